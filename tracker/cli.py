@@ -1,0 +1,33 @@
+"""The command line: one parser, whose commands live beside the part that they show."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tracker import cli_configs, cli_results
+from tracker.errors import TrackerError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of `python -m tracker`; each command sets `run`, a function of the parsed arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tracker",
+        description="What exactly changed between two variants, whether it helped, and whether to believe it.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    cli_configs.register(commands)
+    cli_results.register(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status. Known errors become one line on stderr and status 2."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return arguments.run(arguments) or 0
+    except TrackerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `python -m tracker sql ... | head`
+        sys.stderr.close()
+        return 0

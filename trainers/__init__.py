@@ -1,0 +1,1 @@
+"""Produces numbers: one stage of one study at a time. Knows nothing of Snakemake or of the tracker."""

@@ -1,0 +1,1 @@
+"""Study `debias`: BiasEdit (a MALMEN hypernetwork) with GRPO objectives on StereoSet."""

@@ -1,0 +1,1 @@
+"""Pure tensor functions: losses, rewards, advantages. They import torch only."""
