@@ -1,0 +1,450 @@
+"""Objectives of policy optimisation: values by hand, gradients, invariances, and the equalities between variants."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from trainers.objectives import (
+    advantage_gae,
+    advantage_normalized,
+    advantage_relative,
+    amic,
+    asymmetric_clip,
+    clipped,
+    ema_smoothing,
+    gradient_adaptive,
+    kl,
+    kl_control,
+    ptrw,
+    ratio_gspo,
+    ratio_gspo_token,
+    ratio_token,
+    temporal_decay,
+)
+from trainers.objectives.aggregation import aggregate, loss_units, masked_mean, variance_reduction
+from trainers.objectives.entropy import token_entropy
+from trainers.objectives.overlong_penalty import overlong_penalty
+from trainers.objectives.policy_loss import policy_loss
+from trainers.objectives.sequence_ratio import arithmetic_ratio
+from trainers.objectives.value_loss import value_loss
+
+CLIP = partial(clipped.surrogate, low=0.2, high=0.2)
+UNCLIPPED = partial(clipped.surrogate, low=1e9, high=1e9)
+EXACT = {"rtol": 0, "atol": 1e-12}
+
+
+def mean_ratio(ratio, mask):
+    return arithmetic_ratio(ratio, mask), {}
+
+
+# Every variant of both studies, as arguments of policy_loss.
+VARIANTS = {
+    "grpo": {"ratio": ratio_token.importance_ratio, "surrogate": CLIP},
+    "gspo": {"ratio": ratio_gspo.importance_ratio, "surrogate": CLIP},
+    "gspo_token": {"ratio": ratio_gspo_token.importance_ratio, "surrogate": CLIP},
+    "amic": {"ratio": ratio_token.importance_ratio, "surrogate": CLIP, "transforms": [amic.transform]},
+    "ema": {
+        "ratio": ratio_token.importance_ratio,
+        "surrogate": CLIP,
+        "transforms": [partial(ema_smoothing.transform, beta=0.9)],
+    },
+    "gradient_adaptive": {
+        "ratio": ratio_token.importance_ratio,
+        "surrogate": CLIP,
+        "weights": [partial(gradient_adaptive.token_weights, temperature=1.0)],
+    },
+    "temporal": {
+        "ratio": ratio_token.importance_ratio,
+        "surrogate": CLIP,
+        "weights": [partial(temporal_decay.token_weights, gamma=0.95, normalize=True)],
+    },
+    "ptrw": {
+        "ratio": ratio_token.importance_ratio,
+        "surrogate": partial(ptrw.surrogate, sigma=0.2),
+        "transforms": [mean_ratio],
+    },
+    "asymmetric": {
+        "ratio": ratio_token.importance_ratio,
+        "surrogate": partial(asymmetric_clip.surrogate, pos=0.3, neg=0.1),
+    },
+    "dapo": {
+        "ratio": ratio_token.importance_ratio,
+        "surrogate": partial(clipped.surrogate, low=0.2, high=0.28),
+        "aggregation": "token_mean",
+    },
+    "aggressive": {
+        "ratio": ratio_token.importance_ratio,
+        "surrogate": partial(ptrw.surrogate, sigma=0.2),
+        "transforms": [amic.transform],
+        "weights": [partial(gradient_adaptive.token_weights, temperature=1.0)],
+    },
+}
+
+
+@pytest.fixture
+def batch():
+    """Six responses of 1 to 7 tokens, ratios far enough from 1 to be clipped on either side."""
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.tensor([7, 3, 1, 5, 7, 2])
+    mask = (torch.arange(7) < lengths[:, None]).double()
+    logps = -torch.rand(6, 7, generator=generator, dtype=torch.float64) * 2 - 0.05
+    old_logps = logps + 0.3 * torch.randn(6, 7, generator=generator, dtype=torch.float64)
+    advantages = torch.tensor([1.0, -1.0, 0.5, -0.3, 2.0, -2.0], dtype=torch.float64)
+    return logps, old_logps, advantages, mask
+
+
+def loss_and_gradient(batch, logps=None, **settings):
+    logps = (batch[0] if logps is None else logps).clone().requires_grad_()
+    loss, diagnostics = policy_loss(logps, *batch[1:], **settings)
+    loss.backward()
+    return loss.detach(), logps.grad, diagnostics
+
+
+def assert_same(batch, first, second, tolerance=1e-6):
+    (loss_a, grad_a, _), (loss_b, grad_b, _) = loss_and_gradient(batch, **first), loss_and_gradient(batch, **second)
+    torch.testing.assert_close(loss_a, loss_b, rtol=0, atol=tolerance)
+    torch.testing.assert_close(grad_a, grad_b, rtol=0, atol=tolerance)
+
+
+# --- advantages -------------------------------------------------------------------------------------------------
+
+
+def test_relative_advantages_by_hand():
+    rewards = torch.tensor([1.0, 3.0, 8.0, 0.1, 0.1, 0.1])
+    torch.testing.assert_close(
+        advantage_relative.group_advantages(rewards, 3), torch.tensor([-3.0, -1.0, 4.0, 0.0, 0.0, 0.0]), **EXACT
+    )
+
+
+def test_normalized_advantages_by_hand():
+    # mean 4, deviations -3 -1 4, sample variance 26 / 2 = 13
+    rewards = torch.tensor([1.0, 3.0, 8.0, 0.1, 0.1, 0.1], dtype=torch.float64)
+    expected = torch.tensor([-3.0, -1.0, 4.0, 0.0, 0.0, 0.0], dtype=torch.float64) / math.sqrt(13)
+    torch.testing.assert_close(advantage_normalized.group_advantages(rewards, 3), expected, rtol=0, atol=1e-7)
+
+
+def test_equal_rewards_give_exactly_zero_in_single_precision():
+    # 0.1 * 3 / 3 is not 0.1 in float32: without care its z-score would be of order 1 after division by 1e-8
+    rewards = torch.full((7,), 0.1)
+    for advantages in (advantage_relative, advantage_normalized):
+        assert (advantages.group_advantages(rewards, 7) == 0).all()
+
+
+def test_normalized_advantages_need_a_group():
+    with pytest.raises(ValueError, match="group_size = 1"):
+        advantage_normalized.group_advantages(torch.ones(2), 1)
+
+
+def test_gae_by_hand():
+    mask = torch.tensor([[1.0, 1.0, 0.0]], dtype=torch.float64)
+    values = torch.tensor([[0.5, 0.2, 9.0]], dtype=torch.float64)  # the last one is padding and must not count
+    rewards = advantage_gae.terminal_rewards(torch.tensor([1.0], dtype=torch.float64), mask)
+    torch.testing.assert_close(rewards, torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64), **EXACT)
+    advantages, returns = advantage_gae.gae(rewards, values, mask, gamma=0.9, lam=0.5)
+    second = 1.0 - 0.2
+    first = 0.9 * 0.2 - 0.5 + 0.9 * 0.5 * second
+    torch.testing.assert_close(advantages, torch.tensor([[first, second, 0.0]], dtype=torch.float64), **EXACT)
+    torch.testing.assert_close(returns, torch.tensor([[first + 0.5, 1.0, 0.0]], dtype=torch.float64), **EXACT)
+
+
+def test_gae_with_lambda_one_is_return_minus_value():
+    generator = torch.Generator().manual_seed(0)
+    values, rewards = torch.rand(2, 4, 9, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(9) < torch.tensor([9, 4, 1, 6])[:, None]).double()
+    advantages, _ = advantage_gae.gae(rewards * mask, values, mask, gamma=1.0, lam=1.0)
+    to_go = (rewards * mask).flip(1).cumsum(1).flip(1)
+    torch.testing.assert_close(advantages, (to_go - values) * mask, rtol=0, atol=1e-12)
+
+
+def test_whitening():
+    values = torch.tensor([[1.0, 5.0], [3.0, 99.0]], dtype=torch.float64)
+    white = advantage_gae.whiten(values, torch.tensor([[1, 1], [1, 0]]))
+    torch.testing.assert_close(white, torch.tensor([[-1.0, 1.0], [0.0, 0.0]], dtype=torch.float64), rtol=0, atol=1e-7)
+
+
+# --- ratios -----------------------------------------------------------------------------------------------------
+
+
+def test_ratios_by_hand():
+    ratios = torch.tensor([[2.0, 0.5, 4.0]], dtype=torch.float64)
+    mask = torch.tensor([[1.0, 1.0, 0.0]])
+    arguments = (ratios.log(), torch.zeros_like(ratios), mask)
+    torch.testing.assert_close(ratio_token.importance_ratio(*arguments), ratios)
+    torch.testing.assert_close(ratio_gspo.importance_ratio(*arguments), torch.ones_like(ratios))  # sqrt(2 * 0.5)
+    torch.testing.assert_close(ratio_gspo_token.importance_ratio(*arguments), torch.ones_like(ratios))
+    torch.testing.assert_close(amic.transform(ratios, mask)[0], torch.full_like(ratios, 1.25))  # (2 + 0.5) / 2
+    smoothed, _ = ema_smoothing.transform(ratios, mask, beta=0.9)
+    torch.testing.assert_close(smoothed[:, :2], torch.tensor([[2.0, 0.9 * 2 + 0.1 * 0.5]], dtype=torch.float64))
+
+
+def test_gspo_of_one_token_is_grpo(batch):
+    logps, old_logps, advantages, _ = batch
+    single = (logps[:, :1], old_logps[:, :1], advantages, torch.ones(6, 1))
+    for name in ("gspo", "gspo_token", "amic"):
+        assert_same(single, VARIANTS[name], VARIANTS["grpo"], 1e-12)
+
+
+def test_gspo_token_is_gspo_with_one_advantage_per_response_and_not_otherwise(batch):
+    assert_same(batch, VARIANTS["gspo"], VARIANTS["gspo_token"], 1e-12)
+    weights = {"weights": [partial(temporal_decay.token_weights, gamma=0.5, normalize=True)]}
+    gspo = loss_and_gradient(batch, **VARIANTS["gspo"], **weights)[1]
+    token = loss_and_gradient(batch, **VARIANTS["gspo_token"], **weights)[1]
+    assert not torch.allclose(gspo, token, atol=1e-3)
+
+
+def test_amic_gradient_is_that_of_the_plain_mean(batch):
+    logps, old_logps, advantages, mask = batch
+    settings = {**VARIANTS["amic"], "surrogate": UNCLIPPED}
+    leaf = logps.clone().requires_grad_()
+    s = ((leaf - old_logps).exp() * mask).sum(1) / mask.sum(1)
+    (-(s * advantages)).mean().backward()
+    loss, gradient, _ = loss_and_gradient(batch, **settings)
+    torch.testing.assert_close(gradient, leaf.grad, **EXACT)
+    torch.testing.assert_close(loss, -(s * advantages).mean().detach(), **EXACT)
+
+
+# --- equalities between a variant and its baseline --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variant", "baseline"),
+    [
+        ({"transforms": [partial(ema_smoothing.transform, beta=0.0)]}, {}),
+        ({"weights": [partial(temporal_decay.token_weights, gamma=1.0, normalize=True)]}, {}),
+        ({"weights": [partial(temporal_decay.token_weights, gamma=1.0, normalize=False)]}, {}),
+        ({"weights": [partial(gradient_adaptive.token_weights, temperature=1e9)]}, {}),
+        ({"surrogate": partial(asymmetric_clip.surrogate, pos=0.2, neg=0.2)}, {}),
+        (
+            {"surrogate": partial(ptrw.surrogate, sigma=1e9), "transforms": [mean_ratio]},
+            {"surrogate": UNCLIPPED, "transforms": [mean_ratio]},
+        ),
+        (
+            {"surrogate": partial(ptrw.surrogate, sigma=1e9, detach_weight=True), "transforms": [mean_ratio]},
+            {"surrogate": UNCLIPPED, "transforms": [mean_ratio]},
+        ),
+    ],
+    ids=["ema", "temporal", "temporal-raw", "gradient", "asymmetric", "ptrw", "ptrw-detached"],
+)
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+def test_limit_equals_baseline(batch, variant, baseline, aggregation):
+    grpo = {**VARIANTS["grpo"], "aggregation": aggregation}
+    assert_same(batch, {**grpo, **variant}, {**grpo, **baseline})
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ("grpo", "gspo_token")])
+def test_a_variant_differs_from_its_baseline(batch, name):
+    """The equalities above would hold for a variant that does nothing."""
+    assert not torch.allclose(
+        loss_and_gradient(batch, **VARIANTS[name])[1], loss_and_gradient(batch, **VARIANTS["grpo"])[1], atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_on_policy_gradient_is_the_plain_policy_gradient(batch, name):
+    """w = 1: the gradient of every variant is that of -A log pi, weighted where the variant weights tokens."""
+    logps, _, advantages, mask = batch
+    on_policy = (logps, logps.clone(), advantages, mask)
+    settings = VARIANTS[name]
+    leaf = logps.clone().requires_grad_()
+    weights = torch.ones_like(mask)
+    for weigh in settings.get("weights", []):
+        weights = weights * weigh(logps, mask)[0]
+    if name == "ema":  # w'_t moves with every earlier token: column j gets (1 - beta) sum_{t >= j} beta^(t - j), ...
+        weights = torch.zeros_like(mask)
+        for row, length in enumerate(mask.sum(1).long().tolist()):
+            for j in range(length):
+                own = 1.0 if j == 0 else 0.1
+                weights[row, j] = own * sum(0.9 ** (t - j) for t in range(j, length))
+    aggregate(-weights * advantages[:, None] * leaf, mask, settings.get("aggregation", "sequence_mean")).backward()
+    _, gradient, _ = loss_and_gradient(on_policy, **settings)
+    torch.testing.assert_close(gradient, leaf.grad, rtol=0, atol=1e-12)
+
+
+# --- signs, masks, parts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_step_downhill_raises_good_responses_and_lowers_bad_ones(batch, name):
+    logps, _, advantages, mask = batch
+    _, gradient, _ = loss_and_gradient((logps, logps.clone(), advantages, mask), **VARIANTS[name])
+    assert (gradient[mask.bool()].sign() == -advantages[:, None].expand_as(mask)[mask.bool()].sign()).all()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_padding_has_no_effect_and_no_gradient(batch, name):
+    logps, old_logps, advantages, mask = batch
+    loss, gradient, diagnostics = loss_and_gradient(batch, **VARIANTS[name])
+    noise = 10 * (1 - mask) * torch.randn(6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    other_loss, other_gradient, other_diagnostics = loss_and_gradient(
+        (logps - noise.abs(), old_logps - 2 * noise.abs(), advantages, mask), **VARIANTS[name]
+    )
+    torch.testing.assert_close(other_loss, loss, **EXACT)
+    torch.testing.assert_close(other_gradient, gradient, **EXACT)
+    assert (gradient[mask == 0] == 0).all()
+    for key, value in diagnostics.items():
+        torch.testing.assert_close(other_diagnostics[key], value, rtol=0, atol=1e-12, equal_nan=True, msg=key)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_micro_batches_add_up_to_the_minibatch(batch, name):
+    settings = VARIANTS[name]
+    whole, gradient, _ = loss_and_gradient(batch, **settings)
+    units = loss_units(batch[3], settings.get("aggregation", "sequence_mean"))
+    parts = [loss_and_gradient([t[rows] for t in batch], **settings, units=units) for rows in ([0, 1, 2], [3, 4, 5])]
+    torch.testing.assert_close(sum(part[0] for part in parts), whole, **EXACT)
+    torch.testing.assert_close(torch.cat([part[1] for part in parts]), gradient, **EXACT)
+
+
+# --- surrogates -------------------------------------------------------------------------------------------------
+
+
+def surrogate_at(surrogate, ratio, advantage):
+    ratio = torch.tensor([[ratio]], dtype=torch.float64, requires_grad=True)
+    loss, _ = surrogate(ratio, torch.tensor([[advantage]], dtype=torch.float64), torch.ones(1, 1))
+    loss.sum().backward()
+    return loss.item(), ratio.grad.item()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "slope"),
+    [(1.1, 2.0, -2.2, -2.0), (1.5, 2.0, -2.4, 0.0), (0.5, 2.0, -1.0, -2.0), (1.5, -2.0, 3.0, 2.0), (0.5, -2.0, 1.6, 0)],
+)
+def test_clipping_is_pessimistic(ratio, advantage, loss, slope):
+    assert surrogate_at(CLIP, ratio, advantage) == pytest.approx((loss, slope))
+
+
+def test_clip_higher_and_dual_clip_by_hand():
+    higher = partial(clipped.surrogate, low=0.2, high=0.28)
+    assert surrogate_at(higher, 1.25, 1.0) == pytest.approx((-1.25, -1.0))  # free up to 1.28
+    assert surrogate_at(higher, 1.4, 1.0) == pytest.approx((-1.28, 0.0))
+    assert surrogate_at(partial(clipped.surrogate, low=0.2, high=0.2, dual=3.0), 5.0, -1.0) == pytest.approx((3.0, 0))
+
+
+def test_asymmetric_ranges_by_hand():
+    surrogate = partial(asymmetric_clip.surrogate, pos=0.3, neg=0.1)
+    assert surrogate_at(surrogate, 1.25, 1.0) == pytest.approx((-1.25, -1.0))
+    assert surrogate_at(surrogate, 1.4, 1.0) == pytest.approx((-1.3, 0.0))
+    assert surrogate_at(surrogate, 0.95, -1.0) == pytest.approx((0.95, 1.0))
+    assert surrogate_at(surrogate, 0.85, -1.0) == pytest.approx((0.9, 0.0))
+
+
+def test_ptrw_by_hand():
+    trust = math.exp(-0.5)  # one sigma away
+    loss, slope = surrogate_at(partial(ptrw.surrogate, sigma=0.2), 1.2, 2.0)
+    assert loss == pytest.approx(-trust * 1.2 * 2)
+    assert slope == pytest.approx(-2 * trust * (1 - 1.2 * 0.2 / 0.04))  # the product rule: it pulls back, slope > 0
+    assert slope > 0
+    assert surrogate_at(partial(ptrw.surrogate, sigma=0.2, detach_weight=True), 1.2, 2.0)[1] == pytest.approx(
+        -2 * trust
+    )
+
+
+def test_weights_on_the_ratio_are_clipped_with_it():
+    """gamma 0.5 over 3 tokens gives 12/7, 6/7, 3/7: on the ratio two of three tokens leave [0.8, 1.2], on A none."""
+    arguments = (torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1), torch.ones(1, 3))
+    settings = {**VARIANTS["grpo"], "weights": [partial(temporal_decay.token_weights, gamma=0.5, normalize=True)]}
+    on_advantage = policy_loss(*arguments, **settings, weight_on="advantage")
+    on_ratio = policy_loss(*arguments, **settings, weight_on="ratio")
+    assert on_advantage[0].item() == pytest.approx(-1.0)
+    assert on_ratio[0].item() == pytest.approx(-(1.2 + 6 / 7 + 3 / 7) / 3)
+    assert on_advantage[1]["policy/clip_fraction"] == 0
+    assert on_ratio[1]["policy/clip_fraction"].item() == pytest.approx(
+        1 / 3
+    )  # 3/7 is below, but min takes it for A > 0
+
+
+# --- weights ----------------------------------------------------------------------------------------------------
+
+
+def test_gradient_adaptive_weights_by_hand():
+    logps = torch.tensor([[-1.0, -2.0, -7.0]], dtype=torch.float64)
+    weights, diagnostics = gradient_adaptive.token_weights(logps, torch.tensor([[1, 1, 0]]), temperature=2.0)
+    low, high = math.exp(0.5), math.exp(1.0)
+    expected = [2 * low / (low + high), 2 * high / (low + high), 0.0]
+    assert weights[0].tolist() == pytest.approx(expected)
+    assert diagnostics["gradient_adaptive/avg_gradient_norm"].item() == pytest.approx(1.5)
+    assert diagnostics["gradient_adaptive/weight_variance"].item() == pytest.approx((expected[0] - 1) ** 2)
+
+
+def test_temporal_decay_by_hand():
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    raw, diagnostics = temporal_decay.token_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize=False)
+    assert raw.tolist() == [[1.0, 0.5, 0.25], [1.0, 0.0, 0.0]]
+    assert [d.item() for d in diagnostics.values()] == [(1.75 + 1) / 2, 1.0, (0.25 + 1) / 2]
+    normal, _ = temporal_decay.token_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize=True)
+    assert normal[0].tolist() == pytest.approx([12 / 7, 6 / 7, 3 / 7])
+    assert normal[1].tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_normalised_weights_have_mean_one(seed):
+    generator = torch.Generator().manual_seed(seed)
+    logps = -torch.rand(4, 11, generator=generator, dtype=torch.float64) * 30
+    mask = (torch.arange(11) < torch.randint(1, 12, (4, 1), generator=generator)).double()
+    for weights, _ in (
+        gradient_adaptive.token_weights(logps, mask, temperature=0.3),
+        temporal_decay.token_weights(logps, mask, gamma=0.8, normalize=True),
+    ):
+        torch.testing.assert_close((weights * mask).sum(1) / mask.sum(1), torch.ones(4, dtype=torch.float64))
+        assert (weights[mask == 0] == 0).all()
+
+
+# --- diagnostics, KL, entropy, value, penalties -----------------------------------------------------------------
+
+
+def test_variance_reduction_by_hand():
+    ratio = torch.tensor([[1.0, 3.0]], dtype=torch.float64)
+    _, diagnostics = ema_smoothing.transform(ratio, torch.ones(1, 2), beta=0.5)  # w' = 1, 2
+    assert diagnostics["ema/raw_weights_variance"] == 1.0
+    assert diagnostics["ema/smoothed_weights_variance"] == 0.25
+    assert diagnostics["ema/variance_reduction_ratio"] == 0.75
+    assert variance_reduction(torch.tensor(0.0), torch.tensor(0.0)).isnan()
+
+
+def test_k3_is_exact_for_the_full_distribution():
+    """Its mean under the policy is the KL divergence: sum_v p_v (q_v / p_v - log(q_v / p_v) - 1) = KL(p || q)."""
+    p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.1, 0.6, 0.3])
+    assert (p * kl.k3(p.log(), q.log())).sum().item() == pytest.approx((p * (p / q).log()).sum().item())
+    assert kl.k3(p.log(), p.log()).abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    ("coefficient", "measured", "expected"),
+    [(0.2, 0.021, 0.3), (0.2, 0.02, 0.2), (0.2, 0.005, 0.2), (0.2, 0.0049, 0.1), (0.9, 1.0, 1.0), (0.011, 0.0, 0.01)],
+)
+def test_kl_controller_by_hand(coefficient, measured, expected):
+    assert kl_control.adapt_coefficient(coefficient, measured, target=0.01) == pytest.approx(expected)
+
+
+def test_entropy_by_hand():
+    assert token_entropy(torch.tensor([0.0, math.log(3.0)])).item() == pytest.approx(
+        -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    )
+    assert token_entropy(torch.zeros(8)).item() == pytest.approx(math.log(8))
+
+
+def test_value_loss_by_hand():
+    old, returns = torch.zeros(1, 2), torch.tensor([[1.0, 9.0]])
+    values = torch.tensor([[0.5, 5.0]], requires_grad=True)
+    mask = torch.tensor([[1.0, 0.0]])
+    loss, diagnostics = value_loss(values, old, returns, mask, clip=0.2)
+    assert loss.item() == pytest.approx(0.5 * 0.8**2)  # 0.5 is clipped to 0.2, which is further from the return
+    assert diagnostics["value/clip_fraction"] == 1.0
+    loss.backward()
+    assert values.grad.tolist() == [[0.0, 0.0]]  # a clipped value gets no gradient
+
+
+def test_overlong_penalty_by_hand():
+    penalty = overlong_penalty(torch.tensor([5, 8, 9, 10, 12]), max_length=10, buffer=2)
+    assert penalty.tolist() == [0.0, 0.0, -0.5, -1.0, -1.0]
+
+
+def test_aggregation_by_hand():
+    values, mask = torch.tensor([[1.0, 3.0], [8.0, 99.0]]), torch.tensor([[1, 1], [1, 0]])
+    assert aggregate(values, mask, "token_mean").item() == 4.0
+    assert aggregate(values, mask, "sequence_mean").item() == 5.0
+    assert masked_mean(values, torch.zeros(2, 2)).item() == 0.0
+    with pytest.raises(ValueError, match="sequence_mean"):
+        aggregate(values, mask, "mean")

@@ -1,0 +1,158 @@
+"""The objectives against the published definitions of verl and TRL, written down here anew, on random tensors.
+
+verl: verl/trainer/ppo/core_algos.py (compute_policy_loss_vanilla, compute_policy_loss_gspo, agg_loss,
+compute_grpo_outcome_advantage, compute_gae_advantage_return, compute_value_loss, kl_penalty). TRL:
+trl/trainer/grpo_trainer.py (_compute_loss, _generate_and_score_completions).
+"""
+
+from functools import partial
+
+import pytest
+import torch
+
+from trainers.objectives import (
+    advantage_gae,
+    advantage_normalized,
+    clipped,
+    kl,
+    ratio_gspo,
+    ratio_gspo_token,
+    ratio_token,
+)
+from trainers.objectives.policy_loss import policy_loss
+from trainers.objectives.value_loss import value_loss
+
+
+@pytest.fixture(params=range(4))
+def tensors(request):
+    generator = torch.Generator().manual_seed(request.param)
+    logps = -3 * torch.rand(8, 12, generator=generator, dtype=torch.float64)
+    old = logps + 0.4 * torch.randn(8, 12, generator=generator, dtype=torch.float64)
+    advantages = torch.randn(8, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(12) < torch.randint(1, 13, (8, 1), generator=generator)).double()
+    return logps, old, advantages, mask
+
+
+def compare(tensors, published, **settings):
+    logps, old, advantages, mask = tensors
+    ours, theirs = logps.clone().requires_grad_(), logps.clone().requires_grad_()
+    loss, _ = policy_loss(ours, old, advantages, mask, **settings)
+    expected = published(theirs, old, advantages[:, None], mask)
+    torch.testing.assert_close(loss, expected, rtol=1e-7, atol=1e-7)  # verl adds 1e-8 to lengths
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-9)
+
+
+def verl_vanilla(logps, old, advantages, mask, *, low, high, dual, mode):
+    ratio = torch.exp(torch.clamp(logps - old, min=-20.0, max=20.0))
+    first, second = -advantages * ratio, -advantages * torch.clamp(ratio, 1 - low, 1 + high)
+    upper = torch.maximum(first, second)
+    losses = torch.where(advantages < 0, torch.min(-advantages * dual, upper), upper)
+    if mode == "token-mean":
+        return (losses * mask).sum() / mask.sum()
+    return ((losses * mask).sum(-1) / (mask.sum(-1) + 1e-8)).mean()
+
+
+@pytest.mark.parametrize(
+    ("mode", "aggregation"), [("token-mean", "token_mean"), ("seq-mean-token-mean", "sequence_mean")]
+)
+@pytest.mark.parametrize("high", [0.2, 0.28])
+def test_verl_vanilla(tensors, mode, aggregation, high):
+    compare(
+        tensors,
+        partial(verl_vanilla, low=0.2, high=high, dual=3.0, mode=mode),
+        ratio=ratio_token.importance_ratio,
+        surrogate=partial(clipped.surrogate, low=0.2, high=high, dual=3.0),
+        aggregation=aggregation,
+    )
+
+
+def verl_gspo(logps, old, advantages, mask):
+    length = mask.sum(-1).clamp(min=1)
+    sequence = ((logps - old) * mask).sum(-1) / length
+    ratio = torch.exp(torch.clamp(logps - logps.detach() + sequence.detach().unsqueeze(-1), max=10.0))
+    losses = torch.maximum(-advantages * ratio, -advantages * torch.clamp(ratio, 0.9, 1.1))
+    return ((losses * mask).sum(-1) / (mask.sum(-1) + 1e-8)).mean()
+
+
+@pytest.mark.parametrize("ratio", [ratio_gspo, ratio_gspo_token])
+def test_verl_gspo(tensors, ratio):
+    compare(
+        tensors,
+        verl_gspo,
+        ratio=ratio.importance_ratio,
+        surrogate=partial(clipped.surrogate, low=0.1, high=0.1),
+    )
+
+
+def trl_grpo(logps, old, advantages, mask, *, level, loss_type):
+    log_ratio = logps - old
+    if level == "sequence":
+        log_ratio = ((log_ratio * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
+    elif level == "sequence_token":
+        sequence = ((log_ratio * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).detach().unsqueeze(-1)
+        log_ratio = logps - logps.detach() + sequence
+    coef_1 = torch.exp(log_ratio)
+    coef_2 = torch.clamp(coef_1, 0.8, 1.28)
+    losses = -torch.min(coef_1 * advantages, coef_2 * advantages)
+    if loss_type == "grpo":
+        return ((losses * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
+    return (losses * mask).sum() / mask.sum().clamp(min=1.0)  # bnpo; dapo with one process
+
+
+@pytest.mark.parametrize(
+    ("level", "module"), [("token", ratio_token), ("sequence", ratio_gspo), ("sequence_token", ratio_gspo_token)]
+)
+@pytest.mark.parametrize(("loss_type", "aggregation"), [("grpo", "sequence_mean"), ("bnpo", "token_mean")])
+def test_trl_grpo(tensors, level, module, loss_type, aggregation):
+    compare(
+        tensors,
+        partial(trl_grpo, level=level, loss_type=loss_type),
+        ratio=module.importance_ratio,
+        surrogate=partial(clipped.surrogate, low=0.2, high=0.28),
+        aggregation=aggregation,
+    )
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-6, 1e-4])
+def test_group_normalisation(epsilon):
+    """verl (1e-6) and TRL (1e-4) divide by the sample standard deviation of the group plus their epsilon."""
+    rewards = torch.randn(24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    groups = rewards.view(4, 6)
+    expected = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + epsilon)
+    torch.testing.assert_close(advantage_normalized.group_advantages(rewards, 6, epsilon), expected.flatten())
+
+
+def test_verl_gae(tensors):
+    values, rewards, _, mask = tensors
+    rewards = rewards * mask
+    last = next_values = 0
+    reversed_advantages = []
+    for t in reversed(range(12)):
+        delta = rewards[:, t] + 0.97 * next_values - values[:, t]
+        candidate = delta + 0.97 * 0.9 * last
+        next_values = values[:, t] * mask[:, t] + (1 - mask[:, t]) * next_values
+        last = candidate * mask[:, t] + (1 - mask[:, t]) * last
+        reversed_advantages.append(last)
+    expected = torch.stack(reversed_advantages[::-1], dim=1)
+    chosen = expected[mask.bool()]
+    white = (chosen - chosen.mean()) * torch.rsqrt(chosen.var() + 1e-8)
+    advantages, returns = advantage_gae.gae(rewards, values, mask, gamma=0.97, lam=0.9)
+    torch.testing.assert_close(advantages[mask.bool()], chosen)
+    torch.testing.assert_close(returns[mask.bool()], (expected + values)[mask.bool()])
+    torch.testing.assert_close(advantage_gae.whiten(advantages, mask)[mask.bool()], white)
+
+
+def test_verl_value_loss(tensors):
+    returns, old_values, _, mask = tensors
+    values = old_values + 0.7 * torch.randn(8, 12, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    bounded = torch.clamp(values, old_values - 0.5, old_values + 0.5)
+    squares = torch.max((values - returns) ** 2, (bounded - returns) ** 2)
+    expected = 0.5 * (squares * mask).sum() / mask.sum()
+    torch.testing.assert_close(value_loss(values, old_values, returns, mask, clip=0.5)[0], expected)
+
+
+def test_trl_k3(tensors):
+    logps, reference, _, _ = tensors
+    torch.testing.assert_close(kl.k3(logps, reference), torch.exp(reference - logps) - (reference - logps) - 1)

@@ -1,0 +1,99 @@
+"""Arithmetic with whole numbers: the second task of the interface. Compact prompts are digits, one token each."""
+
+import operator
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.tasks.config import Arithmetic
+from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.tagged import rule_reward, tagged_answer
+
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+NAMES = {"+": "plus", "-": "minus", "*": "times"}
+WORDS = (*"0123456789", "+", "-", "*", "=", "<think>", "</think>", "<answer>", "</answer>")
+INSTRUCTION = (
+    "You are a helpful assistant. Write the reasoning within <think> </think> and the answer, a whole number, within "
+    "<answer> </answer>, with nothing else around them."
+)
+_BUCKETS = {0: "test", 1: "test", 2: "dev"}  # of ten; the rest is shared by warm and train
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The task, in one of its forms."""
+
+    settings: Arithmetic
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """Return the vocabulary of the compact form; English needs a pretrained tokenizer."""
+        return WORDS if self.settings.form == "compact" else None
+
+    @property
+    def instruction(self) -> str | None:
+        """Return the system message of the textual form."""
+        return None if self.settings.form == "compact" else INSTRUCTION
+
+    def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
+        """Return distinct problems, split by the problem itself."""
+        rng = random.Random(f"arithmetic-{seed}")
+        splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
+        seen = set()
+        for _ in range(200 * (sum(sizes.values()) + 10)):
+            missing = [split for split in SPLITS if len(splits[split]) < sizes[split]]
+            if not missing:
+                return splits
+            left, right = (rng.randrange(10 ** rng.randint(1, self.settings.digits)) for _ in range(2))
+            sign = rng.choice(self.settings.operations)
+            if sign == "-" and right > left:
+                left, right = right, left  # no negative results
+            text = f"{left} {sign} {right}"
+            place = _BUCKETS.get(bucket(text, 10))
+            candidates = [s for s in ([place] if place else ["warm", "train"]) if s in missing]
+            if candidates and text not in seen:
+                seen.add(text)
+                split = rng.choice(candidates)
+                splits[split].append(self._problem(left, sign, right, split, rng))
+        raise ValueError(f"data: too few distinct problems for {dict(sizes)}; ask for fewer, or for more digits")
+
+    def _problem(self, left: int, sign: str, right: int, split: str, rng: random.Random) -> Problem:
+        result = str(OPERATIONS[sign](left, right))
+        prompt = f"{_spell(left)} {sign} {_spell(right)} =" if self.words else f"What is {left} {NAMES[sign]} {right}?"
+        demonstration = None
+        if split == "warm":
+            shown = result
+            if rng.random() < self.settings.sloppy:
+                place = rng.randrange(len(result))
+                shown = result[:place] + rng.choice("0123456789") + result[place + 1 :]
+            answer = _spell(shown) if self.words else shown
+            demonstration = f"<think> </think> <answer> {answer} </answer>"
+        return Problem(f"sum-{left}{sign}{right}", prompt, result, demonstration)
+
+    def reward(self, problem: Problem, response: str) -> float:
+        """Return format + answer reward: 3 at best, -3 at worst."""
+        given = _number(response)
+        return rule_reward(response, None if given is None else given == int(problem.answer))
+
+    def correct(self, problem: Problem, response: str) -> bool:
+        """Return whether the answer is the right number."""
+        return _number(response) == int(problem.answer)
+
+
+def create(settings: Arithmetic, source: Path | None = None) -> Sums:
+    """Return the task; `source` (a data asset) is not used."""
+    return Sums(settings)
+
+
+def _spell(number: int | str) -> str:
+    return " ".join(str(number))
+
+
+def _number(response: str) -> int | None:
+    answer = tagged_answer(response)
+    if answer is None:
+        return None
+    text = re.sub(r"[\s,]", "", answer)
+    return int(text) if re.fullmatch(r"-?[0-9]+", text) else None

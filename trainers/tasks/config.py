@@ -1,0 +1,48 @@
+"""Settings of the tasks. Only pydantic is imported: validating and planning read this module, and stay fast."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+TASKS = "trainers.tasks"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KnightsKnaves(_Strict):
+    """Who tells the truth? Puzzles with exactly one solution, generated and checked by brute force."""
+
+    name: Literal["knights_knaves"] = "knights_knaves"
+    form: Literal["compact", "textual"] = Field(
+        default="compact", description="compact: 25 words, for small models; textual: English, as in Logic-RL."
+    )
+    people: int = Field(default=2, ge=2, le=5, description="People per puzzle.")
+    sloppy: float = Field(
+        default=0.6,
+        ge=0,
+        le=1,
+        description="Share of warm-start traces that wave a random hypothesis through: room for reinforcement.",
+    )
+
+
+class Arithmetic(_Strict):
+    """Sums, differences and products of whole numbers, digit by digit."""
+
+    name: Literal["arithmetic"] = "arithmetic"
+    form: Literal["compact", "textual"] = Field(default="compact", description="compact: 17 words; textual: English.")
+    digits: int = Field(default=2, ge=1, le=6, description="Digits of the larger operand, at most.")
+    operations: list[Literal["+", "-", "*"]] = Field(default=["+", "-"], min_length=1, description="What is asked.")
+    sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with one wrong digit.")
+
+
+class QuestionAnswer(_Strict):
+    """A data set of questions and answers in the form of GSM8K: the asset `data`, JSON lines or Parquet."""
+
+    name: Literal["question_answer"] = "question_answer"
+    question: str = Field(default="question", description="Field of the question.")
+    answer: str = Field(default="answer", description="Field of the answer; what follows `####`, if that is there.")
+
+
+TaskSettings = Annotated[KnightsKnaves | Arithmetic | QuestionAnswer, Field(discriminator="name")]

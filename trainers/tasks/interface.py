@@ -1,0 +1,59 @@
+"""What a task gives to policy optimisation: problems, a rule reward, and whether an answer is right.
+
+A task is one module of this folder with `create(settings, source) -> Task`; `trainers.tasks.config` holds its settings.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+SPLITS = ("warm", "train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem: what the policy reads, the expected answer, and a worked response for the supervised warm start."""
+
+    id: str
+    prompt: str
+    answer: str
+    demonstration: str | None = None
+
+
+class Task(Protocol):
+    """Problems that can be checked by a rule.
+
+    `words` is the whole vocabulary where a small model with a word-level tokenizer can do the task (words are what
+    white space separates); None where the text needs a pretrained tokenizer. `instruction` is the system message of a
+    chat template, None without one.
+    """
+
+    words: tuple[str, ...] | None
+    instruction: str | None
+
+    def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
+        """Return the problems of warm (with demonstrations), train, dev and test; no test problem stands elsewhere."""
+
+    def reward(self, problem: Problem, response: str) -> float:
+        """Return the reward of a response by rule."""
+
+    def correct(self, problem: Problem, response: str) -> bool:
+        """Return whether the response holds the right answer in the right form."""
+
+
+def bucket(text: str, buckets: int) -> int:
+    """Return a number in [0, buckets) that depends on `text` alone: the same in every process and on every machine."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % buckets
+
+
+def write_problems(path: Path, problems: Iterable[Problem]) -> None:
+    """Write one JSON object per line."""
+    path.write_text("".join(json.dumps(asdict(problem)) + "\n" for problem in problems), encoding="utf-8")
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Read what `write_problems` wrote."""
+    return [Problem(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]

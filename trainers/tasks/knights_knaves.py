@@ -1,0 +1,275 @@
+"""Knights and Knaves: on an island knights always tell the truth and knaves always lie; who is what?
+
+Generator and checker of this project; the puzzles of Xie et al. (arXiv 2410.23123) and the prompts of Logic-RL (arXiv
+2502.14768) are the model of the textual form. Train, dev and test are split by *structure* (the statements up to the
+people's names and order, and up to the order of what and, or, iff join), so that a test puzzle is never a renamed or
+reshuffled training puzzle.
+"""
+
+import functools
+import itertools
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.tasks.config import KnightsKnaves
+from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.tagged import rule_reward, tagged_answer
+
+LETTERS = tuple("ABCDEFGH")
+NAMES = ("Avery", "Chloe", "Daniel", "Ella", "Ethan", "Jacob", "Lily", "Michael", "Noah", "Olivia", "Samuel", "Zoey")
+CONNECTIVES = ("and", "or", "iff", "if")
+WORDS = (
+    *LETTERS,
+    *("K", "N", "knight", "knave", ":", ";", "?"),
+    *CONNECTIVES,
+    *("ok", "bad", "<think>", "</think>", "<answer>", "</answer>"),
+)
+INSTRUCTION = (
+    "You are a helpful assistant. First think about the reasoning in the mind, then give the answer. Write the "
+    "reasoning within <think> </think> and the answer within <answer> </answer>, with nothing else around them. The "
+    "answer states for every person who is a knight and who is a knave, for example: "
+    "<answer> Zoey is a knight, Ethan is a knave </answer>"
+)
+_BUCKETS, _TEST, _DEV = 10, (0, 1), (2,)  # of the structures: one fifth for test, one tenth for dev
+
+
+@dataclass(frozen=True)
+class Atom:
+    """`person` (a position) is a knight, or is a knave."""
+
+    person: int
+    knight: bool
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One atom (connective None), or two joined by and, or, iff, if (`left` implies `right`)."""
+
+    connective: str | None
+    left: Atom
+    right: Atom | None = None
+
+
+Structure = tuple[Statement, ...]  # statement i is spoken by person i
+
+
+def holds(statement: Statement, knights: Sequence[bool]) -> bool:
+    """Return whether the statement is true where knights[i] says whether person i is a knight."""
+    left = knights[statement.left.person] == statement.left.knight
+    if statement.right is None:
+        return left
+    right = knights[statement.right.person] == statement.right.knight
+    match statement.connective:
+        case "and":
+            return left and right
+        case "or":
+            return left or right
+        case "iff":
+            return left == right
+        case "if":
+            return not left or right
+    raise ValueError(f"connective {statement.connective!r}: expected one of {CONNECTIVES}")
+
+
+def solutions(structure: Structure) -> list[tuple[bool, ...]]:
+    """Return every consistent assignment, by brute force: a knight's statement is true, a knave's is false."""
+    hypotheses = itertools.product((True, False), repeat=len(structure))
+    return [knights for knights in hypotheses if all(_verdicts(structure, knights))]
+
+
+def _verdicts(structure: Structure, knights: Sequence[bool]) -> list[bool]:
+    return [holds(statement, knights) == knights[speaker] for speaker, statement in enumerate(structure)]
+
+
+@functools.lru_cache(maxsize=100_000)
+def canonical(structure: Structure) -> str:
+    """Return the same text for all structures that differ in the people's order or in the order of symmetric parts."""
+
+    def renamed(statement: Statement, places: Sequence[int]) -> str:
+        atoms = [(places[a.person], a.knight) for a in (statement.left, statement.right) if a is not None]
+        return f"{statement.connective} {atoms if statement.connective == 'if' else sorted(atoms)}"
+
+    texts = []
+    for order in itertools.permutations(range(len(structure))):  # order[i]: who comes i-th
+        places = [order.index(person) for person in range(len(structure))]
+        texts.append(" ; ".join(renamed(structure[person], places) for person in order))
+    return min(texts)
+
+
+def _random_structure(people: int, rng: random.Random) -> Structure:
+    statements = []
+    for _ in range(people):
+        connective = rng.choice((None, *CONNECTIVES))
+        if connective is None:
+            statements.append(Statement(None, Atom(rng.randrange(people), rng.random() < 0.5)))
+        else:
+            left, right = rng.sample(range(people), 2)
+            statements.append(Statement(connective, Atom(left, rng.random() < 0.5), Atom(right, rng.random() < 0.5)))
+    return tuple(statements)
+
+
+@dataclass(frozen=True)
+class Puzzles:
+    """The task, in one of its forms."""
+
+    settings: KnightsKnaves
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """Return the vocabulary of the compact form; English needs a pretrained tokenizer."""
+        return WORDS if self.settings.form == "compact" else None
+
+    @property
+    def instruction(self) -> str | None:
+        """Return the system message of the textual form."""
+        return None if self.settings.form == "compact" else INSTRUCTION
+
+    def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
+        """Return distinct puzzles with one solution: warm and train share structures, dev and test have their own."""
+        rng = random.Random(f"knights-knaves-{seed}")
+        splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
+        seen: set[str] = set()
+        for _ in range(2000 * (sum(sizes.values()) + 10)):
+            missing = [split for split in SPLITS if len(splits[split]) < sizes[split]]
+            if not missing:
+                return splits
+            structure = _random_structure(self.settings.people, rng)
+            place = bucket(canonical(structure), _BUCKETS)
+            candidates = ["test"] if place in _TEST else ["dev"] if place in _DEV else ["warm", "train"]
+            candidates = [split for split in candidates if split in missing]
+            if not candidates or len(solutions(structure)) != 1:
+                continue
+            split = rng.choice(candidates)
+            problem = self._problem(structure, split, rng)
+            if problem.prompt not in seen:
+                seen.add(problem.prompt)
+                splits[split].append(problem)
+        raise ValueError(
+            f"data: too few distinct puzzles with {self.settings.people} people for {dict(sizes)}; "
+            "ask for fewer, or for more people"
+        )
+
+    def _problem(self, structure: Structure, split: str, rng: random.Random) -> Problem:
+        names = rng.sample(LETTERS if self.settings.form == "compact" else NAMES, len(structure))
+        (solution,) = solutions(structure)
+        demonstration = None
+        if split == "warm":
+            demonstration = self._demonstration(
+                structure, names, solution, sloppy=rng.random() < self.settings.sloppy, rng=rng
+            )
+        prompt = _compact(structure, names) if self.settings.form == "compact" else _textual(structure, names)
+        answer = " ".join(f"{name} {_role(knight)}" for name, knight in zip(names, solution, strict=True))
+        return Problem(f"kk-{bucket(prompt, 16**12):012x}", prompt, answer, demonstration)
+
+    def _demonstration(
+        self,
+        structure: Structure,
+        names: Sequence[str],
+        solution: tuple[bool, ...],
+        *,
+        sloppy: bool,
+        rng: random.Random,
+    ) -> str:
+        """Return a trace of hypotheses, each with a verdict per statement, up to the first that stands, and the answer.
+
+        A sloppy trace writes one random hypothesis and calls every statement ok.
+        """
+        hypotheses = list(itertools.product((True, False), repeat=len(structure)))
+        if sloppy:
+            solution = rng.choice(hypotheses)
+            steps = [(solution, [True] * len(structure))]
+        else:
+            tried = hypotheses[: hypotheses.index(solution) + 1]
+            steps = [(knights, _verdicts(structure, knights)) for knights in tried]
+        if self.settings.form == "compact":
+            trace = " ".join(
+                " ".join(
+                    ["K" if knight else "N" for knight in knights] + ["ok" if good else "bad" for good in verdicts]
+                )
+                for knights, verdicts in steps
+            )
+            answer = " ".join(f"{name} {_role(knight)}" for name, knight in zip(names, solution, strict=True))
+        else:
+            trace = " ".join(_textual_step(names, knights, verdicts) for knights, verdicts in steps)
+            answer = _list([f"{name} is a {_role(knight)}" for name, knight in zip(names, solution, strict=True)])
+        return f"<think> {trace} </think> <answer> {answer} </answer>"
+
+    def reward(self, problem: Problem, response: str) -> float:
+        """Return the Logic-RL reward: 3 at best, -3 at worst."""
+        given = self._given(problem, response)
+        return rule_reward(response, None if given is None else given == _roles(problem.answer))
+
+    def correct(self, problem: Problem, response: str) -> bool:
+        """Return whether the answer names every person's role rightly."""
+        return self._given(problem, response) == _roles(problem.answer)
+
+    def _given(self, problem: Problem, response: str) -> dict[str, str] | None:
+        """Return the roles that a response states, None unless it states exactly one for each person of the puzzle."""
+        answer = tagged_answer(response)
+        if answer is None:
+            return None
+        people = _roles(problem.answer)
+        if self.settings.form == "compact":
+            words = answer.split()
+            pairs = list(zip(words[::2], words[1::2], strict=False)) if len(words) == 2 * len(people) else []
+        else:
+            pairs = re.findall(rf"\b({'|'.join(people)})\b\s+is\s+a\s+(knight|knave)\b", answer)
+        given = dict(pairs)
+        readable = len(pairs) == len(people) and given.keys() == people.keys()
+        return given if readable and set(given.values()) <= {"knight", "knave"} else None
+
+
+def create(settings: KnightsKnaves, source: Path | None = None) -> Puzzles:
+    """Return the task; `source` (a data asset) is not used."""
+    return Puzzles(settings)
+
+
+def _role(knight: bool) -> str:
+    return "knight" if knight else "knave"
+
+
+def _roles(answer: str) -> dict[str, str]:
+    words = answer.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _compact(structure: Structure, names: Sequence[str]) -> str:
+    def atom(a: Atom) -> str:
+        return f"{names[a.person]} {'K' if a.knight else 'N'}"
+
+    spoken = []
+    for name, statement in zip(names, structure, strict=True):
+        parts = [atom(statement.left)] if statement.right is None else [atom(statement.left), atom(statement.right)]
+        spoken.append(" ".join([name, ":", *([statement.connective] if statement.connective else []), *parts]))
+    return " ; ".join(spoken) + " ?"
+
+
+def _textual(structure: Structure, names: Sequence[str]) -> str:
+    def atom(a: Atom) -> str:
+        return f"{names[a.person]} is a {_role(a.knight)}"
+
+    forms = {"and": "{} and {}", "or": "{} or {}", "iff": "{} if and only if {}", "if": "If {} then {}"}
+    spoken = [
+        f'{name} says, "'
+        + (atom(s.left) if s.right is None else forms[s.connective or ""].format(atom(s.left), atom(s.right)))
+        + '."'
+        for name, s in zip(names, structure, strict=True)
+    ]
+    return (
+        "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves "
+        f"always lie. You meet {len(names)} inhabitants: {_list(list(names))}. {' '.join(spoken)} "
+        "So who is a knight and who is a knave?"
+    )
+
+
+def _textual_step(names: Sequence[str], knights: Sequence[bool], verdicts: Sequence[bool]) -> str:
+    guess = _list([f"{name} is a {_role(knight)}" for name, knight in zip(names, knights, strict=True)])
+    wrong = [name for name, good in zip(names, verdicts, strict=True) if not good]
+    return f"Suppose {guess}. " + (f"That contradicts what {_list(wrong)} says." if wrong else "Every statement fits.")
+
+
+def _list(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]

@@ -1,0 +1,94 @@
+"""A data set of questions with numeric or short answers, in the form of GSM8K (arXiv 2110.14168).
+
+JSON lines or Parquet with a question and an answer field; where the answer holds `#### x`, x is the answer and the text
+before it is the worked response of the warm start.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from trainers.tasks.config import QuestionAnswer
+from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.tagged import rule_reward, tagged_answer
+
+INSTRUCTION = (
+    "You are a helpful assistant. Write the reasoning within <think> </think> and only the final answer within "
+    "<answer> </answer>, with nothing else around them."
+)
+_PLACES = {0: "test", 1: "test", 2: "dev"}  # of ten; the rest is shared by warm and train
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The task over one file of questions."""
+
+    settings: QuestionAnswer
+    source: Path
+    words: None = None
+    instruction: str = INSTRUCTION
+
+    def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
+        """Return the questions in an order that `seed` sets, split by the question's text; duplicates count once."""
+        splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
+        problems = {problem.prompt: problem for problem in self._problems()}
+        for prompt in sorted(problems, key=lambda text: bucket(f"{seed} {text}", 2**60)):
+            place = _PLACES.get(bucket(prompt, 10))
+            candidates = [place] if place else ["warm", "train"]
+            open_splits = [split for split in candidates if len(splits[split]) < sizes[split]]
+            if open_splits:
+                splits[open_splits[0]].append(problems[prompt])
+        short = {split: len(splits[split]) for split in SPLITS if len(splits[split]) < sizes[split]}
+        if short:
+            raise ValueError(f"data: {self.source} has too few questions: {short} of {dict(sizes)}; ask for fewer")
+        return splits
+
+    def _problems(self) -> list[Problem]:
+        table = _read(self.source)
+        for field in (self.settings.question, self.settings.answer):
+            if field not in table.columns:
+                raise ValueError(f"{self.source}: no field {field!r}; it has {', '.join(table.columns)}")
+        problems = []
+        for question, text in zip(table[self.settings.question], table[self.settings.answer], strict=True):
+            reasoning, _, final = str(text).rpartition("####")
+            answer = _canonical(final)
+            demonstration = f"<think> {reasoning.strip()} </think> <answer> {answer} </answer>"
+            problems.append(Problem(f"qa-{bucket(str(question), 16**12):012x}", str(question), answer, demonstration))
+        return problems
+
+    def reward(self, problem: Problem, response: str) -> float:
+        """Return format + answer reward: 3 at best, -3 at worst."""
+        given = tagged_answer(response)
+        return rule_reward(response, None if not given else _canonical(given) == problem.answer)
+
+    def correct(self, problem: Problem, response: str) -> bool:
+        """Return whether the answer is the expected one, up to spaces, case, thousands separators, units and `.0`."""
+        given = tagged_answer(response)
+        return given is not None and _canonical(given) == problem.answer
+
+
+def create(settings: QuestionAnswer, source: Path | None = None) -> Questions:
+    """Return the task over the file, or over the only data file in the folder, `source`."""
+    if source is None:
+        raise ValueError("task.name = 'question_answer': the config key `data_source` must hold an asset")
+    files = [source] if source.is_file() else sorted(p for p in source.iterdir() if p.suffix in (".jsonl", ".parquet"))
+    if len(files) != 1:
+        raise ValueError(f"{source}: expected one .jsonl or .parquet file, found {len(files)}")
+    return Questions(settings, files[0])
+
+
+def _read(path: Path) -> pd.DataFrame:
+    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_json(path, lines=True, dtype=False)
+
+
+def _canonical(text: str) -> str:
+    """Return the number in `text` in plain digits if it is one number, else the text in lower case."""
+    text = " ".join(text.split())
+    number = re.fullmatch(r"[^\d\-+.]*([-+]?[\d,]*\.?\d+)\s*[^\d]*", text)
+    if number is None:
+        return text.lower()
+    value = float(number.group(1).replace(",", ""))
+    return str(int(value)) if value.is_integer() else repr(value)
