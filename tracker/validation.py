@@ -90,7 +90,7 @@ def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, 
         if (isinstance(data, Mapping) and part in data) or (
             isinstance(data, list) and isinstance(part, int) and part < len(data)
         ):
-            data = data[part]
+            data = data[part]  # type: ignore[index]
             path.append(str(part))
     if missing:
         path.append(str(last))

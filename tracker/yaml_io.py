@@ -126,10 +126,10 @@ def _refuse_aliases(text: str) -> None:
     if "*" not in text and "&" not in text:
         return
     for event in yaml.parse(text, Loader=_Base):
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _Problem(
-                str(event.anchor), "anchors and aliases are not supported", "write the value out", event.start_mark
-            )
+        name = getattr(event, "anchor", None)
+        if name is not None:
+            mark: Any = event.start_mark
+            raise _Problem(str(name), "anchors and aliases are not supported", "write the value out", mark)
 
 
 def _at(path: Path, error: yaml.MarkedYAMLError) -> str:
