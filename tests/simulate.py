@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 METRICS_DTYPES = {"step": "int64", "name": "str", "value": "float64"}
+MODEL = {"model": {"kind": "model", "sources": [{"source": "random", "architecture": "llama"}]}}
 STARTED = "2026-01-01T00:00:00+00:00"
 
 # variant: (parent, {key: (from, to)}); the shape of a real study: chains, a fan, and edges of several factors.
@@ -145,7 +146,7 @@ def _definition(study: Study) -> dict[str, Any]:
     analysis = {"value": "hit", "protocol": "edited", "subsets": list(study.items), "direction": {"target": 0.5}}
     analysis |= {"margin": 0.02, "alpha": 0.05, "correction": "holm", "edges": "parent"}
     published = {"source": "a simulated paper", "metric": "distance", "columns": subsets, "rows": {}}
-    published["items"] = dict(study.items)
+    published |= {"items": dict(study.items), "model": "gpt2-medium"}
     published["rows"] = {variant: [row.get(s) for s in subsets] for variant, row in study.published.items()}
     return {
         "name": study.name,
@@ -168,7 +169,7 @@ def _variants(study: Study) -> list[dict[str, Any]]:
         entry = {"name": variant, "parent": parent, "why": f"why {variant}", "file": f"{study.name}/{variant}.yaml"}
         entry |= {
             "gpu": None,
-            "resolved": {"lr": 1e-5},
+            "resolved": MODEL,
             "factors": sorted({c["factor"] for c in edge}),
             "changes": edge,
         }

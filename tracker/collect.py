@@ -97,7 +97,7 @@ def _write_plan(connection: duckdb.DuckDBPyConnection, plan: dict[str, Any], dig
     _insert(connection, "meta", meta.items())
     for study in plan["studies"]:
         name = study["name"]
-        kept = ("table", "curves", "analysis", "analysis_digest", "health", "last_stage")
+        kept = ("table", "curves", "analysis", "analysis_digest", "health", "published", "last_stage")
         definition = json.dumps({key: study.get(key) for key in kept})
         _insert(connection, "studies", [(name, study["title"], study["question"], study.get("source"), definition)])
         _insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(study["variants"])))
