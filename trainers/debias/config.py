@@ -154,7 +154,7 @@ class Evaluate(_Strict):
     protocols: list[Literal["edited", "transfer"]] = Field(
         default=["edited", "transfer"],
         min_length=1,
-        description="edited: edit on each test batch, measure on it (BiasEdit); transfer: edit on training batches only.",
+        description="edited: edit each test batch, measure on it (BiasEdit); transfer: edit on training batches only.",
     )
 
     @model_validator(mode="after")

@@ -1,0 +1,263 @@
+"""Simulated results: plan.json and stage folders with known truth, and no training.
+
+    plan = simulate(tmp_path / "results")                               # one study, 4 variants, 2 seeds
+    plan = simulate(results, [Study("debias", lineage=DEBIAS, seeds=5)])
+    plan = simulate(results, [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)])
+    plan = simulate(results, [Study("s", distances={"v1": 0.05}, states={("v2", 1): "failed"})])
+
+Every run has the stages prepare (shared, unseeded), train and evaluate, behind one shared model asset. `evaluate`
+writes one 0/1 value named `hit` per item and subset, under the protocols `edited` and `unedited`, and the final metrics
+`<protocol>/<subset>/{hit,distance}`, where distance is |share of hits - 0.5|; subset `mean` is the mean of distances.
+`train` writes `train/m00`, `train/m01`, ... as decaying curves. The same arguments give the same bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+METRICS_DTYPES = {"step": "int64", "name": "str", "value": "float64"}
+MODEL = {"model": {"kind": "model", "sources": [{"source": "random", "architecture": "llama"}]}}
+STARTED = "2026-01-01T00:00:00+00:00"
+
+# variant: (parent, {key: (from, to)}); the shape of a real study: chains, a fan, and edges of several factors.
+Lineage = Mapping[str, tuple[str | None, Mapping[str, tuple[Any, Any]]]]
+DEBIAS: Lineage = {
+    "baseline": (None, {}),
+    "v1": ("baseline", {"grpo.weight": (0.0, 0.2), "grpo.beta": (0.1, 0.05), "lr": (1e-5, 1e-6)}),
+    "v2": ("v1", {"grpo.beta": (0.05, 0.1), "grpo.gamma": (0.5, 1.0), "grpo.weight": (0.2, 0.4)}),
+    "v3": (
+        "v2",
+        {"grpo.weight": (0.4, 0.3), "lr": (1e-6, 1e-7), "early_stop.patience": (None, 5), "n_epochs": (10, 100)},
+    ),
+    "v4": ("v3", {"reward": ("directional", "balanced")}),
+    "v5": ("v4", {"grpo.gamma": (1.0, 1.5)}),
+    "v6": ("v4", {"grpo.beta": (0.1, 0.05)}),
+    "v7": ("v4", {"max_grad_norm": (1.0, 0.5)}),
+    "v8": ("v4", {"rcs.mode": ("off", "adaptive"), "rcs.alphas": (None, [0, 1, 2])}),
+    "v8.1": ("v8", {"rcs.alphas": ([0, 1, 2], [0, 1.2, 2.5])}),
+    "v9": ("v8", {"rcs.schedule": (None, [{"until": 30, "alpha": 1.0}, {"until": 100, "alpha": 1.2}])}),
+    "v10": ("v8", {"mo_fairness_weight": (0.0, 0.2)}),
+    "v8-earlystop": ("v8", {"early_stop.metric": ("edit/loss", "edit/ss_distance")}),
+    "v8-earlystop-max": ("v8-earlystop", {"early_stop.over": ("mean", "max")}),
+}
+
+
+def default_lineage(variants: int) -> Lineage:
+    """A root, then children that alternate between prolonging the chain and fanning out from every third variant."""
+    lineage: dict[str, tuple[str | None, dict[str, tuple[Any, Any]]]] = {"v0": (None, {})}
+    for index in range(1, variants):
+        parent = f"v{index - 1 if index % 4 == 1 else (index - 1) // 4 * 4}"
+        lineage[f"v{index}"] = (parent, {"objective.weight": (0.1 * (index - 1), 0.1 * index)})
+    return lineage
+
+
+@dataclass(frozen=True)
+class Study:
+    """One simulated study.
+
+    `distances`: a variant's true |rate - 0.5| (default `distance`, so by default there is no true effect).
+    `rho`: correlation of an item's latent ease between runs, in [0, 1); at 0 the items are unpaired.
+    `seed_sd`: standard deviation of a seed's own shift of the rate.
+    `states`: {(variant, seed): state} ends the *train* stage of that run as failed, diverged, running or missing; its
+    evaluate stage is then blocked (or missing).
+    """
+
+    name: str = "toy"
+    variants: int = 4
+    lineage: Lineage | None = None
+    seeds: int = 2
+    steps: int = 20
+    metrics: int = 3
+    items: Mapping[str, int] = field(default_factory=lambda: {"gender": 40, "race": 60})
+    distance: float = 0.1
+    distances: Mapping[str, float] = field(default_factory=dict)
+    unedited: float = 0.2
+    rho: float = 0.5
+    seed_sd: float = 0.0
+    states: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    health: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def tree(self) -> Lineage:
+        """The declared lineage, or the default one."""
+        return self.lineage if self.lineage is not None else default_lineage(self.variants)
+
+
+def simulate(results: Path, studies: Sequence[Study] = (Study(),), *, seed: int = 0, scale: str = "simulated") -> Path:
+    """Write `results/plan.json` and all stage folders; return the path of the plan."""
+    stages: dict[str, dict[str, Any]] = {}
+    entries = [_study(results, study, stages, seed) for study in studies]
+    plan = {"scale": scale, "results": str(results), "reports": str(results.parent / "reports")}
+    path = results / "plan.json"
+    results.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(plan | {"studies": entries, "stages": list(stages.values())}, indent=1))
+    return path
+
+
+def stage_dir(plan: Path, study: str, variant: str, seed: int, stage: str) -> Path:
+    """The folder of one stage of one run of a simulated plan."""
+    content = json.loads(plan.read_text())
+    [runs] = [entry["runs"] for entry in content["studies"] if entry["name"] == study]
+    [key] = [run["stages"][stage] for run in runs if (run["variant"], run["seed"]) == (variant, seed)]
+    [folder] = [entry["dir"] for entry in content["stages"] if entry["key"] == key]
+    return Path(folder)
+
+
+def write_status(folder: Path, stage: Mapping[str, Any], state: str, reason: str = "", wall_s: float = 12.5) -> None:
+    """Write the terminal word of a stage, as a trainer does."""
+    status = {"state": state, "reason": reason, "stage": stage["id"], "key": stage["key"], "seed": stage["seed"]}
+    status |= {"started": STARTED, "ended": STARTED, "wall_s": wall_s, "attempt": 1, "device": "cpu"}
+    (folder / "status.json").write_text(json.dumps(status))
+
+
+def _study(results: Path, study: Study, stages: dict[str, dict[str, Any]], seed: int) -> dict[str, Any]:
+    tree = study.tree()
+    add = partial(_stage, results, stages)
+    asset = add(study="assets", name="assets", label="tiny model", seed=None, inputs={}, salt="tiny")
+    once = f"{study.name} prepare"
+    prepare = add(study=study.name, name="prepare", label=once, seed=None, inputs={"model": asset}, salt=study.name)
+    for shared in (asset, prepare):
+        _finish(shared, "ok")
+        shared["variants"] = sorted({*shared["variants"], *(f"{study.name}/{variant}" for variant in tree)})
+    runs = []
+    for variant in tree:
+        for run_seed in range(study.seeds):
+            label = f"{variant} seed {run_seed}"
+            of_run = partial(add, study=study.name, label=label, seed=run_seed, salt=variant)
+            train = of_run(name="train", inputs={"prepare": prepare})
+            evaluate = of_run(name="evaluate", inputs={"train": train})
+            _run(study, variant, run_seed, train=train, evaluate=evaluate, root=seed)
+            keys = {"prepare": prepare["key"], "train": train["key"], "evaluate": evaluate["key"]}
+            runs.append({"variant": variant, "seed": run_seed, "stages": keys})
+    return _definition(study) | {"variants": _variants(study), "runs": runs, "last_stage": "evaluate"}
+
+
+def _definition(study: Study) -> dict[str, Any]:
+    subsets = [*study.items, "mean"]
+    columns = [{"metric": f"edited/{s}/distance", "label": s, "published": s} for s in subsets]
+    analysis = {"value": "hit", "protocol": "edited", "subsets": list(study.items), "direction": {"target": 0.5}}
+    analysis |= {"margin": 0.02, "alpha": 0.05, "correction": "holm", "edges": "parent"}
+    published = {"source": "a simulated paper", "metric": "distance", "columns": subsets, "rows": {}}
+    published |= {"items": dict(study.items), "model": "gpt2-medium"}
+    published["rows"] = {variant: [row.get(s) for s in subsets] for variant, row in study.published.items()}
+    return {
+        "name": study.name,
+        "title": f"Simulated study {study.name}",
+        "question": "Which variant has the smallest distance?",
+        "source": "tests/simulate.py",
+        "table": {"columns": columns, "reference": {"label": "unedited", "replace": {"edited": "unedited"}}},
+        "curves": [{"metric": f"train/m{i:02d}", "label": f"metric {i}"} for i in range(min(study.metrics, 4))],
+        "analysis": analysis,
+        "analysis_digest": hashlib.sha256(json.dumps(analysis).encode()).hexdigest()[:16],
+        "health": [],
+        "published": published if study.published else None,
+    }
+
+
+def _variants(study: Study) -> list[dict[str, Any]]:
+    variants = []
+    for variant, (parent, changes) in study.tree().items():
+        edge = [{"key": k, "from": a, "to": b, "factor": k.split(".")[0]} for k, (a, b) in changes.items()]
+        entry = {"name": variant, "parent": parent, "why": f"why {variant}", "file": f"{study.name}/{variant}.yaml"}
+        entry |= {
+            "gpu": None,
+            "resolved": MODEL,
+            "factors": sorted({c["factor"] for c in edge}),
+            "changes": edge,
+        }
+        variants.append(entry)
+    return variants
+
+
+def _stage(
+    results: Path, stages: dict, *, study: str, name: str, label: str, seed: int | None, inputs: dict, salt: str
+) -> dict[str, Any]:
+    identity = study if study == name else f"{study}.{name}"
+    key = hashlib.sha256(f"{identity}|{salt}|{seed}".encode()).hexdigest()[:16]
+    folder = results / "stages" / (study if study == name else f"{study}/{name}") / key
+    entry = {"id": identity, "study": study, "stage": name, "key": key, "seed": seed, "label": label}
+    entry |= {
+        "entry": f"trainers.{identity}",
+        "dir": str(folder),
+        "variants": [f"{study}/{salt}"] if seed is not None else [],
+    }
+    entry |= {"inputs": {n: s["dir"] for n, s in inputs.items()}}
+    entry["resources"] = {"threads": 1, "mem_mb": 100, "runtime": 5, "gpu": 0}
+    return stages.setdefault(key, entry)
+
+
+def _finish(stage: Mapping[str, Any], state: str, reason: str = "") -> Path:
+    folder = Path(stage["dir"])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"stage": stage["id"], "key": stage["key"], "config": {}}))
+    if state == "running":
+        progress = {"done": 5, "total": 20, "unit": "steps", "started": STARTED, "updated": "2026-01-01T00:00:10+00:00"}
+        (folder / "progress.json").write_text(json.dumps(progress))
+    elif state != "missing":
+        (folder / "provenance.json").write_text(json.dumps({"git": {"commit": "c0ffee", "dirty": False}}))
+        write_status(folder, stage, state, reason)
+    return folder
+
+
+def _run(study: Study, variant: str, seed: int, *, train: dict, evaluate: dict, root: int) -> None:
+    state = study.states.get((variant, seed), "ok")
+    reason = {"failed": "RuntimeError: simulated failure", "diverged": "train/m00 is not finite"}.get(state, "")
+    folder = _finish(train, state, reason)
+    if state not in ("running", "missing"):
+        _curves(study, _generator(root, study.name, variant, seed)).to_parquet(folder / "metrics.parquet", index=False)
+    if events := study.health.get((variant, seed)):
+        (folder / "health.json").write_text(json.dumps(list(events)))
+    if state != "ok":
+        _finish(evaluate, "missing" if state in ("running", "missing") else "blocked", f"input train is {state}")
+        return
+    folder = _finish(evaluate, "ok")
+    items, metrics = _evaluation(study, variant, seed, root)
+    items.to_parquet(folder / "items.parquet", index=False)
+    metrics.to_parquet(folder / "metrics.parquet", index=False)
+
+
+def _curves(study: Study, rng: np.random.Generator) -> pd.DataFrame:
+    steps = np.arange(1, study.steps + 1)
+    level, speed = rng.uniform(0.5, 1.5, study.metrics), rng.uniform(0.5, 2.0, study.metrics)
+    decay = level * np.exp(-speed * steps[:, None] / study.steps)
+    values = decay + rng.normal(0, 0.02, (study.steps, study.metrics))
+    names = np.array([f"train/m{i:02d}" for i in range(study.metrics)])
+    columns = {"step": steps.repeat(study.metrics), "name": np.tile(names, study.steps), "value": values.ravel()}
+    return pd.DataFrame(columns).astype(METRICS_DTYPES)
+
+
+def _evaluation(study: Study, variant: str, seed: int, root: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Items: hit = (sqrt(rho) ease + sqrt(1 - rho) noise < Phi^-1(rate)), so that P(hit) = rate, items paired."""
+    rows: list[pd.DataFrame] = []
+    metrics: dict[str, float] = {}
+    for protocol in ("edited", "unedited"):
+        edited = protocol == "edited"
+        run = _generator(root, study.name, variant if edited else "unedited", seed if edited else -1)
+        distance = study.distances.get(variant, study.distance) if edited else study.unedited
+        shift = run.normal(0, study.seed_sd) if edited else 0.0
+        rate = min(max(0.5 + distance + shift, 1e-6), 1 - 1e-6)
+        distances = []
+        for subset, count in study.items.items():
+            ease = _generator(root, study.name, subset, -2).standard_normal(count)
+            latent = np.sqrt(study.rho) * ease + np.sqrt(1 - study.rho) * run.standard_normal(count)
+            hits = (latent < NormalDist().inv_cdf(rate)).astype(float)
+            names = [f"{subset}-{i:04d}" for i in range(count)]
+            columns = {"item": names, "subset": subset, "protocol": protocol, "name": "hit", "value": hits}
+            rows.append(pd.DataFrame(columns))
+            distances.append(abs(hits.mean() - 0.5))
+            metrics |= {f"{protocol}/{subset}/hit": hits.mean(), f"{protocol}/{subset}/distance": distances[-1]}
+        metrics[f"{protocol}/mean/distance"] = float(np.mean(distances))
+    final = pd.DataFrame({"step": 0, "name": list(metrics), "value": list(metrics.values())}).astype(METRICS_DTYPES)
+    return pd.concat(rows, ignore_index=True), final
+
+
+def _generator(*words: str | int) -> np.random.Generator:
+    return np.random.default_rng(list(hashlib.sha256("|".join(map(str, words)).encode()).digest()))

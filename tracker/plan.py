@@ -1,0 +1,445 @@
+"""Variants times seeds become content-addressed stages: what runs, where it goes, and what it is made of."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from tracker.errors import ConfigError
+from tracker.fingerprint import fingerprint
+from tracker.keys import key_of, path_digest
+from tracker.settings import Settings, load_settings, suggest
+from tracker.study_schema import Resources
+from tracker.variants import StageSpec, Study, Variant, load_studies
+
+__all__ = ["Plan", "PlannedStage", "Run", "build_plan", "load_settings"]
+
+ASSETS = "assets"
+ASSET_ENTRY = "trainers.assets"
+ASSET_MODEL = "trainers.assets_config:Asset"
+ASSET_RESOURCES = Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
+_RETRIED = ("failed", "diverged", "blocked")
+_PROJECT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One job: what it is called, reads and needs, and the folder that its key gives it."""
+
+    id: str
+    study: str
+    stage: str
+    key: str
+    seed: int | None
+    label: str
+    entry: str
+    dir: Path
+    inputs: dict[str, Path]
+    resources: Resources
+    variants: tuple[str, ...]
+    config: dict[str, Any]
+    upstream: tuple[tuple[str, str], ...]
+
+    @property
+    def status(self) -> Path:
+        """Return the file whose presence means that the stage has ended."""
+        return self.dir / "status.json"
+
+    def row(self) -> dict[str, Any]:
+        """Return the stage as plan.json holds it."""
+        return {
+            "id": self.id,
+            "study": self.study,
+            "stage": self.stage,
+            "key": self.key,
+            "seed": self.seed,
+            "label": self.label,
+            "entry": self.entry,
+            "dir": str(self.dir),
+            "inputs": {name: str(path) for name, path in self.inputs.items()},
+            "resources": self.resources.model_dump(),
+            "variants": list(self.variants),
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """One variant with one seed: the keys of its stages, in order."""
+
+    study: str
+    variant: str
+    seed: int
+    stages: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the settings ask for; `stages` are in an order in which they can run."""
+
+    settings: Settings
+    studies: dict[str, Study]
+    stages: dict[tuple[str, str], PlannedStage]
+    runs: tuple[Run, ...]
+
+    def stage(self, id: str, key: str) -> PlannedStage:
+        """Return one stage by its id (`debias.train`) and key. Raises ConfigError if the plan has none."""
+        try:
+            return self.stages[id, key]
+        except KeyError:
+            problem = f"the plan has no stage {id} with this key"
+            raise ConfigError(self.file, "stages", key, problem, "configuration or code changed: plan again") from None
+
+    @property
+    def file(self) -> Path:
+        """Return the path of plan.json."""
+        return self.settings.results / "plan.json"
+
+    def selected(self, study: str | None = None) -> list[PlannedStage]:
+        """Return the stages of the selected runs (settings' study, variant, seed), with all that they need."""
+        wanted: set[tuple[str, str]] = set()
+        for run in self.runs:
+            if self._is_selected(run, study):
+                wanted |= {(f"{run.study}.{stage}", key) for stage, key in run.stages.items()}
+        waiting = list(wanted)
+        while waiting:
+            for above in self.stages[waiting.pop()].upstream:
+                if above not in wanted:
+                    wanted.add(above)
+                    waiting.append(above)
+        return [stage for name, stage in self.stages.items() if name in wanted]
+
+    def statuses(self, study: str | None = None) -> list[Path]:
+        """Return the status files of the selected stages."""
+        return [stage.status for stage in self.selected(study)]
+
+    def write(self) -> None:
+        """Write plan.json if its content changed, and the config.json of every selected stage that lacks one."""
+        text = json.dumps(self.as_dict(), ensure_ascii=False, indent=1) + "\n"
+        with contextlib.suppress(OSError):
+            if self.file.read_text(encoding="utf-8") == text:
+                text = ""
+        if text:
+            _write(self.file, text, sync=True)
+        for stage in self.selected():
+            file = stage.dir / "config.json"
+            # Not synced: a power cut may leave it empty, then it is written again; ten thousand syncs take a minute.
+            if not (file.exists() and file.stat().st_size):
+                _write(file, json.dumps(stage.config, ensure_ascii=False, indent=1) + "\n", sync=False)
+
+    def retry_failed(self) -> list[PlannedStage]:
+        """Set aside the status of every selected stage that did not end well, so that it runs again; return them.
+
+        The old status stays as `status.attempt-N.json`. To be called once, by the process that starts the jobs.
+        """
+        retried = []
+        for stage in self.selected():
+            if _state(stage.status) not in _RETRIED:
+                continue
+            number = 1
+            while (aside := stage.dir / f"status.attempt-{number}.json").exists():
+                number += 1
+            os.rename(stage.status, aside)
+            retried.append(stage)
+        return retried
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content of plan.json."""
+        runs: dict[str, list[Run]] = {name: [] for name in self.studies}
+        for run in self.runs:
+            runs[run.study].append(run)
+        return {
+            "scale": self.settings.scale,
+            "results": str(self.settings.results),
+            "reports": str(self.settings.reports),
+            "studies": [_study_row(study, runs[study.name]) for study in self.studies.values()],
+            "stages": [stage.row() for stage in self.stages.values()],
+        }
+
+    def _is_selected(self, run: Run, study: str | None) -> bool:
+        wanted = self.settings
+        return (
+            (study is None or run.study == study)
+            and (wanted.study is None or run.study == wanted.study)
+            and (wanted.variant is None or run.variant == wanted.variant)
+            and (wanted.seed is None or run.seed == wanted.seed)
+        )
+
+
+def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = _PROJECT) -> Plan:
+    """Expand all variants and seeds of the settings' studies into stages.
+
+    Args:
+        settings: what is planned and selected.
+        gpu_pool: accelerators that Snakemake was given; the settings' `gpus` by default.
+        root: the folder that holds the packages whose code counts for the keys.
+
+    Raises:
+        ConfigError: the configuration is wrong, or the selection is empty.
+    """
+    studies = load_studies(settings, gpu_pool)
+    builder = _Builder(settings, studies, root)
+    for study in studies.values():
+        builder.add_study(study)
+    plan = builder.finish()
+    if settings.variant is not None:
+        chosen = [study for study in studies.values() if settings.study in (None, study.name)]
+        names = [name for study in chosen for name in study.variants]
+        if settings.variant not in names:
+            remedy = suggest(settings.variant, names)
+            raise ConfigError("--config", "variant", settings.variant, "there is no such variant", remedy)
+    return plan
+
+
+@dataclass
+class _Draft:
+    """A stage while variants that share it are still being found."""
+
+    spec: StageSpec
+    study: Study | None
+    key: str
+    seed: int | None
+    inputs: dict[str, tuple[str, str]]
+    config: dict[str, Any]
+    gpu: int
+    variants: dict[str, None]
+    label: str = ""
+
+    @property
+    def id(self) -> str:
+        return ASSETS if self.study is None else f"{self.study.name}.{self.spec.name}"
+
+
+class _Builder:
+    """Collects the stages of all runs, each once."""
+
+    def __init__(self, settings: Settings, studies: Mapping[str, Study], root: Path) -> None:
+        self.settings, self.studies, self.root = settings, dict(studies), root
+        self.drafts: dict[tuple[str, str], _Draft] = {}
+        self.runs: list[Run] = []
+        self.fingerprints: dict[tuple[str, ...], str] = {}
+
+    def add_study(self, study: Study) -> None:
+        for variant in study.variants.values():
+            parts = {name: self._parts(study, variant, spec) for name, spec in study.stages.items()}
+            for seed in self.settings.seeds:
+                keys: dict[str, str] = {}
+                for name, spec in study.stages.items():
+                    keys[name] = self._add_stage(study, variant, spec, seed=seed, keys=keys, parts=parts[name])
+                self.runs.append(Run(study.name, variant.name, seed, keys))
+
+    def _parts(self, study: Study, variant: Variant, spec: StageSpec) -> dict[str, Any]:
+        """Return what the key of a stage is made of, apart from the seed and the inputs."""
+        reads = set(spec.reads)
+        config = variant.resolved.model_dump(mode="json", include=reads, exclude_defaults=True)
+        rules = [rule for rule in study.health if rule.stage == spec.name and rule.severity == "abort"]
+        numbers = [[rule.metric, rule.range.min, rule.range.max, rule.abs, rule.window] for rule in rules]
+        return {
+            "config": config,
+            "rules": [rule.model_dump(mode="json") for rule in rules],
+            "numbers": sorted(numbers, key=repr),
+            "code": self._fingerprint(study, variant, spec),
+            "assets": {
+                name: self._add_asset(study, variant, source.removeprefix("asset:"), spec)
+                for name, source in spec.inputs.items()
+                if source.startswith("asset:")
+            },
+        }
+
+    def _fingerprint(self, study: Study, variant: Variant, spec: StageSpec) -> str:
+        used = getattr(variant.resolved, "used_modules", None)
+        modules = (spec.entry, *(used(spec.name) if used else ()))
+        exclude = (study.config_path.split(":")[0], ASSET_MODEL.split(":", maxsplit=1)[0])
+        if (*modules, *exclude) not in self.fingerprints:
+            try:
+                self.fingerprints[*modules, *exclude] = fingerprint(modules, self.root, exclude=exclude)
+            except ConfigError as error:
+                where = f"stages.{spec.name}.entry" if error.value == spec.entry else f"stages.{spec.name}"
+                raise ConfigError(
+                    study.file, where, error.value, f"{error.file}: {error.problem}", error.remedy
+                ) from None
+        return self.fingerprints[*modules, *exclude]
+
+    def _add_stage(
+        self, study: Study, variant: Variant, spec: StageSpec, *, seed: int, keys: dict[str, str], parts: dict[str, Any]
+    ) -> str:
+        own_seed = seed if spec.seeded else None
+        inputs = {
+            name: parts["assets"].get(name) or (f"{study.name}.{source}", keys[source])
+            for name, source in spec.inputs.items()
+        }
+        id = f"{study.name}.{spec.name}"
+        key = key_of(
+            {
+                "stage": id,
+                "config": parts["config"],
+                "seed": own_seed,
+                "inputs": {name: key for name, (_, key) in inputs.items()},
+                "abort": parts["numbers"],
+                "code": parts["code"],
+            }
+        )
+        gpu = variant.gpu if variant.gpu is not None and spec.resources.gpu > 0 else spec.resources.gpu
+        draft = self.drafts.get((id, key))
+        if draft is None:
+            config = {
+                "stage": id,
+                "key": key,
+                "seed": own_seed,
+                "entry": spec.entry,
+                "model": study.config_path,
+                "reads": list(spec.reads),
+                "config": parts["config"],
+                "abort_rules": parts["rules"],
+            }
+            draft = self.drafts[id, key] = _Draft(spec, study, key, own_seed, inputs, config, gpu, {})
+        draft.variants[variant.name] = None
+        draft.gpu = max(draft.gpu, gpu)
+        return key
+
+    def _add_asset(self, study: Study, variant: Variant, name: str, spec: StageSpec) -> tuple[str, str]:
+        value: Any = variant.resolved
+        for part in name.split("."):
+            value = getattr(value, part, None)
+        if not isinstance(value, BaseModel) or not getattr(value, "sources", None):
+            where = f"stages.{spec.name}.inputs"
+            raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
+        asset = value.model_dump(mode="json", exclude_defaults=True)
+        digests = [path_digest(Path(source["path"])) for source in asset["sources"] if source.get("source") == "path"]
+        key = key_of({"stage": ASSETS, "asset": asset, "digests": digests})
+        draft = self.drafts.get((ASSETS, key))
+        if draft is None:
+            config = {
+                "stage": ASSETS,
+                "key": key,
+                "seed": None,
+                "entry": ASSET_ENTRY,
+                "model": ASSET_MODEL,
+                "reads": sorted(asset),
+                "config": asset,
+                "abort_rules": [],
+            }
+            stage = StageSpec(ASSETS, ASSET_ENTRY, {}, (), False, ASSET_RESOURCES)
+            draft = _Draft(stage, None, key, None, {}, config, 0, {}, label=_asset_label(asset))
+            self.drafts[ASSETS, key] = draft
+        draft.variants[variant.name] = None
+        return ASSETS, key
+
+    def finish(self) -> Plan:
+        stages = {name: self._planned(draft) for name, draft in self._in_order()}
+        return Plan(self.settings, self.studies, stages, tuple(self.runs))
+
+    def _in_order(self) -> Iterator[tuple[tuple[str, str], _Draft]]:
+        """Yield what comes first first: assets, then each study's stages in their declared order."""
+        rank = {(ASSETS): (-1, 0)}
+        for number, study in enumerate(self.studies.values()):
+            rank |= {f"{study.name}.{name}": (number, place) for place, name in enumerate(study.stages)}
+        yield from sorted(self.drafts.items(), key=lambda item: rank[item[0][0]])
+
+    def _planned(self, draft: _Draft) -> PlannedStage:
+        return PlannedStage(
+            id=draft.id,
+            study=ASSETS if draft.study is None else draft.study.name,
+            stage=draft.spec.name,
+            key=draft.key,
+            seed=draft.seed,
+            label=draft.label or _label(draft),
+            entry=draft.spec.entry,
+            dir=self._dir(draft.id, draft.key),
+            inputs={name: self._dir(*above) for name, above in draft.inputs.items()},
+            resources=draft.spec.resources.model_copy(update={"gpu": draft.gpu}),
+            variants=tuple(draft.variants),
+            config=draft.config,
+            upstream=tuple(draft.inputs.values()),
+        )
+
+    def _dir(self, id: str, key: str) -> Path:
+        return self.settings.results.joinpath("stages", *id.split(".", 1), key)
+
+
+def _label(draft: _Draft) -> str:
+    """`v8 seed 0`, `v4, v5 and 3 more, seed 0`, `all variants`."""
+    assert draft.study is not None
+    names = list(draft.variants)
+    seed = "" if draft.seed is None else f"seed {draft.seed}"
+    if len(names) == 1:
+        return f"{names[0]} {seed}".strip()
+    if len(names) == len(draft.study.variants):
+        shown = "all variants"
+    elif len(names) <= 3:
+        shown = f"{', '.join(names[:-1])} and {names[-1]}"
+    else:
+        shown = f"{names[0]}, {names[1]} and {len(names) - 2} more"
+    return f"{shown}, {seed}" if seed else shown
+
+
+def _asset_label(asset: Mapping[str, Any]) -> str:
+    source = asset["sources"][0]
+    name = next((source[key] for key in ("repo", "package", "path", "architecture") if key in source), "")
+    return f"{asset.get('kind', 'asset')} {name}".strip()
+
+
+def _study_row(study: Study, runs: list[Run]) -> dict[str, Any]:
+    return {
+        "name": study.name,
+        "title": study.title,
+        "question": study.question,
+        "source": study.source,
+        "table": study.definition["table"],
+        "curves": study.definition["curves"],
+        "analysis": study.definition["analysis"],
+        "analysis_digest": key_of(study.definition["analysis"]),
+        "health": study.definition["health"],
+        "published": study.published,
+        "variants": [_variant_row(variant) for variant in study.variants.values()],
+        "runs": [{"variant": run.variant, "seed": run.seed, "stages": run.stages} for run in runs],
+        "last_stage": study.last_stage,
+    }
+
+
+def _variant_row(variant: Variant) -> dict[str, Any]:
+    changes = [{"key": c.key, "from": c.old, "to": c.new, "factor": c.factor} for c in variant.changes]
+    return {
+        "name": variant.name,
+        "parent": variant.parent,
+        "why": variant.why,
+        "file": str(variant.file),
+        "gpu": variant.gpu,
+        "resolved": variant.resolved_dict(),
+        "factors": list(variant.factors),
+        "changes": changes,
+    }
+
+
+def _state(status: Path) -> str | None:
+    """Return the state in a status file; a file that cannot be read counts as failed, a missing one as None."""
+    try:
+        state = json.loads(status.read_text(encoding="utf-8"))["state"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return "failed"
+    return state if isinstance(state, str) else "failed"
+
+
+def _write(file: Path, text: str, *, sync: bool) -> None:
+    """Write next to the file, then rename: a reader sees the old or the new content, never a part."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            if sync:
+                stream.flush()
+                os.fsync(stream.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, file)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise

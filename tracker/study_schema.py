@@ -1,0 +1,233 @@
+"""The form of `_study.yaml`, of a scale and of a published table. Unknown keys are errors everywhere."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+
+def is_safe_name(name: str) -> bool:
+    """Return whether a name may become a folder: letters, digits, `.`, `-`, `_`; no leading dot or dash, no `..`."""
+    return bool(_NAME.fullmatch(name)) and ".." not in name and len(name) <= 100
+
+
+def _simple(name: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError("must be lower-case letters, digits and underscores, starting with a letter")
+    return name
+
+
+def _dotted(path: str) -> str:
+    if not all(part.isidentifier() for part in path.split(".")):
+        raise ValueError("must be a dotted module path")
+    return path
+
+
+StageName = Annotated[str, AfterValidator(_simple)]
+Module = Annotated[str, AfterValidator(_dotted)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Resources(_Strict):
+    """What one job of a stage asks for."""
+
+    threads: int = Field(default=1, ge=1, description="CPU threads.")
+    mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
+    runtime: int = Field(default=60, ge=1, description="Minutes.")
+    gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
+
+
+class ResourceOverride(_Strict):
+    """Resources that a scale replaces."""
+
+    threads: int | None = Field(default=None, ge=1)
+    mem_mb: int | None = Field(default=None, ge=1)
+    runtime: int | None = Field(default=None, ge=1)
+    gpu: int | None = Field(default=None, ge=0)
+
+
+class StageDefinition(_Strict):
+    """One step of a run."""
+
+    entry: Module = Field(description="Module with `def run(stage)`.")
+    inputs: dict[StageName, Text] = Field(default={}, description="Name: an earlier stage, or `asset:<config key>`.")
+    reads: list[Text] = Field(default=[], description="Top-level config keys that the stage may look at.")
+    seeded: bool = Field(description="Whether its result depends on the seed.")
+    resources: Resources = Field(default=Resources(), description="What one job asks for.")
+
+
+class Exclusion(_Strict):
+    """Values that do not go together."""
+
+    if_: dict[str, Any] = Field(alias="if", min_length=1, description="Dotted key: value; all must hold.")
+    forbid: dict[str, Any] = Field(min_length=1, description="Dotted key: value; not all may hold as well.")
+    because: Text = Field(description="The reason, shown in the error.")
+
+
+class Column(_Strict):
+    """One column of the table: a metric of the last stage."""
+
+    metric: Text = Field(description="<protocol>/<subset>/<metric>.")
+    label: Text
+    published: str | None = Field(default=None, description="Column of the published table.")
+
+
+class Reference(_Strict):
+    """A first row of the table: the same columns with parts of the metric's name replaced."""
+
+    label: Text
+    replace: dict[str, str] = Field(min_length=1)
+
+
+class Table(_Strict):
+    """The comparison table."""
+
+    columns: list[Column] = Field(min_length=1)
+    reference: Reference | None = None
+
+
+class Curve(_Strict):
+    """One learning curve."""
+
+    metric: Text
+    label: Text
+
+
+class Target(_Strict):
+    """A metric whose ideal is a value, not an extreme."""
+
+    target: float
+
+
+class Analysis(_Strict):
+    """How edges are judged; fixed before there are results."""
+
+    value: Text = Field(description="items.name of the primary metric.")
+    protocol: Text = Field(description="items.protocol.")
+    subsets: list[Text] = Field(min_length=1, description="items.subset; the statistic is the mean over them.")
+    direction: Literal["max", "min"] | Target
+    margin: float = Field(gt=0, description="Equivalence: a smaller difference does not matter.")
+    alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Family-wise error rate over the edges.")
+    correction: Literal["holm"] = "holm"
+    edges: Literal["parent"] = "parent"
+
+
+class Range(_Strict):
+    """Healthy values; a missing bound is none. A value that is not finite is never inside."""
+
+    min: float | None = None
+    max: float | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+class HealthRule(_Strict):
+    """A range that a training metric should stay in."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+    stage: StageName = Field(description="The stage that logs the metric.")
+    metric: Text
+    range: Range = Field(default=Range(), description="Empty: any finite value is healthy.")
+    abs: bool = Field(default=False, description="Judge the absolute value.")
+    window: int = Field(default=1, ge=1, description="Logged values whose mean is judged.")
+    severity: Literal["note", "warn", "abort"] = Field(description="abort ends the stage as diverged.")
+    diagnosis: Text = Field(description="What it means.")
+    remedy: Text = Field(description="What to try.")
+
+
+class StudyFile(_Strict):
+    """`_study.yaml`."""
+
+    title: Text
+    question: Text
+    source: Text
+    config: Annotated[
+        str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:Class of the config model.")
+    ]
+    base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
+    factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
+    exclusions: list[Exclusion] = []
+    stages: dict[StageName, StageDefinition] = Field(min_length=1, description="In order; the last gives the results.")
+    table: Table
+    curves: list[Curve] = []
+    analysis: Analysis
+    published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
+    health: list[HealthRule] = []
+
+    @model_validator(mode="after")
+    def _stages_agree(self) -> Self:
+        earlier: set[str] = set()
+        for name, stage in self.stages.items():
+            for source in stage.inputs.values():
+                if not source.startswith("asset:") and source not in earlier:
+                    raise ValueError(f"stages.{name}.inputs: {source!r} is neither an earlier stage nor asset:<key>")
+            earlier.add(name)
+        ids = [rule.id for rule in self.health]
+        for rule in self.health:
+            if rule.stage not in self.stages:
+                raise ValueError(f"health.{rule.id}.stage: there is no stage {rule.stage!r}")
+            if ids.count(rule.id) > 1:
+                raise ValueError(f"health: the id {rule.id!r} is given twice")
+        return self
+
+
+class ScaleStudy(_Strict):
+    """How a scale sizes one study."""
+
+    set: dict[str, Any] = Field(default={}, description="Values that replace those of every variant.")
+    multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
+    resources: dict[StageName, ResourceOverride] = {}
+
+
+class ScaleFile(_Strict):
+    """`configs/scales/<scale>.yaml`."""
+
+    seeds: int | list[int] = Field(description="How many seeds, or which, unless the settings say otherwise.")
+    studies: dict[str, ScaleStudy] = {}
+
+
+class Claim(_Strict):
+    """One sentence of the source about two rows."""
+
+    variant: Text
+    against: Text
+    column: Text
+    percent: float = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
+    text: Text
+
+
+class PublishedFile(_Strict):
+    """`configs/published/<name>.yaml`: numbers that someone reported."""
+
+    source: Text
+    metric: Text
+    model: Text
+    items: dict[str, Annotated[int, Field(ge=1)]] = Field(description="Evaluation items behind a column.")
+    batch_size: int | None = Field(
+        default=None, ge=1, description="Of the source's evaluation, if it averages batches."
+    )
+    columns: list[Text] = Field(min_length=1)
+    rows: dict[str, list[float | None]] = Field(min_length=1, description="Variant: one number per column.")
+    claims: list[Claim] = []
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        for name, row in self.rows.items():
+            if len(row) != len(self.columns):
+                raise ValueError(f"rows.{name} has {len(row)} numbers for {len(self.columns)} columns")
+        for claim in self.claims:
+            if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
+                raise ValueError(f"claims: {claim.variant} against {claim.against}, {claim.column}: not in the table")
+        if unknown := set(self.items) - set(self.columns):
+            raise ValueError(f"items: {sorted(unknown)} are no columns")
+        return self

@@ -1,0 +1,155 @@
+"""Leases of accelerator devices: file locks that die with the process.
+
+Snakemake's `gpu` resource only counts; it hands out no indices, and two invocations know nothing of each other. So each
+job locks the device files it takes in a folder of this user on this host. The kernel drops the locks when the last
+process that holds the descriptor ends, however it ends.
+
+Where a scheduler set CUDA_VISIBLE_DEVICES those devices are ours, and their numbers mean nothing outside the job (with
+constrained cgroups every job sees 0). The locks are then named by the scheduler's job, which keeps apart the stages
+that share one allocation and never hinders another job.
+
+A request waits until it gets all devices at once; one for many devices can wait long behind a stream of small ones of
+another invocation (within one invocation Snakemake's count prevents that).
+"""
+
+import ctypes
+import fcntl
+import os
+import random
+import stat
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID", "_CONDOR_JOB_AD")
+
+
+@dataclass
+class Lease:
+    """Devices that are ours until `release` or the end of the process. No tokens: run on the CPU."""
+
+    tokens: list[str]
+    descriptors: list[int] = field(default_factory=list)
+
+    @property
+    def devices(self) -> list[str]:
+        """Torch device strings, as they are numbered once `export` has been called."""
+        return [f"cuda:{index}" for index in range(len(self.tokens))] or ["cpu"]
+
+    def export(self) -> None:
+        """Show this process the leased devices only; call it before torch is imported."""
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.tokens)
+
+    def release(self) -> None:
+        """Give the devices back before the process ends."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
+def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: None, poll: float = 0.2) -> Lease:
+    """Wait for `count` devices of the pool, all at once, and return them. On a machine without devices: an empty lease.
+
+    `on_wait` is called once with the pool if they are not free at once. Raises ValueError where the pool is too small.
+    """
+    pool = visible_devices()
+    if count <= 0 or not pool:
+        return Lease([])
+    if count > len(pool):
+        raise ValueError(f"{count} devices asked, {len(pool)} visible ({', '.join(pool)}): lower `gpu` of the variant")
+    folder, prefix, waited = lease_folder(), _namespace(os.environ), False
+    while True:
+        taken = _try_lease(folder, prefix, pool, count)
+        if taken is not None:
+            return taken
+        if not waited:
+            on_wait(pool)
+            waited = True
+        time.sleep(poll * random.uniform(0.5, 1.5))  # jitter: two that took one of two devices each do not meet again
+
+
+def visible_devices() -> list[str]:
+    """Return the tokens (index, or UUID where the environment names one) of the devices that this process may use."""
+    fake = os.environ.get("ABLATION_FAKE_GPUS")
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if fake and named is None:
+        return [str(index) for index in range(int(fake))]
+    if named is None:
+        return [str(index) for index in range(_count_devices())]
+    tokens = []
+    for token in (part.strip() for part in named.split(",")):
+        if not token or token.startswith("-"):  # CUDA stops at the first invalid entry
+            break
+        tokens.append(token)
+    return tokens if fake or _count_devices() else []
+
+
+def lease_folder() -> Path:
+    """Return the folder of the locks; ABLATION_LEASES overrides it.
+
+    Not XDG_RUNTIME_DIR or TMPDIR: they differ between a login shell, cron and a scheduler, which would then not see
+    each other's locks, and the former is deleted at logout while jobs run. Raises PermissionError if it is someone
+    else's.
+    """
+    folder = Path(os.environ.get("ABLATION_LEASES") or f"/tmp/ablation-tracker-{os.getuid()}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(
+            f"{folder} is not a folder of this user: remove it, or set ABLATION_LEASES to another one"
+        )
+    return folder
+
+
+def _namespace(environment: Mapping[str, str]) -> str:
+    """Return a lock prefix: that of the scheduler's job (and Slurm step) or, without a scheduler, of the host."""
+    for variable in _SCHEDULER_JOBS:
+        if job := environment.get(variable):
+            step = environment.get("SLURM_STEP_ID", "") if variable == "SLURM_JOB_ID" else ""
+            return f"{variable}-{job}-{step}-".replace("/", "_")
+    return ""
+
+
+def _try_lease(folder: Path, prefix: str, pool: list[str], count: int) -> Lease | None:
+    taken = Lease([])
+    for token in pool:
+        descriptor = _try_lock(folder / f"{prefix}gpu-{token.replace('/', '_')}.lock")
+        if descriptor is None:
+            continue
+        taken.tokens.append(token)
+        taken.descriptors.append(descriptor)
+        if len(taken.tokens) == count:
+            return taken
+    taken.release()
+    return None
+
+
+def _try_lock(path: Path) -> int | None:
+    """Return a descriptor that holds the lock, or None. The descriptor is not inherited by programs that we start."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.stat(path).st_ino == os.fstat(descriptor).st_ino:  # not a file that a cleaner of /tmp removed meanwhile
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _count_devices() -> int:
+    """Return the number of NVIDIA devices, without importing torch (which would fix the visible ones)."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_uint(0)
+    if nvml.nvmlInit_v2() != 0:
+        return 0
+    try:
+        return count.value if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 else 0
+    finally:
+        nvml.nvmlShutdown()

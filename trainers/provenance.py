@@ -1,0 +1,99 @@
+"""Where a result comes from: code, packages, hardware, inputs and command."""
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainers.atomic import write_json, write_text
+from trainers.runlog import read_json
+
+DIFF = "diff.patch"
+
+
+def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str]) -> None:
+    """Write `provenance.json`, and `diff.patch` where the working tree differs from its commit, into `out`."""
+    git = describe_tree(Path(__file__).resolve().parent.parent)
+    diff = git.pop("diff")
+    (out / DIFF).unlink(missing_ok=True)
+    if diff:
+        write_text(out / DIFF, diff)
+    write_json(
+        out / "provenance.json",
+        {
+            "git": {**git, "diff_file": DIFF if diff else None},
+            "python": platform.python_version(),
+            "packages": {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]},
+            "hardware": describe_hardware(),
+            "inputs": {name: _describe_input(folder) for name, folder in inputs.items()},
+            "argv": list(argv),
+            "environment": {
+                k: v for k, v in sorted(os.environ.items()) if k in _ENVIRONMENT or k.startswith("ABLATION_")
+            },
+        },
+    )
+
+
+_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "OMP_NUM_THREADS", "HF_ENDPOINT", "SLURM_JOB_ID")
+
+
+def describe_tree(root: Path) -> dict[str, Any]:
+    """Return commit, whether the tree is dirty, its untracked files and its diff; all None outside git."""
+    commit = _git(root, "rev-parse", "HEAD")
+    if commit is None:
+        return {"commit": None, "dirty": None, "untracked": None, "diff": None}
+    diff = _git(root, "diff", "HEAD", "--no-ext-diff", "--no-color") or ""
+    untracked = (_git(root, "ls-files", "--others", "--exclude-standard") or "").splitlines()
+    return {"commit": commit.strip(), "dirty": bool(diff or untracked), "untracked": untracked, "diff": diff}
+
+
+def describe_hardware() -> dict[str, Any]:
+    """Return processor, cores, memory in bytes, and the accelerators that this process sees."""
+    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "threads": torch.get_num_threads(),
+        "gpus": [{"name": gpu.name, "memory_bytes": gpu.total_memory} for gpu in gpus],
+        "cuda": torch.version.cuda,
+    }
+
+
+def _describe_input(folder: Path) -> dict[str, Any]:
+    status = read_json(folder / "status.json") or {}
+    return {name: status.get(name) for name in ("stage", "key", "ended", "digests")}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        if arguments[0] != "rev-parse":
+            print(f"git {arguments[0]}: {error}", file=sys.stderr)
+        return None
+    return done.stdout

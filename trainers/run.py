@@ -1,0 +1,291 @@
+"""Runs one stage.
+
+    python -m trainers.run --config F/config.json --input prepare=DIR --out F --gpus 1 --threads 1 --label "v8 seed 0"
+
+The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
+failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
+such devices, disk full while the status is written, a kill) leaves no status and exits otherwise: the stage runs again.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainers.atomic import remove_leftovers, write_json
+from trainers.devices import Lease, lease
+from trainers.lifetime import FolderInUse, end_on_signals, end_with_parent, lock_folder
+
+if TYPE_CHECKING:
+    from trainers.stage import Stage
+
+EXIT_IN_USE, EXIT_MACHINE = 75, 74  # EX_TEMPFAIL and EX_IOERR of sysexits.h
+REASON_LENGTH = 500
+
+
+@dataclass
+class Job:
+    """The command line and the plan's `config.json`."""
+
+    id: str
+    plan: dict[str, Any]
+    inputs: dict[str, Path]
+    out: Path
+    gpus: int
+    threads: int
+    label: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one stage; return the exit status."""
+    arguments = _parse(argv)
+    end_with_parent(arguments.parent)
+    end_on_signals()
+    job = _read_job(arguments)
+    try:
+        held = lock_folder(job.out)
+    except FolderInUse as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_IN_USE
+    try:
+        return _run_alone(job)
+    except OSError as error:
+        print(f"error: {job.out}: {error}", file=sys.stderr)
+        return EXIT_MACHINE
+    finally:
+        os.close(held)
+
+
+def _run_alone(job: Job) -> int:
+    """Run the stage in a folder that nobody else writes to."""
+    if _status(job.out) == {"state": "ok", "key": job.plan["key"]}:
+        return 0  # another process finished it while we were being started
+    remove_leftovers(job.out)
+    (job.out / "status.json").unlink(missing_ok=True)
+    start = _Start(job, time.time(), _count_attempt(job.out))
+    if reason := _blocked(job.inputs):
+        return start.finish("blocked", reason, device=None)
+    try:
+        devices = _lease(job)
+    except (ValueError, PermissionError) as error:
+        print(f"error: {job.plan['stage']} {job.label}: {error}", file=sys.stderr)
+        return EXIT_MACHINE
+    _prepare_process(job.threads, devices)
+    return _train(job, start, devices)
+
+
+def _train(job: Job, start: "_Start", devices: Lease) -> int:
+    """Import torch and the trainer, run it, and write what it leaves."""
+    # Late: torch reads CUDA_VISIBLE_DEVICES and the number of threads when it is imported.
+    from trainers import checkpoint
+    from trainers.provenance import write_provenance
+    from trainers.runlog import open_log, wandb_mode
+    from trainers.stage import Diverged
+
+    log = open_log(job.out / "log.txt", job.plan["stage"])
+    log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
+    try:
+        mode = wandb_mode()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_MACHINE
+    write_provenance(job.out, job.inputs, sys.argv)
+    _fix_randomness(job)
+    state, reason, stage = "ok", "", None
+    try:
+        stage = _build_stage(job, devices, log, mode)
+        stage.meter.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
+        if devices.tokens and stage.devices == ["cpu"]:
+            log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
+        import_module(job.plan["entry"]).run(stage)
+    except Diverged as error:
+        state, reason = "diverged", _one_line(error)
+        log.error("diverged: %s", reason)
+    except (Exception, SystemExit) as error:
+        state, reason = "failed", f"{type(error).__name__}: {_one_line(error)}"
+        log.error("failed: %s\n%s", reason, traceback.format_exc())
+    if stage is not None:
+        stage.metrics.close()
+    if state != "failed":  # a failed stage that is retried goes on from where it was
+        checkpoint.remove(job.out / "checkpoint")
+    return start.finish(state, reason, device=_device_name(devices))
+
+
+class _Start:
+    """When and how often the stage was begun; `finish` writes the terminal status."""
+
+    def __init__(self, job: Job, started: float, attempt: int) -> None:
+        self.job, self.started, self.attempt = job, started, attempt
+
+    def finish(self, state: str, reason: str, device: str | None) -> int:
+        """Write `status.json`, the last file of a stage, and say so on the terminal."""
+        ended, plan = time.time(), self.job.plan
+        status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
+        status |= {"started": _iso(self.started), "ended": _iso(ended), "wall_s": round(ended - self.started, 3)}
+        status |= {"attempt": self.attempt, "device": device}
+        (self.job.out / "progress.json").unlink(missing_ok=True)
+        write_json(self.job.out / "status.json", status)
+        seconds = f"{ended - self.started:.0f} s"
+        print(f"    {_title(self.job)}   {state} after {seconds}" + (f": {reason}" if reason else ""), file=sys.stderr)
+        return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m trainers.run", description="Run one stage of one variant.")
+    parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
+    parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
+    parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
+    parser.add_argument("--label", default="", help="variant and seed, for the terminal")
+    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
+    return parser.parse_args(argv)
+
+
+def _read_job(arguments: argparse.Namespace) -> Job:
+    plan = json.loads(arguments.config.read_text(encoding="utf-8"))
+    inputs = {}
+    for item in arguments.input:
+        name, separator, folder = item.partition("=")
+        if not separator:
+            raise SystemExit(f"--input {item}: must be NAME=DIR")
+        inputs[name] = Path(folder)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    label = arguments.label or plan["key"]
+    return Job(plan["stage"], plan, inputs, arguments.out, arguments.gpus, arguments.threads, label)
+
+
+def _blocked(inputs: dict[str, Path]) -> str:
+    """Return why an input cannot be used, or nothing."""
+    for name, folder in inputs.items():
+        status = _read_status(folder)
+        if status is None:
+            return f"input {name}: {folder / 'status.json'} is missing or unreadable"
+        if status.get("state") != "ok":
+            return _one_line(f"input {name}: {status.get('state')}: {status.get('reason')}")
+    return ""
+
+
+def _lease(job: Job) -> Lease:
+    def on_wait(pool: list[str]) -> None:
+        print(f"    {_title(job)}   waits for {job.gpus} of the devices {', '.join(pool)}", file=sys.stderr, flush=True)
+
+    return lease(job.gpus, on_wait=on_wait)
+
+
+def _prepare_process(threads: int, devices: Lease) -> None:
+    """Set what torch reads once, when it is imported."""
+    devices.export()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is deterministic only with a fixed workspace
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def _fix_randomness(job: Job) -> None:
+    """Make torch deterministic, with exactly the declared threads (sums depend on them), and seed every generator."""
+    import numpy
+    import torch
+
+    torch.set_num_threads(job.threads)
+    torch.set_num_interop_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    seed = job.plan["seed"] or 0
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _build_stage(job: Job, devices: Lease, log: Any, mode: str | None) -> "Stage":
+    from health import Monitor, parse_rules
+    from trainers.runlog import Metrics, Progress, Sink, TensorBoard, Wandb
+    from trainers.stage import Stage, load_config
+
+    plan, key = job.plan, job.plan["key"]
+    study = plan["stage"].partition(".")[0]
+    sinks: list[Sink] = [TensorBoard(job.out / "tensorboard")]
+    if mode:
+        run = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "resume": "allow"}
+        sinks.append(Wandb(mode, job.out, {**run, "config": plan["config"]}))
+    return Stage(
+        id=plan["stage"],
+        key=key,
+        seed=plan["seed"],
+        label=job.label,
+        config=load_config(plan["model"], plan["config"], plan["reads"]) if plan["model"] else None,
+        inputs=job.inputs,
+        out=job.out,
+        devices=_usable(devices),
+        threads=job.threads,
+        log=log,
+        metrics=Metrics(job.out / "metrics.parquet", sinks),
+        monitor=Monitor(parse_rules(plan["abort_rules"])),
+        meter=Progress(job.out / "progress.json", _title(job)),
+    )
+
+
+def _usable(devices: Lease) -> list[str]:
+    """Return the leased devices, or the CPU where torch cannot use them (a build for CPUs, fake devices of a test)."""
+    import torch
+
+    return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
+
+
+def _device_name(devices: Lease) -> str:
+    import torch
+
+    used = _usable(devices)
+    return "cpu" if used == ["cpu"] else f"{len(used)} x {torch.cuda.get_device_name(0)}"
+
+
+def _count_attempt(out: Path) -> int:
+    """Return how many times the stage has been begun, this time included."""
+    path = out / "attempt.json"
+    try:
+        attempt = int(json.loads(path.read_text(encoding="utf-8"))["attempt"]) + 1
+    except (OSError, ValueError, KeyError, TypeError):
+        attempt = 1
+    write_json(path, {"attempt": attempt})
+    return attempt
+
+
+def _read_status(folder: Path) -> dict[str, Any] | None:
+    try:
+        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return status if isinstance(status, dict) else None
+
+
+def _status(folder: Path) -> dict[str, Any]:
+    status = _read_status(folder) or {}
+    return {"state": status.get("state"), "key": status.get("key")}
+
+
+def _title(job: Job) -> str:
+    return f"{job.plan['stage']}  {job.label}"
+
+
+def _one_line(error: object) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 1]}…"
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""What a stage leaves of its course: metrics, evaluation items, progress, TensorBoard and, if asked, wandb."""
+
+import contextlib
+import json
+import logging
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trainers.atomic import replacing, write_json
+
+METRICS = pa.schema([("step", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
+ITEMS = pa.schema([(name, pa.string()) for name in ("item", "subset", "protocol", "name")] + [("value", pa.float64())])
+FLUSH_SECONDS = 30.0
+LINE_SECONDS = 10.0
+
+
+class Sink(Protocol):
+    """A dashboard that also wants each number: TensorBoard, wandb."""
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Add the values of one step."""
+
+    def close(self) -> None:
+        """Finish."""
+
+
+class TensorBoard:
+    """Event files under `folder`, begun anew: a resumed stage replays what it had logged; no point is there twice."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        shutil.rmtree(folder, ignore_errors=True)
+        self._writer = SummaryWriter(str(folder))
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Add the values of one step."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Flush and close the files."""
+        self._writer.close()
+
+
+class Wandb:
+    """A wandb run, opted in by ABLATION_WANDB=offline or =online; offline needs neither account nor network.
+
+    Steps are the metric `step` rather than wandb's own, which refuses to go back when a stage is resumed.
+    """
+
+    def __init__(self, mode: str, folder: Path, run: Mapping[str, Any]) -> None:
+        import wandb
+
+        project = os.environ.get("WANDB_PROJECT", "ablation-tracker")
+        self._run = wandb.init(mode=mode, dir=str(folder), project=project, **run)
+        self._run.define_metric("*", step_metric="step")
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Add the values of one step."""
+        self._run.log({"step": step, **values})
+
+    def close(self) -> None:
+        """End the run; online, wait for the upload."""
+        self._run.finish()
+
+
+def wandb_mode() -> str | None:
+    """Return offline, online or None, as ABLATION_WANDB asks.
+
+    Raises ValueError for another word, and where wandb is asked for and is not installed.
+    """
+    mode = os.environ.get("ABLATION_WANDB", "").strip().lower()
+    if mode in ("", "0", "off", "disabled"):
+        return None
+    if mode not in ("offline", "online"):
+        raise ValueError(f"ABLATION_WANDB = {mode!r}: must be offline or online; unset it to do without wandb")
+    from importlib.util import find_spec
+
+    if find_spec("wandb") is None:
+        raise ValueError(f"ABLATION_WANDB = {mode}: wandb is not installed; run `pip install wandb`, or unset it")
+    return mode
+
+
+class Metrics:
+    """The series of a stage: kept in memory, written to `metrics.parquet` now and then and at the end."""
+
+    def __init__(self, path: Path, sinks: Iterable[Sink] = ()) -> None:
+        self._path, self._sinks = path, list(sinks)
+        self._rows: list[tuple[int, str, float]] = []
+        self._flushed = time.monotonic()
+
+    @property
+    def rows(self) -> list[tuple[int, str, float]]:
+        """All (step, name, value) so far."""
+        return self._rows
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Append the values of a step."""
+        self._rows.extend((step, name, value) for name, value in values.items())
+        for sink in self._sinks:
+            sink.add(step, values)
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.write()
+
+    def restore(self, rows: Iterable[tuple[int, str, float]]) -> None:
+        """Start from the rows that a checkpoint carried."""
+        self._rows.clear()
+        for step, name, value in rows:
+            self._rows.append((step, name, value))
+            for sink in self._sinks:
+                sink.add(step, {name: value})
+
+    def write(self) -> None:
+        """Replace the file by all rows."""
+        columns = list(zip(*self._rows, strict=True)) or [(), (), ()]
+        write_table(
+            self._path, pa.table([pa.array(c, f.type) for c, f in zip(columns, METRICS, strict=True)], schema=METRICS)
+        )
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Write the file and close the sinks."""
+        self.write()
+        for sink in self._sinks:
+            sink.close()
+
+
+class Progress:
+    """How far a stage is: `progress.json` for the tracker, and a line on the terminal every ten seconds.
+
+    `    debias.train  v8 seed 0   7/12 steps  18 s left`
+    """
+
+    def __init__(self, path: Path, title: str, terminal: TextIO | None = None) -> None:
+        self._path, self._title = path, title
+        self._terminal = terminal or sys.stderr
+        self._started = time.time()
+        self._first: tuple[float, int] | None = None
+        self._written = 0.0
+        self._shown = time.time()
+
+    def update(self, done: int, total: int, unit: str) -> None:
+        """Note that `done` of `total` units are done. Cheap: touches the disk at most once a second."""
+        now = time.time()
+        if self._first is None:
+            self._first = (now, done)  # a resumed stage does not count what its predecessor did
+        if now - self._written >= 1 or done >= total:
+            self._written = now
+            values = {"done": done, "total": total, "unit": unit, "started": self._started, "updated": now}
+            write_json(self._path, values)
+        if now - self._shown >= LINE_SECONDS:
+            self._shown = now
+            self.say(f"{done}/{total} {unit}  {self._left(now, done, total)}".rstrip())
+
+    def say(self, text: str) -> None:
+        """Print one line to the terminal; a closed terminal is no reason to stop."""
+        with contextlib.suppress(OSError, ValueError):
+            print(f"    {self._title}   {text}", file=self._terminal, flush=True)
+
+    def _left(self, now: float, done: int, total: int) -> str:
+        started, first = self._first or (now, done)
+        if done <= first or now <= started:
+            return ""
+        return f"{duration((now - started) / (done - first) * (total - done))} left"
+
+
+def duration(seconds: float) -> str:
+    """Return `18 s`, `4 min` or `2.5 h`."""
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame) -> pa.Table:
+    """Return evaluation items as a table. Raises ValueError where a column is missing or an item is there twice."""
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), columns=ITEMS.names)
+    if missing := set(ITEMS.names) - set(frame.columns):
+        raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
+    frame = frame[ITEMS.names].astype({"item": str, "value": float})
+    twice = frame[frame.duplicated(["item", "subset", "protocol", "name"])]
+    if len(twice):
+        raise ValueError(f"{len(twice)} items are there twice, for example {tuple(twice.iloc[0])}")
+    return pa.Table.from_pandas(frame, schema=ITEMS, preserve_index=False)
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Replace `path` by a Parquet file."""
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def open_log(path: Path, name: str) -> logging.Logger:
+    """Return a logger whose records, and Python's warnings, go to `path` (appended) and not to the terminal."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    return logging.getLogger(name)
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file; None where there is none or it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

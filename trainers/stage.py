@@ -1,0 +1,121 @@
+"""What a trainer sees of the stage that it runs. The only door between a trainer module and the files around it."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pydantic import BaseModel, ValidationError, create_model
+
+from health import Monitor
+from trainers import checkpoint
+from trainers.runlog import Metrics, Progress, items_table, write_table
+
+
+class Diverged(Exception):
+    """The run has left the range in which its numbers mean something: NaN, collapse, an abort rule."""
+
+
+@dataclass
+class Stage:
+    """One stage: `run(stage)` of its entry module does the work, everything below is how it reports.
+
+    id: `debias.train`. key: 16 hex digits. seed: None where the stage is not seeded. label: `v8 seed 0`.
+    config: the study's config model; a key that the stage does not declare in `reads` is an AttributeError.
+    inputs: folders by name. out: its own folder. devices: torch device strings. log: goes to `log.txt`.
+    """
+
+    id: str
+    key: str
+    seed: int | None
+    label: str
+    config: Any
+    inputs: Mapping[str, Path]
+    out: Path
+    devices: list[str]
+    threads: int
+    log: logging.Logger
+    metrics: Metrics
+    monitor: Monitor
+    meter: Progress
+
+    def log_metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        """Add numbers (or tensors of one element) to the series of their names.
+
+        Raises Diverged where an abort rule trips; the values are kept.
+        """
+        numbers = {name: float(value) for name, value in values.items()}
+        self.metrics.add(step, numbers)
+        for event in self.monitor.observe(step, numbers):
+            raise Diverged(event.reason())
+
+    def save_items(self, rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame) -> None:
+        """Replace `items.parquet` by (item, subset, protocol, name, value) rows, or a frame with these columns.
+
+        Raises ValueError where a column is missing or an (item, subset, protocol, name) is there twice.
+        """
+        write_table(self.out / "items.parquet", items_table(rows))
+
+    def progress(self, done: int, total: int, unit: str = "steps") -> None:
+        """Note that `done` of `total` units are done; cheap enough for every step."""
+        self.meter.update(done, total, unit)
+
+    def save_checkpoint(self, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Replace the checkpoint, atomically; it also carries the metrics logged so far.
+
+        state: JSON values only (no tuples, no integer keys; ValueError). Random generators' states are tensors.
+        """
+        rows = [list(row) for row in self.metrics.rows]
+        checkpoint.save(self.out / "checkpoint", step, tensors, {"metrics": rows, "user": state})
+
+    def load_checkpoint(self) -> checkpoint.Checkpoint | None:
+        """Return (step, tensors, state) of the last checkpoint and restore the metrics; None where there is none.
+
+        Call it before the first `log_metrics`. A checkpoint that is torn or damaged counts as none.
+        """
+        found = checkpoint.load(self.out / "checkpoint")
+        if found is None:
+            return None
+        self.metrics.restore((int(step), name, float(value)) for step, name, value in found.state["metrics"])
+        for step, name, value in self.metrics.rows:
+            self.monitor.observe(step, {name: value})
+        self.log.info("resumed after step %d", found.step)
+        return found._replace(state=found.state["user"])
+
+
+def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> BaseModel:
+    """Return the config model `module:Class` with `values` over its defaults, guarded to the keys in `reads`.
+
+    Looking at another key is an AttributeError: it is not part of the stage's key, so a change of it would not rerun
+    the stage. Raises ValueError, in one line, for values that the model refuses.
+    """
+    module, _, name = model.partition(":")
+    declared: type[BaseModel] = getattr(import_module(module), name)
+    allowed = set(reads)
+    if unknown := sorted(allowed - declared.model_fields.keys()):
+        raise ValueError(f"{model}: `reads` names {', '.join(unknown)}, which it does not have")
+    unread = declared.model_fields.keys() - allowed
+
+    class Guarded(declared):  # type: ignore[misc, valid-type]
+        def __getattr__(self, key: str) -> Any:
+            if key in unread:
+                raise AttributeError(
+                    f"config.{key} is not in the stage's `reads` ({', '.join(sorted(allowed))}): add it"
+                )
+            return super().__getattr__(key)
+
+    # Fields without default that this stage does not read are not among the values.
+    absent = {key: (Any, None) for key in unread if declared.model_fields[key].is_required()}
+    try:
+        config = create_model(declared.__name__, __base__=Guarded, **absent).model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{model}: {key} = {first.get('input')!r}: {first['msg']}") from None
+    for key in unread:
+        config.__dict__.pop(key, None)
+    return config
