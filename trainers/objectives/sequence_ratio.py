@@ -12,3 +12,8 @@ def arithmetic_ratio(ratio: Tensor, mask: Tensor) -> Tensor:
     weights 2.2, 2.5) scales the gradient of that token, where a plain s would only see the weights' mean, which is 1.
     """
     return sequence_mean(ratio, mask).detach()[:, None] + ratio - ratio.detach()
+
+
+def transform(ratio: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the arithmetic sequence ratio without diagnostics (PTRW's own choice of ratio)."""
+    return arithmetic_ratio(ratio, mask), {}

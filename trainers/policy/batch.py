@@ -1,0 +1,84 @@
+"""Prompts and responses as tensors, and what a model says about the responses."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from trainers.objectives.entropy import token_entropy
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """N prompts (N, P), padded on the left, and their responses (N, T), padded on the right; masks are 1 at tokens.
+
+    A response ends with the end-of-sequence token unless it was cut. `logps` (N, T), nats, at the sampling temperature:
+    what the sampler gave the tokens; None for responses that nobody sampled.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    response_ids: Tensor
+    mask: Tensor
+    logps: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.response_ids)
+
+    def select(self, rows: Tensor) -> "Sequences":
+        """Return the rows, without columns that are padding in all of them."""
+        mask, prompt_mask = self.mask[rows], self.prompt_mask[rows]
+        width = int(mask.sum(-1).max()) if len(rows) else 0
+        start = self.prompt_ids.shape[1] - int(prompt_mask.sum(-1).max()) if len(rows) else 0
+        return Sequences(
+            self.prompt_ids[rows, start:],
+            prompt_mask[:, start:],
+            self.response_ids[rows, :width],
+            mask[:, :width],
+            None if self.logps is None else self.logps[rows, :width],
+        )
+
+    def to(self, device: torch.device | str) -> "Sequences":
+        """Return the same on another device."""
+        moved = {name: value.to(device) for name, value in vars(self).items() if value is not None}
+        return replace(self, **moved)
+
+    @property
+    def attention_mask(self) -> Tensor:
+        """Return the mask of prompt and response, (N, P + T)."""
+        return torch.cat([self.prompt_mask, self.mask.to(self.prompt_mask.dtype)], 1)
+
+    def model_inputs(self) -> dict[str, Tensor]:
+        """Return what a causal model is called with; positions count tokens, not padding."""
+        mask = self.attention_mask
+        return {
+            "input_ids": torch.cat([self.prompt_ids, self.response_ids], 1),
+            "attention_mask": mask,
+            "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
+        }
+
+
+def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:
+    """Return the logits (N, T, V), float32, that predict the response's tokens: position t sees what is before it."""
+    width = sequences.response_ids.shape[1]
+    logits = model(**sequences.model_inputs(), use_cache=False, logits_to_keep=width + 1).logits
+    return logits[:, :-1].float()
+
+
+def token_logps(model: nn.Module, sequences: Sequences, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities of the response's tokens and the entropies there, both (N, T), 0 at padding."""
+    logits = response_logits(model, sequences) / temperature
+    logps = torch.log_softmax(logits, -1).gather(-1, sequences.response_ids[..., None])[..., 0]
+    keep = sequences.mask.bool()
+    return torch.where(keep, logps, 0.0), torch.where(keep, token_entropy(logits), 0.0)
+
+
+@torch.no_grad()
+def batched_logps(model: nn.Module, sequences: Sequences, temperature: float, batch_size: int | None) -> Tensor:
+    """Return `token_logps` (N, T) without gradient, `batch_size` responses at a time (None: all)."""
+    width = sequences.mask.shape[1]
+    parts = []
+    for rows in torch.arange(len(sequences)).split(batch_size or max(len(sequences), 1)):
+        logps, _ = token_logps(model, sequences.select(rows), temperature)
+        parts.append(nn.functional.pad(logps, (0, width - logps.shape[1])))
+    return torch.cat(parts)

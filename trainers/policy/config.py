@@ -1,0 +1,301 @@
+"""Configuration of the studies `innovations` and `gspo`: group policy optimisation on a task with verifiable answers.
+
+The defaults of a method are its published ones (KL control: seed 004; clipping: PPO, GRPO). Only pydantic is imported:
+`_study.yaml` names `PolicyConfig`, and validating and planning read it without torch. Every field has a default, as a
+stage is given the keys that it reads and no others.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trainers.assets_config import Asset
+from trainers.tasks.config import TASKS, KnightsKnaves, TaskSettings
+
+OBJECTIVES = "trainers.objectives"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(_Strict):
+    """Problems per split. The development split is for choices; the test split is read once, by the last stage."""
+
+    warm: int = Field(default=2000, ge=1, description="Problems with worked responses, for the warm start.")
+    train: int = Field(default=2000, ge=1, description="Problems that are reinforced.")
+    dev: int = Field(default=200, ge=1, description="Problems on which choices are made.")
+    test: int = Field(default=300, ge=1, description="Problems of the final evaluation.")
+    seed: int = Field(default=0, ge=0, description="Seed of the problems; the same for every training seed.")
+
+
+class Scratch(_Strict):
+    """A small Qwen2 with random weights and a word-level vocabulary, where `model` is null."""
+
+    hidden: int = Field(default=64, ge=8, description="Hidden size; a multiple of heads.")
+    layers: int = Field(default=2, ge=1, description="Blocks.")
+    heads: int = Field(default=2, ge=1, description="Attention heads.")
+    feed_forward: int = Field(default=192, ge=8, description="Inner size of the MLP.")
+    rope_theta: float = Field(default=100.0, gt=0, description="Base of the rotary positions.")
+    init_std: float = Field(default=0.05, gt=0, description="Standard deviation of the random weights.")
+    positions: int = Field(default=256, ge=16, description="Longest sequence, in tokens.")
+
+
+class WarmStart(_Strict):
+    """Supervised training on worked responses before reinforcement, once for all variants and seeds."""
+
+    steps: int = Field(default=400, ge=0, description="Steps of Adam; 0: the model as it is.")
+    batch_size: int = Field(default=48, ge=1, description="Problems per step.")
+    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
+    seed: int = Field(default=0, ge=0, description="Seed of weights and order; the same for every training seed.")
+
+
+class Rollout(_Strict):
+    """Sampling. The number of responses is fixed, so that group sizes are compared at equal cost."""
+
+    responses: int = Field(default=128, ge=1, description="Responses per step; a multiple of group_size.")
+    group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
+    max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
+    temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
+    batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all of a step.")
+    recompute_logps: bool = Field(
+        default=False, description="Old log-probabilities from a training forward instead of from the sampler."
+    )
+
+    @model_validator(mode="after")
+    def _whole_groups(self) -> Self:
+        if self.responses % self.group_size:
+            raise ValueError(f"responses = {self.responses} is not a multiple of group_size = {self.group_size}")
+        return self
+
+
+class Reward(_Strict):
+    """Reward of a response: a weighted sum."""
+
+    rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule.")
+    model: float = Field(default=0.0, ge=0, description="Weight of `reward_model`'s logit.")
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.rule == 0 and self.model == 0:
+            raise ValueError("rule and model are both 0: nothing would be rewarded")
+        return self
+
+
+class Update(_Strict):
+    """How a batch of responses changes the policy."""
+
+    lr: float = Field(default=2e-4, gt=0, le=1, description="Rate of AdamW.")
+    warmup_steps: int = Field(default=5, ge=0, description="Rollouts over which the rate rises linearly.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Of AdamW.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Of AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    epochs: int = Field(default=2, ge=1, description="Passes over the responses of a step.")
+    minibatches: int = Field(default=2, ge=1, description="Steps of AdamW per pass.")
+    micro_batch: int | None = Field(
+        default=None, ge=1, description="Responses per forward and backward (gradient accumulation); null: a minibatch."
+    )
+    aggregation: Literal["sequence_mean", "token_mean"] = Field(
+        default="sequence_mean", description="What counts the same: every response (GRPO) or every token (DAPO)."
+    )
+    entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
+    drop_zero_advantage: bool = Field(default=True, description="Leave out responses whose advantages are all 0.")
+
+
+class Kl(_Strict):
+    """KL to the reference policy (the warm start), k3 estimator, in the loss."""
+
+    coef: float = Field(default=0.2, ge=0, description="Coefficient, the first one if adaptive; 0: no reference.")
+    adaptive: bool = Field(default=False, description="x1.5 above 2 target, x0.5 below target / 2, after each step.")
+    target: float = Field(default=0.01, gt=0, description="Mean KL per token, nats.")
+    low: float = Field(default=0.01, ge=0, description="Smallest adaptive coefficient.")
+    high: float = Field(default=1.0, gt=0, description="Largest adaptive coefficient.")
+
+    @model_validator(mode="after")
+    def _something_to_adapt(self) -> Self:
+        if self.adaptive and self.coef == 0:
+            raise ValueError("adaptive needs coef > 0 to start from")
+        return self
+
+
+class Critic(_Strict):
+    """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
+
+    lr: float = Field(default=1e-3, gt=0, le=1, description="Rate of its AdamW.")
+    gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
+    lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
+    clip: float = Field(default=0.5, gt=0, description="Range of a value's change per step.")
+    whiten: bool = Field(default=True, description="Advantages get mean 0 and variance 1 over the batch.")
+
+
+class Clip(_Strict):
+    """Clip range of the importance ratio: [1 - low, 1 + high]."""
+
+    low: float = Field(default=0.2, gt=0, description="Below 1.")
+    high: float = Field(default=0.2, gt=0, description="Above 1.")
+    dual: float | None = Field(default=None, gt=1, description="Bound of the loss of negative advantages; null: none.")
+
+
+class EmaSmoothing(_Strict):
+    """2.1: w'_1 = w_1, w'_t = beta w'_{t-1} + (1 - beta) w_t."""
+
+    beta: float = Field(default=0.9, ge=0, lt=1, description="Share of the past; 0 changes nothing.")
+
+
+class GradientAdaptive(_Strict):
+    """2.2: token weight L softmax_t(|log p_t| / temperature)."""
+
+    temperature: float = Field(default=1.0, gt=0, description="Large: equal weights.")
+
+
+class Ptrw(_Strict):
+    """2.4: loss -exp(-(s - 1)^2 / (2 sigma^2)) s A on the sequence ratio, in the place of clipping."""
+
+    sigma: float = Field(default=0.2, gt=0, description="Width of the trust region.")
+    detach_weight: bool = Field(default=False, description="Whether the Gaussian is a constant for the gradient.")
+
+
+class TemporalDecay(_Strict):
+    """2.5: token weight gamma^(t-1)."""
+
+    gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token; 1 changes nothing.")
+    normalize: bool = Field(default=True, description="Mean 1 over the response.")
+
+
+class AsymmetricClip(_Strict):
+    """2.6: clip range by the advantage's sign."""
+
+    pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
+    neg: float = Field(default=0.1, gt=0, description="[1 - neg, 1 + neg] where A <= 0.")
+
+
+class DynamicSampling(_Strict):
+    """DAPO: sample on until every group has right and wrong answers."""
+
+    max_rounds: int = Field(default=3, ge=1, description="Rollouts per step at most; then with the groups there are.")
+
+
+class OverlongPenalty(_Strict):
+    """DAPO: reward minus up to 1 over the last `buffer` tokens before max_new_tokens."""
+
+    buffer: int = Field(default=8, ge=1, description="Tokens; less than rollout.max_new_tokens.")
+
+
+class Precision(_Strict):
+    """Memory and speed of larger models."""
+
+    compute: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="bfloat16: autocast; weights and optimiser stay in float32."
+    )
+    activation_checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass.")
+
+
+class Evaluate(_Strict):
+    """How a policy is measured."""
+
+    samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
+    batch_size: int = Field(default=512, ge=1, description="Responses at once.")
+    seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
+
+
+class PolicyConfig(_Strict):
+    """Everything that a variant of `innovations` or `gspo` may change."""
+
+    task: TaskSettings = Field(default=KnightsKnaves(), description="What is asked and how answers are checked.")
+    data: Data = Field(default=Data(), description="Problems per split.")
+    data_source: Asset | None = Field(default=None, description="The file of a question_answer task.")
+    model: Asset | None = Field(default=None, description="The policy to start from; null: `scratch`.")
+    reward_model: Asset | None = Field(default=None, description="A sequence classifier, for reward.model > 0.")
+    scratch: Scratch = Field(default=Scratch(), description="The policy's shape where `model` is null.")
+    warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training before reinforcement.")
+    steps: int = Field(default=40, ge=1, description="Rollouts, each followed by its updates.")
+    rollout: Rollout = Field(default=Rollout(), description="Sampling.")
+    reward: Reward = Field(default=Reward(), description="What is rewarded.")
+    update: Update = Field(default=Update(), description="How the policy changes.")
+    kl: Kl = Field(default=Kl(), description="Distance to the reference policy.")
+    advantage: Literal["relative", "normalized", "gae"] = Field(
+        default="normalized", description="R - mean; (R - mean) / std of the group; gae: PPO's, with a critic."
+    )
+    critic: Critic = Field(default=Critic(), description="For advantage gae.")
+    ratio: Literal["token", "gspo", "gspo_token"] = Field(
+        default="token", description="Importance ratio: of tokens, or the geometric mean of the response."
+    )
+    clip: Clip = Field(default=Clip(), description="Clip range, unless ptrw or asymmetric_clip is set.")
+    ema_smoothing: EmaSmoothing | None = Field(default=None, description="2.1: smoothed importance ratios.")
+    gradient_adaptive: GradientAdaptive | None = Field(default=None, description="2.2: weights by |log p|.")
+    amic: bool = Field(default=False, description="2.3: the response's arithmetic mean ratio.")
+    ptrw: Ptrw | None = Field(default=None, description="2.4: Gaussian trust region instead of clipping.")
+    temporal_decay: TemporalDecay | None = Field(default=None, description="2.5: earlier tokens count more.")
+    asymmetric_clip: AsymmetricClip | None = Field(default=None, description="2.6: clip range by sign.")
+    weight_on: Literal["advantage", "ratio"] = Field(
+        default="advantage", description="What the weights of 2.2 and 2.5 multiply: A, or the ratio before clipping."
+    )
+    dynamic_sampling: DynamicSampling | None = Field(default=None, description="DAPO: informative groups only.")
+    overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO: soft length penalty.")
+    precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
+    checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="How a policy is measured.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if type(self) is not PolicyConfig:  # what a stage reads of a configuration that has been checked as a whole
+            return self
+        problems = [
+            (self.advantage == "gae" and self.rollout.group_size != 1, "advantage gae needs rollout.group_size 1"),
+            (self.advantage != "gae" and self.rollout.group_size < 2, "group advantages need rollout.group_size >= 2"),
+            (
+                self.ema_smoothing is not None and self.ratio != "token",
+                "ema_smoothing smooths token ratios: it needs ratio token",
+            ),
+            (
+                self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None,
+                "weight_on ratio has no effect without gradient_adaptive or temporal_decay",
+            ),
+            (
+                self.overlong_penalty is not None and self.overlong_penalty.buffer >= self.rollout.max_new_tokens,
+                "overlong_penalty.buffer must be below rollout.max_new_tokens",
+            ),
+            (self.reward.model > 0 and self.reward_model is None, "reward.model > 0 needs a reward_model"),
+            (
+                self.task.name == "question_answer" and self.data_source is None,
+                "task.name question_answer needs a data_source",
+            ),
+            (
+                self.model is None and getattr(self.task, "form", "textual") == "textual",
+                "a textual task needs a pretrained `model`; form compact can be learnt from scratch",
+            ),
+        ]
+        for wrong, problem in problems:
+            if wrong:
+                raise ValueError(problem)
+        return self
+
+    def used_modules(self, stage: str) -> list[str]:
+        """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
+        task = f"{TASKS}.{self.task.name}"
+        if stage != "reinforce":
+            return [task]
+        modules = [task, f"{OBJECTIVES}.advantage_{self.advantage}", f"{OBJECTIVES}.ratio_{self.ratio}"]
+        modules += [f"{OBJECTIVES}.{name}" for name in self.transforms()]
+        modules += [f"{OBJECTIVES}.{name}" for name in ("gradient_adaptive", "temporal_decay") if getattr(self, name)]
+        modules.append(f"{OBJECTIVES}.{self.surrogate()}")
+        if self.advantage == "gae":
+            modules += [f"{OBJECTIVES}.value_loss", "trainers.policy.critic"]
+        if self.overlong_penalty is not None:
+            modules.append(f"{OBJECTIVES}.overlong_penalty")
+        if self.dynamic_sampling is not None:
+            modules.append("trainers.policy.dynamic_sampling")
+        return modules
+
+    def transforms(self) -> list[str]:
+        """Return what is done to the importance ratio, in order: smoothing, then one ratio per response."""
+        names = ["ema_smoothing"] if self.ema_smoothing is not None else []
+        if self.amic:
+            names.append("amic")
+        elif self.ptrw is not None and self.ratio == "token":
+            names.append("sequence_ratio")
+        return names
+
+    def surrogate(self) -> str:
+        """Return the module of the per-token loss."""
+        return "ptrw" if self.ptrw is not None else "asymmetric_clip" if self.asymmetric_clip is not None else "clipped"

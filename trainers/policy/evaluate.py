@@ -1,0 +1,59 @@
+"""Stages `evaluate_warm` and `evaluate`: the test split, read once per policy; one row per problem in items.parquet."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from trainers.policy.config import PolicyConfig, Reward
+from trainers.policy.experience import Sampler
+from trainers.policy.measure import Measured, measure
+from trainers.policy.models import load_policy, load_tokenizer
+from trainers.policy.placement import Placement
+from trainers.policy.sources import load_task, policy_folder
+from trainers.stage import Stage
+from trainers.tasks.interface import Problem, read_problems
+
+SUBSET = "test"
+COLUMNS = ["item", "subset", "protocol", "name", "value"]
+
+
+def run(stage: Stage) -> None:
+    """Measure the policy of the input `policy`; with an input `warm` its rows are kept beside, as `warm_...`."""
+    config: PolicyConfig = stage.config
+    placement = Placement.of(stage.devices, config.precision)
+    folder = policy_folder(stage.inputs["policy"], stage.inputs.get("model"))
+    sampler = Sampler(
+        model=load_policy(folder, placement.policy, config.precision),
+        tokenizer=load_tokenizer(folder),
+        task=load_task(config.task, stage.inputs.get("data_source")),
+        rollout=config.rollout,
+        reward=Reward(),
+        placement=placement,
+    )
+    problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
+    rows = pd.concat(
+        [_rows(problems, protocol, result) for protocol, result in measure(sampler, problems, config.evaluate).items()]
+    )
+    if "warm" in stage.inputs:
+        rows = pd.concat([rows, _warm_rows(stage.inputs["warm"])])
+    stage.save_items(rows)
+    means = rows.groupby(["protocol", "name"])["value"].mean()
+    for subset in (SUBSET, "mean"):
+        stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})
+
+
+def _rows(problems: list[Problem], protocol: str, result: Measured) -> pd.DataFrame:
+    values = {"accuracy": result.correct, "reward": result.reward, "length": result.length}
+    return pd.DataFrame(
+        [
+            (problem.id, SUBSET, protocol, name, column[i])
+            for name, column in values.items()
+            for i, problem in enumerate(problems)
+        ],
+        columns=COLUMNS,
+    )
+
+
+def _warm_rows(folder: Path) -> pd.DataFrame:
+    rows = pd.read_parquet(folder / "items.parquet")[COLUMNS]
+    return rows.assign(protocol="warm_" + rows["protocol"].astype(str))

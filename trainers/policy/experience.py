@@ -1,0 +1,121 @@
+"""What one step learns from: prompts, sampled responses, their rewards, and their group advantages."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from trainers.policy.batch import Sequences
+from trainers.policy.config import OverlongPenalty, Reward, Rollout
+from trainers.policy.placement import Placement
+from trainers.policy.rewards import RewardModel, score
+from trainers.policy.rollout import concatenate, sample_all
+from trainers.policy.text import decode, pad, pad_token, prompt_tokens
+from trainers.tasks.interface import Problem, Task
+
+LengthPenalty = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Experience:
+    """N responses, those of a prompt side by side: rewards (N,), correctness (N,) as 0 or 1, on the CPU."""
+
+    sequences: Sequences
+    rewards: Tensor
+    correct: Tensor
+    metrics: dict[str, float]
+
+
+@dataclass
+class Sampler:
+    """Samples responses to problems with a policy and scores them."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    task: Task
+    rollout: Rollout
+    reward: Reward
+    placement: Placement
+    reward_model: RewardModel | None = None
+    penalty: tuple[LengthPenalty, OverlongPenalty] | None = None
+    _prompts: dict[str, list[int]] = field(default_factory=dict)
+
+    def prompts(self, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
+        """Return ids and mask (B, P), padded on the left, on the policy's device."""
+        for problem in problems:
+            if problem.id not in self._prompts:
+                self._prompts[problem.id] = prompt_tokens(self.tokenizer, problem.prompt, self.task.instruction)
+        ids, mask = pad([self._prompts[p.id] for p in problems], pad_token(self.tokenizer), left=True)
+        return ids.to(self.placement.policy), mask.to(self.placement.policy)
+
+    def responses(
+        self,
+        problems: Sequence[Problem],
+        *,
+        group_size: int,
+        generator: torch.Generator | None,
+        batch_size: int | None = None,
+    ) -> tuple[Sequences, list[str]]:
+        """Return group_size responses per problem and their texts; without a generator the most likely ones."""
+        rows, width = len(problems) * group_size, self.rollout.max_new_tokens
+        uniforms = None if generator is None else torch.rand(rows, width, generator=generator, dtype=torch.float64)
+        with self.placement.autocast(self.placement.policy):
+            sequences = sample_all(
+                self.model,
+                *self.prompts(problems),
+                batch_size=batch_size,
+                group_size=group_size,
+                uniforms=uniforms,
+                max_new_tokens=width,
+                eos=self.tokenizer.eos_token_id,
+                pad=pad_token(self.tokenizer),
+                temperature=self.rollout.temperature,
+            )
+        return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+
+    def collect(self, problems: Sequence[Problem], generator: torch.Generator) -> Experience:
+        """Return a group of scored responses for every problem."""
+        group = self.rollout.group_size
+        sequences, texts = self.responses(
+            problems, group_size=group, generator=generator, batch_size=self.rollout.batch_size
+        )
+        asked = [problem for problem in problems for _ in range(group)]
+        rewards, correct, metrics = score(self.task, asked, texts, self.reward, self.reward_model)
+        lengths = sequences.mask.sum(1).cpu()
+        if self.penalty is not None:
+            function, settings = self.penalty
+            penalty = function(lengths, max_length=self.rollout.max_new_tokens, buffer=settings.buffer)
+            rewards = rewards + penalty
+            metrics["reward/overlong_penalty"] = penalty.mean().item()
+        metrics |= _summary(rewards, correct, group, sequences, self.tokenizer.eos_token_id)
+        return Experience(sequences, rewards, correct, metrics)
+
+
+def join(parts: Sequence[Experience], keep: Sequence[Tensor], padding: int) -> Experience:
+    """Return the rows `keep[i]` of each part, with the means of the parts' metrics."""
+    sequences = [part.sequences.select(rows) for part, rows in zip(parts, keep, strict=True) if len(rows)]
+    names = parts[0].metrics.keys()
+    return Experience(
+        concatenate(sequences, padding),
+        torch.cat([part.rewards[rows] for part, rows in zip(parts, keep, strict=True)]),
+        torch.cat([part.correct[rows] for part, rows in zip(parts, keep, strict=True)]),
+        {name: sum(part.metrics[name] for part in parts) / len(parts) for name in names},
+    )
+
+
+def _summary(rewards: Tensor, correct: Tensor, group: int, sequences: Sequences, eos: int) -> dict[str, float]:
+    groups = rewards.view(-1, group)
+    ended = ((sequences.response_ids == eos) & sequences.mask.bool()).any(1)
+    values = {
+        "reward/mean": rewards.mean(),
+        "reward/std": rewards.std(correction=0),
+        "reward/accuracy": correct.mean(),
+        "response/length": sequences.mask.sum(1).float().mean(),
+        "response/ended": ended.float().mean(),
+    }
+    if group > 1:
+        values["reward/zero_std_groups"] = (groups == groups[:, :1]).all(1).float().mean()
+        values["reward/group_std"] = groups.std(1).mean()
+    return {name: value.item() for name, value in values.items()}

@@ -1,0 +1,52 @@
+"""Accuracy of a policy on problems, greedily and by sampling."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainers.policy.config import Evaluate
+from trainers.policy.experience import Sampler
+from trainers.tasks.interface import Problem
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Per problem, in order: share of right responses, mean reward by rule, mean length in tokens."""
+
+    correct: list[float]
+    reward: list[float]
+    length: list[float]
+
+    @property
+    def accuracy(self) -> float:
+        """Return the mean share of right responses."""
+        return sum(self.correct) / len(self.correct)
+
+
+def measure(sampler: Sampler, problems: Sequence[Problem], settings: Evaluate) -> dict[str, Measured]:
+    """Return the results of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
+
+    The sampling seed is the same for all variants and seeds: differences between them are paired also in their noise.
+    """
+    generator = torch.Generator().manual_seed(settings.seed)
+    return {
+        "greedy": _measure(sampler, problems, 1, None, settings.batch_size),
+        "sampled": _measure(sampler, problems, settings.samples, generator, settings.batch_size),
+    }
+
+
+def _measure(
+    sampler: Sampler, problems: Sequence[Problem], samples: int, generator: torch.Generator | None, batch_size: int
+) -> Measured:
+    sequences, texts = sampler.responses(problems, group_size=samples, generator=generator, batch_size=batch_size)
+    pairs = [(problem, texts[i * samples + k]) for i, problem in enumerate(problems) for k in range(samples)]
+
+    def means(values: list[float]) -> list[float]:
+        return torch.tensor(values, dtype=torch.float64).view(-1, samples).mean(1).tolist()
+
+    return Measured(
+        correct=means([float(sampler.task.correct(problem, text)) for problem, text in pairs]),
+        reward=means([sampler.task.reward(problem, text) for problem, text in pairs]),
+        length=means(sequences.mask.sum(1).tolist()),
+    )

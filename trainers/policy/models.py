@@ -1,0 +1,83 @@
+"""The policy and its copies: built from scratch or loaded, saved and loaded again."""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+from transformers.utils import logging
+
+from trainers.policy.config import Precision, Scratch
+
+logging.disable_progress_bar()  # a bar per model fills the logs of a grid
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+POLICY = "policy"  # subfolder of a stage that holds a trained policy
+
+
+def build_policy(shape: Scratch, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
+    """Return a Qwen2 with random weights; the global random state is left as it was."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        intermediate_size=shape.feed_forward,
+        max_position_embeddings=shape.positions,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        initializer_range=shape.init_std,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        use_cache=True,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Qwen2ForCausalLM(config)
+
+
+def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Write model and tokenizer as transformers does, with safetensors."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Return the tokenizer in `folder`. Raises ValueError if it has no end-of-sequence token."""
+    # AutoTokenizer goes by the model's type and would read a word-level vocabulary as Qwen2's byte-level one.
+    declared = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("tokenizer_class")
+    cls = PreTrainedTokenizerFast if declared in _GENERIC else AutoTokenizer
+    tokenizer = cls.from_pretrained(folder, local_files_only=True)
+    if tokenizer.eos_token_id is None:
+        raise ValueError(f"{folder}: the tokenizer has no end-of-sequence token, so no response would ever end")
+    return tokenizer
+
+
+def load_policy(
+    folder: Path, device: torch.device, precision: Precision | None = None, *, trainable: bool = False
+) -> PreTrainedModel:
+    """Return the causal model in `folder` on `device`, in float32 (a frozen one in the compute precision), eval mode.
+
+    Dropout is switched off: it would make the importance ratio random. With activation checkpointing the backward pass
+    computes activations again instead of keeping them.
+    """
+    frozen_low = precision is not None and precision.compute == "bfloat16" and not trainable
+    dtype = torch.bfloat16 if frozen_low else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).to(device).eval()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    model.requires_grad_(trainable)
+    if trainable and precision is not None and precision.activation_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model

@@ -1,0 +1,41 @@
+"""From a variant's configuration to its objective: loads exactly the modules that the variant uses."""
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor
+
+from trainers.objectives.policy_loss import Diagnostics, policy_loss
+from trainers.policy.config import OBJECTIVES, PolicyConfig
+
+Objective = Callable[..., tuple[Tensor, Diagnostics]]
+
+
+def build_objective(config: PolicyConfig) -> Objective:
+    """Return `policy_loss` with the variant's parts; call it with logps, old_logps, advantages, mask and `units`."""
+    surrogate = config.surrogate()
+    bounds = config.clip if surrogate == "clipped" else getattr(config, surrogate)
+    return partial(
+        policy_loss,
+        ratio=_load(f"ratio_{config.ratio}").importance_ratio,
+        transforms=[_bind(_load(name).transform, getattr(config, name, None)) for name in config.transforms()],
+        weights=[
+            _bind(_load(name).token_weights, getattr(config, name))
+            for name in ("gradient_adaptive", "temporal_decay")
+            if getattr(config, name) is not None
+        ],
+        surrogate=_bind(_load(surrogate).surrogate, bounds),
+        weight_on=config.weight_on,
+        aggregation=config.update.aggregation,
+    )
+
+
+def _load(name: str) -> Any:
+    return import_module(f"{OBJECTIVES}.{name}")
+
+
+def _bind(function: Callable[..., Any], settings: Any) -> Callable[..., Any]:
+    """Return `function` with the fields of a settings model as keyword arguments; a flag or nothing has none."""
+    return partial(function, **settings.model_dump()) if hasattr(settings, "model_dump") else function

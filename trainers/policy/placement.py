@@ -1,0 +1,29 @@
+"""Which model is where, in which precision: policy and critic on the first device, reference and reward on the last."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+
+from trainers.policy.config import Precision
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Devices of the models: two leased devices split them; one device, or the CPU, holds them all."""
+
+    policy: torch.device
+    reference: torch.device
+    reward: torch.device
+    precision: Precision
+
+    @classmethod
+    def of(cls, devices: list[str], precision: Precision) -> "Placement":
+        """Return the placement on the stage's devices."""
+        first, last = torch.device(devices[0]), torch.device(devices[-1])
+        return cls(policy=first, reference=last, reward=last, precision=precision)
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[None]:
+        """Return the context of a forward on `device`: bfloat16 arithmetic where the precision asks for it."""
+        enabled = self.precision.compute == "bfloat16"
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)

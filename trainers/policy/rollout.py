@@ -1,0 +1,141 @@
+"""Batched sampling of groups of responses: one prefill per prompt, an expanded cache, finished rows dropped.
+
+All responses of a group follow the same prompt, so the prompt is read once and its key-value cache repeated. A row
+leaves the batch at its end-of-sequence token. Each response is drawn from its own row of uniform numbers by inverting
+the distribution function, so what is sampled depends neither on the batch around it nor on when other rows finish.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from trainers.policy.batch import Sequences
+
+
+@torch.no_grad()
+def sample(
+    model: nn.Module,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    *,
+    group_size: int,
+    max_new_tokens: int,
+    eos: int,
+    pad: int,
+    temperature: float = 1.0,
+    uniforms: Tensor | None = None,
+) -> Sequences:
+    """Return B * group_size responses, the responses of a prompt side by side, with their log-probabilities.
+
+    Args:
+        model: a causal language model of transformers, in eval mode.
+        prompt_ids: (B, P), padded on the left.
+        prompt_mask: (B, P), 1 at tokens.
+        group_size: responses per prompt.
+        max_new_tokens: longest response, its end-of-sequence token included.
+        eos: id that ends a response and belongs to it.
+        pad: id that fills the rest.
+        temperature: divides the logits; the log-probabilities returned are those of the scaled distribution.
+        uniforms: (B * group_size, max_new_tokens) in [0, 1), one number per token; None: the most likely token.
+    """
+    device, rows = prompt_ids.device, len(prompt_ids) * group_size
+    responses = torch.full((rows, max_new_tokens), pad, device=device)
+    logps = torch.zeros(rows, max_new_tokens, device=device)
+    mask = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
+    cache = DynamicCache(config=model.config)
+    positions = (prompt_mask.cumsum(1) - 1).clamp(min=0)
+    logits = model(
+        input_ids=prompt_ids,
+        attention_mask=prompt_mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits[:, -1]
+    cache.batch_repeat_interleave(group_size)
+    logits = logits.repeat_interleave(group_size, 0)
+    attention = prompt_mask.repeat_interleave(group_size, 0)
+    position = positions[:, -1:].repeat_interleave(group_size, 0)
+    alive = torch.arange(rows, device=device)
+    for t in range(max_new_tokens):
+        numbers = None if uniforms is None else uniforms[alive, t].to(device)
+        tokens, chosen = _choose(logits.float() / temperature, numbers)
+        responses[alive, t], logps[alive, t], mask[alive, t] = tokens, chosen, 1
+        going = (tokens != eos).nonzero()[:, 0]
+        if len(going) == 0 or t + 1 == max_new_tokens:
+            break
+        if len(going) < len(alive):
+            alive, tokens, attention, position = alive[going], tokens[going], attention[going], position[going]
+            cache.batch_select_indices(going)
+        attention = torch.cat([attention, attention.new_ones(len(attention), 1)], 1)
+        position = position + 1
+        logits = model(
+            input_ids=tokens[:, None],
+            attention_mask=attention,
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=True,
+        ).logits[:, -1]
+    width = int(mask.sum(1).max())
+    return Sequences(
+        prompt_ids.repeat_interleave(group_size, 0),
+        prompt_mask.repeat_interleave(group_size, 0),
+        responses[:, :width],
+        mask[:, :width],
+        logps[:, :width],
+    )
+
+
+def _choose(logits: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return tokens (R,) and their log-probabilities (R,) for logits (R, V), float32, and uniforms (R,)."""
+    logps = torch.log_softmax(logits, -1)
+    if uniforms is None:
+        tokens = logps.argmax(-1)
+    else:
+        # In double precision: the rounding of a sum over a large vocabulary must not move probability to its end.
+        cumulative = logps.double().exp().cumsum(-1)
+        threshold = uniforms.double()[:, None] * cumulative[:, -1:]
+        tokens = torch.searchsorted(cumulative, threshold, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+    return tokens, logps.gather(-1, tokens[:, None])[:, 0]
+
+
+def sample_all(
+    model: nn.Module,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    *,
+    batch_size: int | None,
+    group_size: int,
+    uniforms: Tensor | None = None,
+    **settings: float,
+) -> Sequences:
+    """Return `sample`, about `batch_size` responses (at least one group) at a time; None: all at once."""
+    step = len(prompt_ids) if batch_size is None else max(1, batch_size // group_size)
+    parts = []
+    for start in range(0, len(prompt_ids), step):
+        chosen = slice(start * group_size, (start + step) * group_size)
+        numbers = None if uniforms is None else uniforms[chosen]
+        ids, mask = prompt_ids[start : start + step], prompt_mask[start : start + step]
+        parts.append(sample(model, ids, mask, group_size=group_size, uniforms=numbers, **settings))  # type: ignore[arg-type]
+    return concatenate(parts, int(settings["pad"]))
+
+
+def concatenate(parts: list[Sequences], pad: int) -> Sequences:
+    """Return the rows of all parts, padded to the longest prompt and the longest response."""
+    if len(parts) == 1:
+        return parts[0]
+    prompt, width = max(p.prompt_ids.shape[1] for p in parts), max(p.mask.shape[1] for p in parts)
+
+    def left(tensor: Tensor, value: int) -> Tensor:
+        return nn.functional.pad(tensor, (prompt - tensor.shape[1], 0), value=value)
+
+    def right(tensor: Tensor, value: int) -> Tensor:
+        return nn.functional.pad(tensor, (0, width - tensor.shape[1]), value=value)
+
+    return Sequences(
+        torch.cat([left(p.prompt_ids, pad) for p in parts]),
+        torch.cat([left(p.prompt_mask, 0) for p in parts]),
+        torch.cat([right(p.response_ids, pad) for p in parts]),
+        torch.cat([right(p.mask, 0) for p in parts]),
+        torch.cat([right(p.logps, 0) for p in parts if p.logps is not None]),
+    )

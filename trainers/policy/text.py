@@ -1,0 +1,64 @@
+"""Tokenizers: a word-level one for small vocabularies, the model's own with its chat template otherwise."""
+
+from collections.abc import Sequence
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+
+
+def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Return a tokenizer whose tokens are `words`, separated by white space, and <pad>, <eos>, <unk>."""
+    vocabulary = {word: index for index, word in enumerate((PAD, EOS, UNKNOWN, *words))}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str, instruction: str | None) -> list[int]:
+    """Return the ids that a response follows: through the chat template if the tokenizer has one."""
+    if tokenizer.chat_template is None:
+        text = prompt if instruction is None else f"{instruction}\n\n{prompt}\n"
+        return tokenizer(text, add_special_tokens=True)["input_ids"]
+    system = [] if instruction is None else [{"role": "system", "content": instruction}]
+    messages = [*system, {"role": "user", "content": prompt}]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+
+def response_tokens(tokenizer: PreTrainedTokenizerBase, response: str) -> list[int]:
+    """Return the ids of a whole response, the end-of-sequence token included."""
+    return [*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, ids: Tensor, mask: Tensor) -> list[str]:
+    """Return the texts of responses (B, T) without padding and end-of-sequence token."""
+    rows = [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu().bool(), strict=True)]
+    return tokenizer.batch_decode(rows, skip_special_tokens=True)
+
+
+def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the padding id; a tokenizer without one pads with its end-of-sequence token (masks tell them apart)."""
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
+def pad(rows: Sequence[Sequence[int]], value: int, *, left: bool) -> tuple[Tensor, Tensor]:
+    """Return (ids, mask), both (B, longest row), int64; `left`: padding comes first."""
+    width = max(len(row) for row in rows)
+    ids = torch.full((len(rows), width), value)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        place = slice(width - len(row), width) if left else slice(0, len(row))
+        ids[i, place] = torch.tensor(row, dtype=torch.long)
+        mask[i, place] = 1
+    return ids, mask

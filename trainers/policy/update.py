@@ -1,0 +1,116 @@
+"""Updates of the policy on one step's responses: epochs of minibatches, each possibly in micro-batches."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainers.objectives.aggregation import aggregate, loss_units, masked_mean
+from trainers.objectives.kl import k3
+from trainers.policy.batch import Sequences, batched_logps, token_logps
+from trainers.policy.config import Rollout, Update
+from trainers.policy.minibatches import Averages, minibatches
+from trainers.policy.objective import Objective
+from trainers.policy.placement import Placement
+
+
+@dataclass(frozen=True)
+class Batch:
+    """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's."""
+
+    sequences: Sequences
+    advantages: Tensor
+    old_logps: Tensor
+    reference_logps: Tensor | None
+
+    def select(self, rows: Tensor) -> "Batch":
+        """Return the rows, without columns that are padding in all of them."""
+        sequences = self.sequences.select(rows)
+        width = sequences.mask.shape[1]
+        per_token = self.advantages.dim() == 2
+        return Batch(
+            sequences,
+            self.advantages[rows, :width] if per_token else self.advantages[rows],
+            self.old_logps[rows, :width],
+            None if self.reference_logps is None else self.reference_logps[rows, :width],
+        )
+
+
+def prepare(
+    policy: nn.Module,
+    reference: nn.Module | None,
+    sequences: Sequences,
+    advantages: Tensor,
+    *,
+    rollout: Rollout,
+    update: Update,
+    placement: Placement,
+) -> Batch | None:
+    """Return what the update needs; None if no response is left once those without advantage are dropped."""
+    if update.drop_zero_advantage:
+        active = (advantages != 0).view(len(advantages), -1).any(1).nonzero()[:, 0]
+        if len(active) == 0:
+            return None
+        sequences = sequences.select(active)
+        width = sequences.mask.shape[1]
+        advantages = advantages[active, :width] if advantages.dim() == 2 else advantages[active]
+    old_logps = sequences.logps
+    if rollout.recompute_logps or old_logps is None:
+        with placement.autocast(placement.policy):
+            old_logps = batched_logps(policy, sequences, rollout.temperature, update.micro_batch)
+    reference_logps = None
+    if reference is not None:
+        with placement.autocast(placement.reference):
+            there = sequences.to(placement.reference)
+            reference_logps = batched_logps(reference, there, rollout.temperature, update.micro_batch)
+        reference_logps = reference_logps.to(placement.policy)
+    return Batch(sequences, advantages.to(placement.policy), old_logps, reference_logps)
+
+
+def update_policy(
+    policy: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    objective: Objective,
+    batch: Batch,
+    *,
+    update: Update,
+    temperature: float,
+    kl_coef: float,
+    placement: Placement,
+    generator: torch.Generator,
+) -> dict[str, float]:
+    """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the means of losses and diagnostics.
+
+    Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
+    change the gradient.
+    """
+    averages = Averages()
+    policy.train()  # activation checkpointing is active in training mode only; dropout is off
+    for rows in minibatches(len(batch.sequences), update, generator):
+        units = loss_units(batch.sequences.mask[rows], update.aggregation)
+        optimizer.zero_grad(set_to_none=True)
+        for part in rows.split(update.micro_batch or len(rows)):
+            chosen = batch.select(part)
+            mask = chosen.sequences.mask
+            with placement.autocast(placement.policy):
+                logps, entropy = token_logps(policy, chosen.sequences, temperature)
+            policy_loss, diagnostics = objective(logps, chosen.old_logps, chosen.advantages, mask, units=units)
+            entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
+            total = policy_loss + entropy_loss
+            diagnostics["policy/entropy"] = masked_mean(entropy.detach(), mask)
+            if chosen.reference_logps is not None:
+                divergence = k3(logps, chosen.reference_logps)
+                kl_loss = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
+                total = total + kl_loss
+                averages.add_sum("policy/kl_loss", kl_loss)
+                diagnostics["kl/divergence"] = masked_mean(divergence.detach(), mask)
+            total.backward()
+            averages.add_sum("policy/loss", policy_loss)
+            averages.add_sum("policy/entropy_loss", entropy_loss)
+            averages.add(diagnostics, int(mask.sum()))
+        norm = nn.utils.clip_grad_norm_(policy.parameters(), update.max_grad_norm)
+        averages.add({"policy/grad_norm": norm}, 1)
+        averages.close_minibatch()
+        optimizer.step()
+    policy.eval()
+    return averages.means()
