@@ -18,6 +18,7 @@ INSTRUCTION = (
     "You are a helpful assistant. Write the reasoning within <think> </think> and the answer, a whole number, within "
     "<answer> </answer>, with nothing else around them."
 )
+_PATIENCE = 20_000  # random problems in a row of which none is new and wanted, before there are taken to be no more
 _BUCKETS = {0: "test", 1: "test", 2: "dev"}  # of ten; the rest is shared by warm and train
 
 
@@ -42,7 +43,9 @@ class Sums:
         rng = random.Random(f"arithmetic-{seed}")
         splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         seen = set()
-        for _ in range(200 * (sum(sizes.values()) + 10)):
+        idle = 0
+        while idle < _PATIENCE:
+            idle += 1
             missing = [split for split in SPLITS if len(splits[split]) < sizes[split]]
             if not missing:
                 return splits
@@ -54,6 +57,7 @@ class Sums:
             place = _BUCKETS.get(bucket(text, 10))
             candidates = [s for s in ([place] if place else ["warm", "train"]) if s in missing]
             if candidates and text not in seen:
+                idle = 0
                 seen.add(text)
                 split = rng.choice(candidates)
                 splits[split].append(self._problem(left, sign, right, split, rng))

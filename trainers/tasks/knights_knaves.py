@@ -33,6 +33,7 @@ INSTRUCTION = (
     "answer states for every person who is a knight and who is a knave, for example: "
     "<answer> Zoey is a knight, Ethan is a knave </answer>"
 )
+_PATIENCE = 20_000  # random puzzles in a row of which none is new and wanted, before there are taken to be no more
 _BUCKETS, _TEST, _DEV = 10, (0, 1), (2,)  # of the structures: one fifth for test, one tenth for dev
 
 
@@ -132,7 +133,9 @@ class Puzzles:
         rng = random.Random(f"knights-knaves-{seed}")
         splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         seen: set[str] = set()
-        for _ in range(2000 * (sum(sizes.values()) + 10)):
+        idle = 0
+        while idle < _PATIENCE:
+            idle += 1
             missing = [split for split in SPLITS if len(splits[split]) < sizes[split]]
             if not missing:
                 return splits
@@ -145,6 +148,7 @@ class Puzzles:
             split = rng.choice(candidates)
             problem = self._problem(structure, split, rng)
             if problem.prompt not in seen:
+                idle = 0
                 seen.add(problem.prompt)
                 splits[split].append(problem)
         raise ValueError(
