@@ -18,7 +18,7 @@ INSTRUCTION = (
     "You are a helpful assistant. Write the reasoning within <think> </think> and the answer, a whole number, within "
     "<answer> </answer>, with nothing else around them."
 )
-_PATIENCE = 20_000  # random problems in a row of which none is new and wanted, before there are taken to be no more
+_PATIENCE = 5_000  # random problems in a row of which none is new and wanted, before there are taken to be no more
 _BUCKETS = {0: "test", 1: "test", 2: "dev"}  # of ten; the rest is shared by warm and train
 
 

@@ -33,7 +33,7 @@ INSTRUCTION = (
     "answer states for every person who is a knight and who is a knave, for example: "
     "<answer> Zoey is a knight, Ethan is a knave </answer>"
 )
-_PATIENCE = 20_000  # random puzzles in a row of which none is new and wanted, before there are taken to be no more
+_PATIENCE = 5_000  # random puzzles in a row of which none is new and wanted, before there are taken to be no more
 _BUCKETS, _TEST, _DEV = 10, (0, 1), (2,)  # of the structures: one fifth for test, one tenth for dev
 
 
