@@ -33,6 +33,8 @@ rule all:
         TABLE_FILES,
         FIGURES,
         GATE,
+    message:
+        "all selected stages, their tables and figures"
 
 
 onerror:

@@ -24,4 +24,4 @@ rule collect:
     message:
         "collect the results of the stages in {output}"
     shell:
-        f"{TRACKER} collect {SETTINGS} > {{log}} 2>&1"
+        f"{TRACKER} collect {FOLDERS} > {{log}} 2>&1"

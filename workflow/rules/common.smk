@@ -7,19 +7,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracker.errors import TrackerError
-from tracker.plan import Plan, build_plan, load_settings
+from tracker.plan import Plan, TrackerError, build_plan, load_settings
 
 
 def load_plan() -> Plan:
     """Return the plan for configs/ and `--config`; a wrong configuration ends Snakemake with one line.
 
-    Only the process that starts the jobs writes it down; a dry run, and the processes of the jobs, change nothing.
+    Only the process that starts the jobs writes it down; a dry run, `--lint` and the like (which ask for no cores), and the
+    processes of the jobs, change nothing.
     """
     pool = workflow.global_resources["gpu"].value if "gpu" in workflow.global_resources else None
     try:
         plan = build_plan(load_settings(config), pool)
-        if workflow.is_main_process and not workflow.output_settings.dryrun:
+        executes = workflow.resource_settings.cores or workflow.resource_settings.nodes
+        if workflow.is_main_process and executes and not workflow.output_settings.dryrun:
             if plan.settings.retry == "failed":
                 plan.retry_failed()
             plan.write()

@@ -126,4 +126,4 @@ rule gate:
     message:
         "check that no stage failed"
     shell:
-        f"{TRACKER} gate {SETTINGS} > {{output}} 2> >(tee {{log}} >&2)"
+        f"{TRACKER} gate {FOLDERS} > {{output}} 2> >(tee {{log}} >&2)"
