@@ -11,14 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tracker.errors import ConfigError
+from tracker.errors import ConfigError, TrackerError
 from tracker.fingerprint import fingerprint
-from tracker.keys import key_of, path_digest
+from tracker.keys import canonical, key_of, path_digest
 from tracker.settings import Settings, load_settings, suggest
 from tracker.study_schema import Resources
 from tracker.variants import StageSpec, Study, Variant, load_studies
 
-__all__ = ["Plan", "PlannedStage", "Run", "build_plan", "load_settings"]
+# The workflow imports this module only, so what it needs besides is here too.
+__all__ = ["Plan", "PlannedStage", "Run", "TrackerError", "build_plan", "load_settings"]
 
 ASSETS = "assets"
 ASSET_ENTRY = "trainers.assets"
@@ -120,7 +121,7 @@ class Plan:
 
     def write(self) -> None:
         """Write plan.json if its content changed, and the config.json of every selected stage that lacks one."""
-        text = json.dumps(self.as_dict(), ensure_ascii=False, indent=1) + "\n"
+        text = _plan_text(self.as_dict())
         with contextlib.suppress(OSError):
             if self.file.read_text(encoding="utf-8") == text:
                 text = ""
@@ -238,11 +239,10 @@ class _Builder:
         reads = set(spec.reads)
         config = variant.resolved.model_dump(mode="json", include=reads, exclude_defaults=True)
         rules = [rule for rule in study.health if rule.stage == spec.name and rule.severity == "abort"]
-        numbers = [[rule.metric, rule.range.min, rule.range.max, rule.abs, rule.window] for rule in rules]
         return {
             "config": config,
             "rules": [rule.model_dump(mode="json") for rule in rules],
-            "numbers": sorted(numbers, key=repr),
+            "numbers": sorted((rule.numbers() for rule in rules), key=canonical),
             "code": self._fingerprint(study, variant, spec),
             "assets": {
                 name: self._add_asset(study, variant, source.removeprefix("asset:"), spec)
@@ -414,6 +414,18 @@ def _variant_row(variant: Variant) -> dict[str, Any]:
         "factors": list(variant.factors),
         "changes": changes,
     }
+
+
+def _plan_text(plan: Mapping[str, Any]) -> str:
+    """Return JSON with a study or stage on each line: it diffs well, and the fast encoder writes it."""
+    parts = []
+    for name, value in plan.items():
+        if isinstance(value, list):
+            rows = ",\n".join(json.dumps(row, ensure_ascii=False) for row in value)
+            parts.append(f"{json.dumps(name)}: [\n{rows}\n]")
+        else:
+            parts.append(f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def _state(status: Path) -> str | None:

@@ -132,17 +132,33 @@ class Range(_Strict):
 
 
 class HealthRule(_Strict):
-    """A range that a training metric should stay in."""
+    """A range that a training metric should stay in; `health.rules` says how it is measured."""
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     stage: StageName = Field(description="The stage that logs the metric.")
-    metric: Text
+    metric: Text = Field(description="Name, or a shell pattern that stands for each metric that matches.")
+    measure: Literal["value", "change", "ratio"] = Field(
+        default="value", description="The value, or its change from or ratio to the reference."
+    )
+    reference: Text | None = Field(default=None, description="Metric of the reference; null: the metric's first value.")
     range: Range = Field(default=Range(), description="Empty: any finite value is healthy.")
     abs: bool = Field(default=False, description="Judge the absolute value.")
-    window: int = Field(default=1, ge=1, description="Logged values whose mean is judged.")
+    window: int = Field(default=1, ge=1, description="So many logged values in a row must be outside.")
+    after: int | None = Field(default=None, description="Steps up to and including this one are not looked at.")
     severity: Literal["note", "warn", "abort"] = Field(description="abort ends the stage as diverged.")
     diagnosis: Text = Field(description="What it means.")
     remedy: Text = Field(description="What to try.")
+
+    @model_validator(mode="after")
+    def _reference_is_used(self) -> Self:
+        if self.reference is not None and self.measure == "value":
+            raise ValueError("reference needs `measure: change` or `measure: ratio`")
+        return self
+
+    def numbers(self) -> dict[str, Any]:
+        """Return what the rule computes, without its name and words; of an abort rule this is part of a key."""
+        words = {"id", "stage", "severity", "diagnosis", "remedy"}
+        return self.model_dump(mode="json", exclude=words, exclude_defaults=True)
 
 
 class StudyFile(_Strict):

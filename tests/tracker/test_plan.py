@@ -423,3 +423,14 @@ def test_the_grid_of_debias(copy):
     assert len(plan.studies["debias"].variants) == 14
     assert len(plan.runs) == 28
     assert len(plan.stages) == 2 + 1 + 28 + 28
+
+
+def test_health_rules_of_debias_are_rules_of_the_health_package(copy):
+    from health import parse_rules
+
+    declared = debias(copy).studies["debias"].definition["health"]
+    rules = {rule.id: rule for rule in parse_rules(declared)}
+    assert rules["lms-collapse"].is_outside(0.5)
+    assert not rules["lms-collapse"].is_outside(0.9)
+    assert rules["loss-not-finite"].is_outside(float("nan"))
+    assert rules["bias-grows"].measure == "change"
