@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import BaseModel
 from tracker.errors import ConfigError, TrackerError
 from tracker.fingerprint import fingerprint
 from tracker.keys import canonical, key_of, path_digest
+from tracker.plan_files import plan_text, state, study_row, write
 from tracker.settings import Settings, load_settings, suggest
 from tracker.study_schema import Resources
 from tracker.variants import StageSpec, Study, Variant, load_studies
@@ -121,17 +121,17 @@ class Plan:
 
     def write(self) -> None:
         """Write plan.json if its content changed, and the config.json of every selected stage that lacks one."""
-        text = _plan_text(self.as_dict())
+        text = plan_text(self.as_dict())
         with contextlib.suppress(OSError):
             if self.file.read_text(encoding="utf-8") == text:
                 text = ""
         if text:
-            _write(self.file, text, sync=True)
+            write(self.file, text, sync=True)
         for stage in self.selected():
             file = stage.dir / "config.json"
             # Not synced: a power cut may leave it empty, then it is written again; ten thousand syncs take a minute.
             if not (file.exists() and file.stat().st_size):
-                _write(file, json.dumps(stage.config, ensure_ascii=False, indent=1) + "\n", sync=False)
+                write(file, json.dumps(stage.config, ensure_ascii=False, indent=1) + "\n", sync=False)
 
     def retry_failed(self) -> list[PlannedStage]:
         """Set aside the status of every selected stage that did not end well, so that it runs again; return them.
@@ -140,7 +140,7 @@ class Plan:
         """
         retried = []
         for stage in self.selected():
-            if _state(stage.status) not in _RETRIED:
+            if state(stage.status) not in _RETRIED:
                 continue
             number = 1
             while (aside := stage.dir / f"status.attempt-{number}.json").exists():
@@ -158,7 +158,7 @@ class Plan:
             "scale": self.settings.scale,
             "results": str(self.settings.results),
             "reports": str(self.settings.reports),
-            "studies": [_study_row(study, runs[study.name]) for study in self.studies.values()],
+            "studies": [study_row(study, runs[study.name]) for study in self.studies.values()],
             "stages": [stage.row() for stage in self.stages.values()],
         }
 
@@ -382,76 +382,3 @@ def _asset_label(asset: Mapping[str, Any]) -> str:
     source = asset["sources"][0]
     name = next((source[key] for key in ("repo", "package", "path", "architecture") if key in source), "")
     return f"{asset.get('kind', 'asset')} {name}".strip()
-
-
-def _study_row(study: Study, runs: list[Run]) -> dict[str, Any]:
-    return {
-        "name": study.name,
-        "title": study.title,
-        "question": study.question,
-        "source": study.source,
-        "table": study.definition["table"],
-        "curves": study.definition["curves"],
-        "analysis": study.definition["analysis"],
-        "analysis_digest": key_of(study.definition["analysis"]),
-        "health": study.definition["health"],
-        "published": study.published,
-        "variants": [_variant_row(variant) for variant in study.variants.values()],
-        "runs": [{"variant": run.variant, "seed": run.seed, "stages": run.stages} for run in runs],
-        "last_stage": study.last_stage,
-    }
-
-
-def _variant_row(variant: Variant) -> dict[str, Any]:
-    changes = [{"key": c.key, "from": c.old, "to": c.new, "factor": c.factor} for c in variant.changes]
-    return {
-        "name": variant.name,
-        "parent": variant.parent,
-        "why": variant.why,
-        "file": str(variant.file),
-        "gpu": variant.gpu,
-        "resolved": variant.resolved_dict(),
-        "factors": list(variant.factors),
-        "changes": changes,
-    }
-
-
-def _plan_text(plan: Mapping[str, Any]) -> str:
-    """Return JSON with a study or stage on each line: it diffs well, and the fast encoder writes it."""
-    parts = []
-    for name, value in plan.items():
-        if isinstance(value, list):
-            rows = ",\n".join(json.dumps(row, ensure_ascii=False) for row in value)
-            parts.append(f"{json.dumps(name)}: [\n{rows}\n]")
-        else:
-            parts.append(f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
-    return "{" + ",\n".join(parts) + "}\n"
-
-
-def _state(status: Path) -> str | None:
-    """Return the state in a status file; a file that cannot be read counts as failed, a missing one as None."""
-    try:
-        state = json.loads(status.read_text(encoding="utf-8"))["state"]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return "failed"
-    return state if isinstance(state, str) else "failed"
-
-
-def _write(file: Path, text: str, *, sync: bool) -> None:
-    """Write next to the file, then rename: a reader sees the old or the new content, never a part."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            if sync:
-                stream.flush()
-                os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, file)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise

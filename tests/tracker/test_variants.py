@@ -200,7 +200,7 @@ STUDY_REFUSALS = {
     "direction": ({"analysis": {**STUDY["analysis"], "direction": "up"}}, "analysis.direction"),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
-    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "acc"}]}}, "known: accuracy"),
+    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),
     "published path": ({"published": "../../secret"}, "not a file name"),
     "missing": ({"title": None}, "title"),
 }
