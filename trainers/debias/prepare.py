@@ -1,4 +1,4 @@
-"""Stage `prepare` of study `debias`: splits, tokens, the frozen prefix and the unedited pass (docs/debias.md).
+"""Stage `prepare` of study `debias`: splits, tokens, the frozen prefix and the unedited pass (docs/studies/debias.md).
 
 All variants and seeds share its output: nothing here depends on the objective or on the editor's state.
 """

@@ -1,4 +1,4 @@
-"""Stage `train` of study `debias`: learn the hypernetwork with a variant's objective (docs/debias.md).
+"""Stage `train` of study `debias`: learn the hypernetwork with a variant's objective (docs/studies/debias.md).
 
 Per edit batch (BiasEdit, arXiv 2503.08588; MALMEN, arXiv 2311.04661): predict shifts from cached keys and value
 gradients, measure the edited model, take the loss back through the closed form. Per epoch: measure the development set.
