@@ -130,7 +130,8 @@ def test_a_killed_holder_frees_its_device_at_once():
 
 
 def test_an_orphan_keeps_its_lease_until_it_ends():
-    parent_code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {HOLD!r}, '1', '60']); import time; time.sleep(60)"
+    start = f"subprocess.Popen([sys.executable, '-c', {HOLD!r}, '1', '60'])"
+    parent_code = f"import subprocess, sys, time; {start}; time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", parent_code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline().split() == ["0"]
     orphan = int((devices.lease_folder() / "gpu-0.lock").read_text())

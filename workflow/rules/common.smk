@@ -1,4 +1,5 @@
 # The plan, and the functions by which rules look up a stage in it. The rules themselves only name files.
+import fcntl
 import hashlib
 import json
 import shlex
@@ -21,6 +22,7 @@ def load_plan() -> Plan:
         plan = build_plan(load_settings(config), pool)
         executes = workflow.resource_settings.cores or workflow.resource_settings.nodes
         if workflow.is_main_process and executes and not workflow.output_settings.dryrun:
+            hold_results(plan)
             if plan.settings.retry == "failed":
                 plan.retry_failed()
             plan.write()
@@ -29,6 +31,22 @@ def load_plan() -> Plan:
     if pool is None:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
     return plan
+
+
+def hold_results(plan: Plan) -> None:
+    """Lock the results for the life of this process, so that no second Snakemake runs the same stages.
+
+    Snakemake's own lock is off (the profile's `nolock`): it outlives a kill, this one does not.
+    """
+    global results_lock
+    plan.settings.results.mkdir(parents=True, exist_ok=True)
+    results_lock = open(plan.settings.results / ".lock", "a")
+    try:
+        fcntl.flock(results_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(
+            f"error: {plan.settings.results}: another snakemake runs here; wait for it, or set results=... and reports=..."
+        )
 
 
 def folder_of(id: str) -> str:
