@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tracker.errors import ConfigError, TrackerError
+from tracker.extra_seeds import extended, load_extra_seeds
 from tracker.fingerprint import fingerprint
 from tracker.keys import canonical, key_of, path_digest
 from tracker.plan_files import plan_text, state, study_row, write
@@ -224,11 +225,13 @@ class _Builder:
         self.drafts: dict[tuple[str, str], _Draft] = {}
         self.runs: list[Run] = []
         self.fingerprints: dict[tuple[str, ...], str] = {}
+        self.extra_seeds = load_extra_seeds(settings.results)
 
     def add_study(self, study: Study) -> None:
         for variant in study.variants.values():
             parts = {name: self._parts(study, variant, spec) for name, spec in study.stages.items()}
-            for seed in self.settings.seeds:
+            extra = self.extra_seeds.get(study.name, {}).get(variant.name, 0)
+            for seed in extended(self.settings.seeds, extra):
                 keys: dict[str, str] = {}
                 for name, spec in study.stages.items():
                     keys[name] = self._add_stage(study, variant, spec, seed=seed, keys=keys, parts=parts[name])

@@ -18,7 +18,8 @@ _QUANTILES = (np.arange(400) + 0.5) / 400
 def power(effect: float, seed_variance: float, item_variance: float, seeds: int, level: float) -> float:
     """Probability that `statistics.p_value` is at most `level` (two-sided), the variances being the true ones.
 
-    The estimated seed variance is v_seed chi2_(S-1) / (S - 1), integrated over; the estimate is normal given the variances.
+    The estimated seed variance is v_seed chi2_(S-1) / (S - 1), integrated over; the estimate is normal given the
+    variances.
     """
     estimated = seed_variance * stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1)
     critical = np.sqrt(critical_square(estimated, item_variance, seeds, level))
@@ -50,12 +51,12 @@ def minimal_detectable_effect(
 
 
 def seeds_needed(
-    effect: float, seed_variance: float, item_variance: float, seeds: int, level: float, wanted: float = POWER
+    effect: float, seed_variance: float, item_variance: float, seeds: int, level: float, *, wanted: float = POWER
 ) -> int | None:
     """Fewest seeds that find a true effect as large as the observed one with probability `wanted`.
 
-    `seed_variance` is that of the mean over `seeds`; it shrinks as 1 / n, the items' share does not. None: not even 1000 seeds
-    would do (more items are needed), or there is one seed and its noise is unknown.
+    `seed_variance` is that of the mean over `seeds`; it shrinks as 1 / n, the items' share does not. None: not even
+    1000 seeds would do (more items are needed), or there is one seed and its noise is unknown.
     """
     if seeds < 2 or effect == 0:
         return None

@@ -4,10 +4,10 @@
     look_weights(looks, alpha) -> {seeds: weight}, weights sum to 1
     sequential_p(p_by_look, weights) -> one p-value, valid however often one looked
 
-Lan and DeMets (1983, Biometrika 70, 659-663) spend alpha along 2 - 2 Phi(z_(alpha/2) / sqrt(t)) at the fraction t of the most
-seeds. Each look is tested at what it alone spends, a weighted Bonferroni rule. Their recursion would spend a little less
-carefully, but it assumes independent normal increments; here the looks share their items and have few degrees of freedom, and
-Bonferroni's inequality holds under any dependence.
+Lan and DeMets (1983, Biometrika 70, 659-663) spend alpha along 2 - 2 Phi(z_(alpha/2) / sqrt(t)) at the fraction t of
+the most seeds. Each look is tested at what it alone spends, a weighted Bonferroni rule. Their recursion would spend a
+little less carefully, but it assumes independent normal increments; here the looks share their items and have few
+degrees of freedom, and Bonferroni's inequality holds under any dependence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,8 @@ def look_weights(looks: Sequence[int], alpha: float) -> dict[int, float]:
 
 
 def sequential_p(p_by_look: Mapping[int, float], weights: Mapping[int, float]) -> float:
-    """Smallest p / weight over the looks taken, at most 1: the level at which some look would have stopped; NaN for none."""
+    """Smallest p / weight over the looks taken, at most 1: the level at which some look would have stopped; NaN for
+    none.
+    """
     taken = [p_by_look[look] / weights[look] for look in p_by_look if weights[look] > 0 and not isnan(p_by_look[look])]
     return min(1.0, *taken) if taken else float("nan")

@@ -1,13 +1,14 @@
 """Effect of one edge: estimate, interval, p-value; and Holm's correction. Pure numpy; formulas in docs/statistics.md.
 
-    contrast(values, weights, direction, confidence=0.95) -> Estimate     child minus parent, or any other contrast of arms
+    contrast(values, weights, direction, confidence=0.95) -> Estimate     child minus parent, or another contrast
     p_value(effect, seed_variance, item_variance, seeds)                  two-sided, valid at every level
     sign_flip(differences) -> (p, smallest p)                             exact test over training seeds
     holm(p) -> adjusted p
     run_statistics(values, direction) -> [arms, seeds]                    what the tables show, as a gain
 
-`values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every arm.
-Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense: larger is better.
+`values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every
+arm. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense: larger is
+better.
 """
 
 from collections.abc import Sequence
@@ -66,7 +67,9 @@ def run_statistics(values: Sequence[Array], direction: Direction) -> Array:
 
 @lru_cache(maxsize=8)
 def item_counts(sizes: tuple[int, ...], replicates: int, seed: int) -> tuple[Array, ...]:
-    """How often each bootstrap replicate draws each item: one [replicates, items] array per subset, rows sum to items."""
+    """How often each bootstrap replicate draws each item: one [replicates, items] array per subset, rows sum to
+    items.
+    """
     generator = np.random.default_rng([seed, *sizes])
     counts = []
     for size in sizes:
@@ -78,8 +81,8 @@ def item_counts(sizes: tuple[int, ...], replicates: int, seed: int) -> tuple[Arr
 def resampled_deviations(values: Sequence[Array], replicates: int, seed: int) -> Array:
     """Deviation of the subset means [replicates, arms, seeds, subsets] when items are drawn again.
 
-    One draw serves all arms and seeds, which all saw the same items. Scaled by sqrt(n / (n - 1)) so that the variance is the
-    unbiased one (Rao and Wu, 1988, JASA 83, 231-241).
+    One draw serves all arms and seeds, which all saw the same items. Scaled by sqrt(n / (n - 1)) so that the variance
+    is the unbiased one (Rao and Wu, 1988, JASA 83, 231-241).
     """
     columns = []
     for subset, counts in zip(values, item_counts(tuple(v.shape[2] for v in values), replicates, seed), strict=True):
@@ -91,11 +94,13 @@ def resampled_deviations(values: Sequence[Array], replicates: int, seed: int) ->
 
 
 def unfolding(values: Sequence[Array], means: Array) -> Array:
-    """Share [arms, subsets] of the seed-to-seed deviations of the subset means that is not seed-by-item noise, in [0, 1].
+    """Share [arms, subsets] of the seed-to-seed deviations of the subset means that is not seed-by-item noise, in [0,
+    1].
 
     |mean - target| of a noisy mean is too large on average. Noise that differs from seed to seed can be told from true
-    seed-to-seed spread by the items, so each arm's means are drawn together until their variance over seeds is the spread's
-    own (constrained empirical Bayes: Louis, 1984, JASA 79, 393-398). Noise that seeds share stays, and widens the interval.
+    seed-to-seed spread by the items, so each arm's means are drawn together until their variance over seeds is the
+    spread's own (constrained empirical Bayes: Louis, 1984, JASA 79, 393-398). Noise that seeds share stays, and
+    widens the interval.
     """
     seeds = means.shape[1]
     if seeds < 2:
@@ -128,11 +133,12 @@ def contrast(
 ) -> Estimate:
     """Estimate the weighted sum of arms, with a hierarchical bootstrap over training seeds and items.
 
-    `weights`: one per arm; (1, -1) for child and parent. The seed stage draws seeds (child and parent together); its variance
-    of a mean is known in closed form, s^2 / S after Rao and Wu's rescaling. The item stage draws items, the same for all
-    arms and seeds; the covariance between seeds of what it yields is the noise that more seeds do not remove. Adding the two
-    counts the seed-by-item residual once, where one joint bootstrap of crossed factors counts it three times (Owen, 2007,
-    Annals of Applied Statistics 1, 386-411). With one seed the interval holds item noise only.
+    `weights`: one per arm; (1, -1) for child and parent. The seed stage draws seeds (child and parent together); its
+    variance of a mean is known in closed form, s^2 / S after Rao and Wu's rescaling. The item stage draws items, the
+    same for all arms and seeds; the covariance between seeds of what it yields is the noise that more seeds do not
+    remove. Adding the two counts the seed-by-item residual once, where one joint bootstrap of crossed factors counts
+    it three times (Owen, 2007, Annals of Applied Statistics 1, 386-411). With one seed the interval holds item noise
+    only.
     """
     arms = np.asarray(weights, dtype=float)
     means = subset_means(values)
@@ -189,7 +195,9 @@ def _crossing(draws: Array) -> float:
 
 
 def shared_variance(draws: Array) -> float:
-    """Mean covariance between seeds of bootstrap draws [replicates, seeds], at least 0; the variance where seeds is 1."""
+    """Mean covariance between seeds of bootstrap draws [replicates, seeds], at least 0; the variance where seeds is
+    1.
+    """
     seeds = draws.shape[1]
     if seeds == 1:
         return float(draws[:, 0].var())
@@ -200,8 +208,8 @@ def shared_variance(draws: Array) -> float:
 def half_width(seed_variance: float, item_variance: float, seeds: int, alpha: float) -> float:
     """Half width of the interval: Cochran and Cox's critical value for a sum of two variances.
 
-    t = (v_seed t_(S-1) + v_item z) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14). Satterthwaite's
-    degrees of freedom cover 87% with two seeds; this covers 93-98%.
+    t = (v_seed t_(S-1) + v_item z) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14).
+    Satterthwaite's degrees of freedom cover 87% with two seeds; this covers 93-98%.
     """
     normal = float(stats.norm.isf(alpha / 2))
     if seeds < 2:
@@ -216,8 +224,9 @@ def half_width(seed_variance: float, item_variance: float, seeds: int, alpha: fl
 def p_value(effect: float, seed_variance: float, item_variance: float, seeds: int) -> float:
     """Two-sided p of no effect: the level at which effect^2 = v_seed t_(S-1)^2 + v_item z^2; NaN with one seed.
 
-    Banerjee (1960, Sankhya 22, 357-358) proves that the error of this rule is at most its level, for every level and every
-    ratio of the variances. Holm's correction asks for small levels, where the interval's critical value would not do.
+    Banerjee (1960, Sankhya 22, 357-358) proves that the error of this rule is at most its level, for every level and
+    every ratio of the variances. Holm's correction asks for small levels, where the interval's critical value would
+    not do.
     """
     if seeds < 2:
         return float("nan")
@@ -242,7 +251,8 @@ def critical_square(seed_variance: Any, item_variance: Any, seeds: int, alpha: f
 def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS, seed: int = 0) -> tuple[float, float]:
     """Two-sided paired sign-flip test of the mean over seeds; return (p, smallest p possible with so many seeds).
 
-    All 2^n flips up to 16 seeds, else `draws` random ones and the observed one. Seeds are random here and the items are fixed.
+    All 2^n flips up to 16 seeds, else `draws` random ones and the observed one. Seeds are random here and the items
+    are fixed.
     """
     observed = np.asarray(differences, dtype=float)
     count = len(observed)
@@ -259,7 +269,9 @@ def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS, se
 
 
 def holm(p: Sequence[float]) -> Array:
-    """Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN stays NaN and does not count."""
+    """Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN stays NaN and does not
+    count.
+    """
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)
     known = np.flatnonzero(~np.isnan(raw))

@@ -1,6 +1,7 @@
 """The form of `_study.yaml`, of a scale and of a published table. Unknown keys are errors everywhere."""
 
 import re
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -116,6 +117,19 @@ class Analysis(_Strict):
     alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Family-wise error rate over the edges.")
     correction: Literal["holm"] = "holm"
     edges: Literal["parent"] = "parent"
+    looks: list[Annotated[int, Field(ge=2)]] = Field(
+        default=[],
+        description="Numbers of seeds at which `decide` may judge and stop, increasing; none: one look at all.",
+    )
+    combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
+        default={}, description="Combining variant: variants with one common parent whose effects it should add up."
+    )
+
+    @model_validator(mode="after")
+    def _looks_increase(self) -> Self:
+        if any(later <= earlier for earlier, later in pairwise(self.looks)):
+            raise ValueError(f"looks {self.looks} must increase")
+        return self
 
 
 class Range(_Strict):

@@ -76,15 +76,16 @@ class Study:
     values: Mapping[tuple[str, int], Mapping[str, pd.Series]]  # subset: value by item, sorted
     duplicates: frozenset[tuple[str, int]]
     stages: pd.DataFrame  # variant, seed, key, hours
+    history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
     def seeds(self, variant: str) -> set[int]:
         """Planned seeds of a variant."""
         return {seed for name, seed in self.states if name == variant}
 
 
-def edge_verdicts(store: Any) -> pd.DataFrame:
-    """Judge every edge of every study."""
-    edges = [edge for name in _study_names(store) for edge in judge(load_study(store, name))]
+def edge_verdicts(store: Any, study: str | None = None) -> pd.DataFrame:
+    """Judge every edge of every study, or of one."""
+    edges = [edge for name in _study_names(store, study) for edge in judge(load_study(store, name))]
     rows = [{name: value for name, value in asdict(edge).items() if name != "estimate"} for edge in edges]
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.astype({"seeds_needed": "Int64", "seeds": "int64", "items": "int64", "confounded": bool})
@@ -112,37 +113,39 @@ def judge(study: Study) -> list[Edge]:
     return edges
 
 
-def interactions(store: Any) -> pd.DataFrame:
+def interactions(store: Any, study: str | None = None) -> pd.DataFrame:
     """Each declared combination minus the sum of its parts, all against the parts' common parent."""
     rows = []
-    for name in _study_names(store):
-        study = load_study(store, name)
-        parents = dict(zip(study.variants["variant"], study.variants["parent"], strict=True))
-        for combination, parts in (study.analysis.get("combinations") or {}).items():
-            rows.append({"study": name} | _interaction(study, parents, combination, parts))
+    for name in _study_names(store, study):
+        loaded = load_study(store, name)
+        parents = dict(zip(loaded.variants["variant"], loaded.variants["parent"], strict=True))
+        for combination, parts in (loaded.analysis.get("combinations") or {}).items():
+            rows.append({"study": name} | _interaction(loaded, parents, combination, parts))
     return pd.DataFrame(rows, columns=INTERACTION_COLUMNS)
 
 
 def load_study(store: Any, name: str) -> Study:
     """Read one study from the database."""
-    definition = _frame(store, "SELECT definition FROM studies WHERE study = ?", [name])["definition"][0]
-    analysis = (json.loads(definition) if isinstance(definition, str) else definition)["analysis"]
-    variants = _frame(store, "SELECT variant, parent, factors FROM variants WHERE study = ? ORDER BY position", [name])
-    runs = _frame(store, "SELECT variant, seed, state, reason FROM runs WHERE study = ? ORDER BY variant, seed", [name])
-    aborted = _frame(
+    definition = query(store, "SELECT definition FROM studies WHERE study = ?", [name])["definition"][0]
+    definition = json.loads(definition) if isinstance(definition, str) else definition
+    analysis = definition["analysis"]
+    variants = query(store, "SELECT variant, parent, factors FROM variants WHERE study = ? ORDER BY position", [name])
+    runs = query(store, "SELECT variant, seed, state, reason FROM runs WHERE study = ? ORDER BY variant, seed", [name])
+    aborted = query(
         store,
-        """SELECT r.variant, r.seed, min(h.rule || ': ' || h.diagnosis) AS why FROM run_stages r JOIN health h USING (key)
+        """SELECT r.variant, r.seed, min(h.rule || ': ' || h.diagnosis) AS why
+           FROM run_stages r JOIN health h USING (key)
            WHERE r.study = ? AND h.severity = 'abort' GROUP BY ALL ORDER BY ALL""",
         [name],
     )
-    stages = _frame(
+    stages = query(
         store,
         """SELECT r.variant, r.seed, r.key, coalesce(s.wall_s, 0) / 3600
              * (1 + len(regexp_extract_all(coalesce(s.device, ''), ','))) AS hours
            FROM run_stages r JOIN stages s USING (key) WHERE r.study = ? ORDER BY r.variant, r.seed, r.position""",
         [name],
     )
-    items = _frame(
+    items = query(
         store,
         """SELECT f.variant, f.seed, i.subset, i.item, i.value FROM finals f JOIN items i USING (key)
            WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset)
@@ -150,8 +153,9 @@ def load_study(store: Any, name: str) -> Study:
         [name, analysis["protocol"], analysis["value"], analysis["subsets"]],
     )
     values: dict[tuple[str, int], dict[str, pd.Series]] = {}
-    duplicates = set()
-    for (variant, seed, subset), group in items.groupby(["variant", "seed", "subset"], sort=False):
+    duplicates: set[tuple[str, int]] = set()
+    groups: Any = items.groupby(["variant", "seed", "subset"], sort=False)
+    for (variant, seed, subset), group in groups:
         series = pd.Series(group["value"].to_numpy(dtype=float), index=pd.Index(group["item"]))
         values.setdefault((variant, int(seed)), {})[subset] = series
         if series.index.has_duplicates:
@@ -160,11 +164,12 @@ def load_study(store: Any, name: str) -> Study:
         name=name,
         analysis=analysis,
         variants=variants,
-        states={(r.variant, int(r.seed)): (r.state, r.reason or "") for r in runs.itertuples()},
-        aborted={(r.variant, int(r.seed)): r.why for r in aborted.itertuples()},
+        states={(r["variant"], int(r["seed"])): (r["state"], r["reason"] or "") for r in runs.to_dict("records")},
+        aborted={(r["variant"], int(r["seed"])): r["why"] for r in aborted.to_dict("records")},
         values=values,
         duplicates=frozenset(duplicates),
         stages=stages,
+        history=definition.get("analysis_history") or (),
     )
 
 
@@ -237,7 +242,7 @@ def _item_faults(study: Study, runs: Sequence[tuple[str, int]]) -> Iterator[str]
 def _measure(study: Study, row: Any) -> Edge:
     factors = tuple(json.loads(row.factors) if isinstance(row.factors, str) else row.factors or ())
     edge = Edge(study.name, row.parent, row.variant, factors=factors, confounded=len(factors) > 1)
-    values, seeds, problem = paired_values(study, [row.variant, row.parent])
+    values, _, problem = paired_values(study, [row.variant, row.parent])
     edge.cost_hours = _cost_hours(study, row.variant, row.parent)
     edge.detail, edge.reason = ("invalid", problem) if problem else ("", "")
     if not values:
@@ -277,11 +282,10 @@ def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[s
         return "equivalent", f"the interval lies within ±{margin:g}{tail}"
     if significant:
         return sign, shown
+    if np.isnan(edge.p):
+        shown = f"before the first look, at {analysis['looks'][0]} seeds"
     more = f"about {edge.seeds_needed} seeds" if edge.seeds_needed else "more items, not only more seeds,"
-    return (
-        "undecided",
-        f"{shown if not np.isnan(edge.p) else 'before the first look'}; {more} would be needed for an effect this large",
-    )
+    return "undecided", f"{shown}; {more} would be needed for an effect this large"
 
 
 def _inside(numbers: Estimate, margin: float, analysis: Mapping[str, Any]) -> bool:
@@ -330,11 +334,13 @@ def _interaction(study: Study, parents: Mapping[str, Any], combination: str, par
     return row | {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
 
 
-def _study_names(store: Any) -> list[str]:
-    return _frame(store, "SELECT study FROM studies ORDER BY rowid")["study"].tolist()
+def _study_names(store: Any, only: str | None) -> list[str]:
+    names = query(store, "SELECT study FROM studies ORDER BY rowid")["study"].tolist()
+    return names if only is None else [name for name in names if name == only]
 
 
-def _frame(store: Any, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
+def query(store: Any, text: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
+    """Run SQL on a Store or on a duckdb connection."""
     if hasattr(store, "execute"):
-        return store.execute(query, list(parameters)).df()
-    return store.sql(query, parameters)
+        return store.execute(text, list(parameters)).df()
+    return store.sql(text, parameters)
