@@ -20,7 +20,7 @@ from trainers.stage import Stage
 
 FILES = "files"
 CACHE_VARIABLE = "ABLATION_ASSETS"
-MODEL_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model"]
+MODEL_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 DATA_SUFFIXES = (".json", ".jsonl")
 
 
@@ -189,14 +189,28 @@ def extract_member(archive: Path, member: str, folder: Path) -> Path:
 
 
 def convert_gguf(path: Path, folder: Path) -> None:
-    """Save a GGUF model as float32 safetensors with its tokenizer, without the quantisation's traces."""
+    """Save a GGUF model as float32 safetensors with its tokenizer, without the quantisation's traces.
+
+    `from_pretrained(gguf_file=...)` asks for accelerate, which does nothing here; so the weights are dequantised by the
+    function beneath it and put into a model built from the file's own configuration.
+
+    Raises:
+        ValueError: the file's tensors are not exactly those of the architecture.
+    """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    checkpoint = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model, torch_dtype=torch.float32)
+    missing, unexpected = model.load_state_dict(checkpoint["tensors"], strict=False)
+    missing = set(missing) - set(model.all_tied_weights_keys)
+    if missing or unexpected:
+        raise ValueError(f"{path.name}: lacks {sorted(missing)}, has in excess {sorted(unexpected)}")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

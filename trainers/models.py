@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
+from transformers.utils.logging import disable_progress_bar
 
 MLP_OUT_NAMES = frozenset({"down_proj", "c_proj", "fc2", "fc_out", "dense_4h_to_h", "w2"})
 ATTENTION_MARKS = ("attn", "attention")
@@ -36,6 +37,7 @@ def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> 
         ValueError: the folder holds no safetensors weights.
     """
     refuse_pickles(folder)
+    disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), use_safetensors=True)
     return model.to(device).eval().requires_grad_(False)
 

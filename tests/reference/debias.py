@@ -8,7 +8,6 @@ with `trainers` except the configuration and the hypernetwork's weights, which i
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 IGNORE = -100

@@ -67,9 +67,12 @@ def make_stage(tmp: Path, name: str, config: object, inputs: dict[str, Path], se
     )
 
 
-def write_assets(tmp: Path, architecture: str, rows: list[dict] | None = None) -> dict[str, Path]:
+def write_assets(
+    tmp: Path, architecture: str, rows: list[dict] | None = None, *, hidden: int = 32, layers: int = 4, vocab: int = 260
+) -> dict[str, Path]:
     """A random model and made-up items, laid out as finished asset stages."""
-    model, tokenizer = build_random_model(architecture, hidden=32, layers=4, heads=2, vocab=260, positions=256, seed=1)
+    size = {"hidden": hidden, "layers": layers, "heads": hidden // 16, "vocab": vocab}
+    model, tokenizer = build_random_model(architecture, **size, positions=256, seed=1)
     (tmp / "model" / "files").mkdir(parents=True)
     (tmp / "data" / "files").mkdir(parents=True)
     model.save_pretrained(tmp / "model" / "files")

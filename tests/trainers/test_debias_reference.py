@@ -36,7 +36,9 @@ def prepared_stage(request, tmp_path_factory):
 def perturbed_trainer(tmp, inputs, settings):
     """A trainer whose hypernetwork is not at its initial zeros, so that every parameter has a gradient."""
     prepared = Prepared(inputs["prepare"])
-    trainer = Trainer(make_stage(tmp, "probe", settings, inputs), prepared, load_suffix(files(inputs["model"]), prepared))
+    trainer = Trainer(
+        make_stage(tmp, "probe", settings, inputs), prepared, load_suffix(files(inputs["model"]), prepared)
+    )
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in trainer.hypernetwork.parameters():
@@ -79,7 +81,9 @@ def test_step_equals_reference(prepared_stage, objective, batch_size):
     for name, parameter in trainer.hypernetwork.named_parameters():
         scale = expected.gradients[name].abs().max()
         assert scale > 0, f"{name} has no gradient in the reference: nothing is tested"
-        torch.testing.assert_close(parameter.grad, expected.gradients[name], rtol=1e-4, atol=1e-4 * float(scale), msg=name)
+        torch.testing.assert_close(
+            parameter.grad, expected.gradients[name], rtol=1e-4, atol=1e-4 * float(scale), msg=name
+        )
 
 
 def test_cached_unedited_scores_equal_a_plain_forward(prepared_stage):
@@ -126,7 +130,9 @@ def test_label_log_probs_and_gradient(bias):
     torch.testing.assert_close(logp, expected)
     torch.testing.assert_close(partition, logits.logsumexp(-1))
     weights = torch.linspace(-1, 2, 6, dtype=torch.float64)
-    (fast,) = torch.autograd.grad((weights * logp.exp() + weights.square() * partition).sum(), hidden, retain_graph=True)
+    (fast,) = torch.autograd.grad(
+        (weights * logp.exp() + weights.square() * partition).sum(), hidden, retain_graph=True
+    )
     (plain,) = torch.autograd.grad((weights * expected.exp() + weights.square() * logits.logsumexp(-1)).sum(), hidden)
     torch.testing.assert_close(fast, plain)
 
