@@ -138,8 +138,12 @@ def _means(table: _Reported) -> Iterator[Finding]:
         if abs(mean - printed) > 2 * table.half + _EXACT:  # each part and the mean are rounded
             sums = f"({' + '.join(table.show(part) for part in parts)}) / {len(parts)} = {table.show(mean)}"
             yield Finding(
-                "mean", variant, "mean", "error", f"{variant}: the mean is reported as {table.show(printed)}, but {sums}."
-            )  # fmt: skip
+                "mean",
+                variant,
+                "mean",
+                "error",
+                f"{variant}: the mean is reported as {table.show(printed)}, but {sums}.",
+            )
 
 
 def _attainability(table: _Reported) -> Iterator[Finding]:

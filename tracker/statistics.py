@@ -155,7 +155,9 @@ def contrast(
     slopes = _slopes(unfolded, direction)
     per_seed = of_gains(gain(means, direction))
     centre = float(of_gains(gain(unfolded, direction)).mean())
-    seed_variance = float(of_gains(slopes * means).var(ddof=1) / seeds) if seeds > 1 else float("nan")
+    origin = direction["target"] if isinstance(direction, dict) else 0.0
+    linear_gains = of_gains(slopes * (means - origin))
+    seed_variance = float(linear_gains.var(ddof=1) / seeds) if seeds > 1 else float("nan")
 
     deviations = resampled_deviations(values, replicates, seed)
     linear = of_gains(slopes * deviations)
