@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tracker import cli_configs, cli_results
+from tracker import cli_analysis, cli_configs, cli_results
 from tracker.errors import TrackerError
 
 
@@ -17,6 +17,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     cli_configs.register(commands)
     cli_results.register(commands)
+    cli_analysis.register(commands)
     return parser
 
 

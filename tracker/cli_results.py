@@ -64,7 +64,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 def run_status(arguments: argparse.Namespace) -> int:
     """Print the state of the grid, once or until it is done."""
-    results, _ = _folders(arguments)
+    results = _results(arguments)
     if not arguments.watch:
         print(describe(results), end="")
         return 0
@@ -79,7 +79,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 def run_collect(arguments: argparse.Namespace) -> int:
     """Rebuild the database; say what is in it."""
-    collected = collect(_folders(arguments)[0])
+    collected = collect(_results(arguments))
     rows = ", ".join(f"{count} {table}" for table, count in collected.rows.items())
     states = ", ".join(f"{count} {state}" for state, count in collected.states.items())
     print(f"{collected.database}: {rows}; stages: {states}")
@@ -90,8 +90,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
     """Write the tables."""
     from tracker.tables import render_tables
 
-    results, reports = _folders(arguments)
-    _list(render_tables(load_or_collect(results), reports))
+    _list(render_tables(load_or_collect(_results(arguments)), _reports(arguments)))
     return 0
 
 
@@ -99,14 +98,13 @@ def run_figures(arguments: argparse.Namespace) -> int:
     """Draw the figures."""
     from tracker.plots import render_figures
 
-    results, reports = _folders(arguments)
-    _list(render_figures(load_or_collect(results), reports))
+    _list(render_figures(load_or_collect(_results(arguments)), _reports(arguments)))
     return 0
 
 
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print failures; 1 if there are any."""
-    report, passed = gate(_folders(arguments)[0] / DATABASE)
+    report, passed = gate(_results(arguments) / DATABASE)
     print(report, end="", file=sys.stdout if passed else sys.stderr)
     return 0 if passed else 1
 
@@ -114,7 +112,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 def run_sql(arguments: argparse.Namespace) -> int:
     """Print the rows of one query."""
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
-    with Store(load_or_collect(_folders(arguments)[0])) as store:
+    with Store(load_or_collect(_results(arguments))) as store:
         frame = store.sql(query)
     if arguments.csv:
         print(frame.to_csv(index=False), end="")
@@ -132,7 +130,7 @@ def run_tensorboard(arguments: argparse.Namespace) -> int:
     if found is None:
         raise TrackerError("tensorboard is not installed; run `pip install tensorboard`")
     with tempfile.TemporaryDirectory(prefix="tracker-tensorboard-") as folder:
-        count = link_runs(_folders(arguments)[0], Path(folder), arguments.study)
+        count = link_runs(_results(arguments), Path(folder), arguments.study)
         print(f"{count} runs; stop with Ctrl-C", flush=True)
         command = [found, "--logdir", folder, "--port", str(arguments.port), "--reload_multifile", "true"]
         try:
@@ -194,12 +192,12 @@ def _text(value: Any) -> str:
     return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
 
 
-def _folders(arguments: argparse.Namespace) -> tuple[Path, Path]:
-    """Return (results, reports): as given, else as configured; the configuration is only read where it is needed."""
-    if arguments.results and arguments.reports:
-        return arguments.results, arguments.reports
-    settings = load_settings({})
-    return arguments.results or settings.results, arguments.reports or settings.reports
+def _results(arguments: argparse.Namespace) -> Path:
+    return arguments.results or load_settings().results
+
+
+def _reports(arguments: argparse.Namespace) -> Path:
+    return arguments.reports or load_settings().reports
 
 
 def _list(paths: list[Path]) -> None:

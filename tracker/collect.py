@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tracker.analysis_history import record_analysis
 from tracker.errors import ConfigError, TrackerError
 from tracker.stage_folder import StageState, folders, read_plan, read_state
 from tracker.store import DATABASE, SCHEMA, SCHEMA_VERSION
@@ -72,6 +73,7 @@ def collect(results: Path) -> Collected:
     plan = read_plan(plan_path)
     places = folders(plan, results)
     states = {key: read_state(folder, key) for key, folder in places.items()}
+    _note_analysis(results, plan, states)
     aside = database.with_name(f".{database.name}.{os.getpid()}")
     try:
         with duckdb.connect(str(aside)) as connection:
@@ -91,13 +93,34 @@ def collect(results: Path) -> Collected:
     return collected
 
 
+def _note_analysis(results: Path, plan: dict[str, Any], states: dict[str, StageState]) -> None:
+    """Give each study of the plan the history of its analysis plan since it had results."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for study in plan["studies"]:
+        last = {run["stages"].get(study.get("last_stage")) for run in study["runs"]}
+        finished = any(key in states and states[key].state == "ok" for key in last)
+        digest, analysis = study.get("analysis_digest") or "", study.get("analysis") or {}
+        study["analysis_history"] = record_analysis(
+            results, study["name"], digest, analysis, has_results=finished, now=now
+        )
+
+
 def _write_plan(connection: duckdb.DuckDBPyConnection, plan: dict[str, Any], digest: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     meta = {"scale": plan.get("scale"), "created": now, "plan digest": digest, "schema version": SCHEMA_VERSION}
     _insert(connection, "meta", meta.items())
     for study in plan["studies"]:
         name = study["name"]
-        kept = ("table", "curves", "analysis", "analysis_digest", "health", "published", "last_stage")
+        kept = (
+            "table",
+            "curves",
+            "analysis",
+            "analysis_digest",
+            "analysis_history",
+            "health",
+            "published",
+            "last_stage",
+        )
         definition = json.dumps({key: study.get(key) for key in kept})
         _insert(connection, "studies", [(name, study["title"], study["question"], study.get("source"), definition)])
         _insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(study["variants"])))

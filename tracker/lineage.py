@@ -74,7 +74,7 @@ def draw_lineage(store: Store, study: str, folder: Path) -> None:
     """Write `lineage.{svg,png}`: an indented tree, one row a variant, its change beside it, confounded edges marked."""
     nodes = lineage(store.variants(study))
     text_column = max(node.depth * INDENT + 0.075 * len(node.name) for node in nodes) + 0.45
-    labels = [wrapped("; ".join(node.changes) or "root", 78) for node in nodes]
+    labels = [_label(node) for node in nodes]
     heights = [max(1, label.count("\n") + 1) * ROW_HEIGHT + 0.1 for label in labels]
     longest = max(len(line) for label in labels for line in label.split("\n")) + len("  (9 factors)")
     width, height = max(text_column + 0.06 * longest, 5.6), sum(heights) + 0.75
@@ -90,6 +90,12 @@ def draw_lineage(store: Store, study: str, folder: Path) -> None:
         legend = "confounded: more than one factor changed, so the edge cannot say which one mattered"
         axes.text(0.35, height - 0.14, legend, fontsize=7, color=WARN, va="center")
     save_figure(figure, folder / "lineage")
+
+
+def _label(node: Node) -> str:
+    """The changes in lines of 78 characters, broken between changes where that is possible."""
+    kept = [change.replace(" ", "\u00a0") if len(change) < 78 else change for change in node.changes]
+    return wrapped("; ".join(kept) or "root", 78).replace("\u00a0", " ")
 
 
 def _draw_rows(axes: Axes, nodes: list[Node], labels: list[str], tops: list[float], text_column: float) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tracker.errors import ConfigError
+from tracker.errors import ConfigError, TrackerError
+from tracker.extra_seeds import extended, load_extra_seeds
 from tracker.fingerprint import fingerprint
-from tracker.keys import key_of, path_digest
+from tracker.keys import canonical, key_of, path_digest
+from tracker.plan_files import plan_text, state, study_row, write
 from tracker.settings import Settings, load_settings, suggest
 from tracker.study_schema import Resources
 from tracker.variants import StageSpec, Study, Variant, load_studies
 
-__all__ = ["Plan", "PlannedStage", "Run", "build_plan", "load_settings"]
+# The workflow imports this module only, so what it needs besides is here too.
+__all__ = ["Plan", "PlannedStage", "Run", "TrackerError", "build_plan", "load_settings"]
 
 ASSETS = "assets"
 ASSET_ENTRY = "trainers.assets"
@@ -120,17 +122,17 @@ class Plan:
 
     def write(self) -> None:
         """Write plan.json if its content changed, and the config.json of every selected stage that lacks one."""
-        text = json.dumps(self.as_dict(), ensure_ascii=False, indent=1) + "\n"
+        text = plan_text(self.as_dict())
         with contextlib.suppress(OSError):
             if self.file.read_text(encoding="utf-8") == text:
                 text = ""
         if text:
-            _write(self.file, text, sync=True)
+            write(self.file, text, sync=True)
         for stage in self.selected():
             file = stage.dir / "config.json"
             # Not synced: a power cut may leave it empty, then it is written again; ten thousand syncs take a minute.
             if not (file.exists() and file.stat().st_size):
-                _write(file, json.dumps(stage.config, ensure_ascii=False, indent=1) + "\n", sync=False)
+                write(file, json.dumps(stage.config, ensure_ascii=False, indent=1) + "\n", sync=False)
 
     def retry_failed(self) -> list[PlannedStage]:
         """Set aside the status of every selected stage that did not end well, so that it runs again; return them.
@@ -139,7 +141,7 @@ class Plan:
         """
         retried = []
         for stage in self.selected():
-            if _state(stage.status) not in _RETRIED:
+            if state(stage.status) not in _RETRIED:
                 continue
             number = 1
             while (aside := stage.dir / f"status.attempt-{number}.json").exists():
@@ -157,7 +159,7 @@ class Plan:
             "scale": self.settings.scale,
             "results": str(self.settings.results),
             "reports": str(self.settings.reports),
-            "studies": [_study_row(study, runs[study.name]) for study in self.studies.values()],
+            "studies": [study_row(study, runs[study.name]) for study in self.studies.values()],
             "stages": [stage.row() for stage in self.stages.values()],
         }
 
@@ -223,11 +225,13 @@ class _Builder:
         self.drafts: dict[tuple[str, str], _Draft] = {}
         self.runs: list[Run] = []
         self.fingerprints: dict[tuple[str, ...], str] = {}
+        self.extra_seeds = load_extra_seeds(settings.results)
 
     def add_study(self, study: Study) -> None:
         for variant in study.variants.values():
             parts = {name: self._parts(study, variant, spec) for name, spec in study.stages.items()}
-            for seed in self.settings.seeds:
+            extra = self.extra_seeds.get(study.name, {}).get(variant.name, 0)
+            for seed in extended(self.settings.seeds, extra):
                 keys: dict[str, str] = {}
                 for name, spec in study.stages.items():
                     keys[name] = self._add_stage(study, variant, spec, seed=seed, keys=keys, parts=parts[name])
@@ -238,11 +242,10 @@ class _Builder:
         reads = set(spec.reads)
         config = variant.resolved.model_dump(mode="json", include=reads, exclude_defaults=True)
         rules = [rule for rule in study.health if rule.stage == spec.name and rule.severity == "abort"]
-        numbers = [[rule.metric, rule.range.min, rule.range.max, rule.abs, rule.window] for rule in rules]
         return {
             "config": config,
             "rules": [rule.model_dump(mode="json") for rule in rules],
-            "numbers": sorted(numbers, key=repr),
+            "numbers": sorted((rule.numbers() for rule in rules), key=canonical),
             "code": self._fingerprint(study, variant, spec),
             "assets": {
                 name: self._add_asset(study, variant, source.removeprefix("asset:"), spec)
@@ -382,64 +385,3 @@ def _asset_label(asset: Mapping[str, Any]) -> str:
     source = asset["sources"][0]
     name = next((source[key] for key in ("repo", "package", "path", "architecture") if key in source), "")
     return f"{asset.get('kind', 'asset')} {name}".strip()
-
-
-def _study_row(study: Study, runs: list[Run]) -> dict[str, Any]:
-    return {
-        "name": study.name,
-        "title": study.title,
-        "question": study.question,
-        "source": study.source,
-        "table": study.definition["table"],
-        "curves": study.definition["curves"],
-        "analysis": study.definition["analysis"],
-        "analysis_digest": key_of(study.definition["analysis"]),
-        "health": study.definition["health"],
-        "published": study.published,
-        "variants": [_variant_row(variant) for variant in study.variants.values()],
-        "runs": [{"variant": run.variant, "seed": run.seed, "stages": run.stages} for run in runs],
-        "last_stage": study.last_stage,
-    }
-
-
-def _variant_row(variant: Variant) -> dict[str, Any]:
-    changes = [{"key": c.key, "from": c.old, "to": c.new, "factor": c.factor} for c in variant.changes]
-    return {
-        "name": variant.name,
-        "parent": variant.parent,
-        "why": variant.why,
-        "file": str(variant.file),
-        "gpu": variant.gpu,
-        "resolved": variant.resolved_dict(),
-        "factors": list(variant.factors),
-        "changes": changes,
-    }
-
-
-def _state(status: Path) -> str | None:
-    """Return the state in a status file; a file that cannot be read counts as failed, a missing one as None."""
-    try:
-        state = json.loads(status.read_text(encoding="utf-8"))["state"]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return "failed"
-    return state if isinstance(state, str) else "failed"
-
-
-def _write(file: Path, text: str, *, sync: bool) -> None:
-    """Write next to the file, then rename: a reader sees the old or the new content, never a part."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            if sync:
-                stream.flush()
-                os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, file)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from tracker.figures import DASHES, FAINT, INK, MUTED, PALETTE, STYLE, plain, save_figure, shortened
+from tracker.figures import DASHES, FAINT, INK, MUTED, PALETTE, STYLE, plain, save_figure, shortened, wrapped
 from tracker.lineage import Node, draw_lineage, lineage
 from tracker.store import Store
 from tracker.tables import Row, Table, build_table
@@ -61,25 +61,34 @@ def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
 
 
 def draw_curves(store: Store, study: str, folder: Path) -> bool:
-    """Write `curves.{svg,png}`: a row of panels per family, a column per metric; False where nothing was logged."""
+    """Write `curves.{svg,png}`: a panel per family and metric, the fewer of them as columns; False if no data."""
     curves = store.study(study)["curves"] or []
     frame = store.curves(study, [curve["metric"] for curve in curves])
     curves = [curve for curve in curves if (frame["metric"] == curve["metric"]).any()]
     if not curves:
         return False
     groups = families(lineage(store.variants(study)))
-    figure = Figure(figsize=(2.35 * len(curves) + 1.9, 1.65 * len(groups) + 0.75), layout="constrained")
-    panels = figure.subplots(len(groups), len(curves), squeeze=False, sharex="col", sharey="col")
+    across = len(groups) < len(curves)  # families are columns
+    rows, columns = (len(curves), len(groups)) if across else (len(groups), len(curves))
+    size = (2.35 * columns + (0.6 if across else 1.9), 1.6 * rows + (1.6 if across else 0.75))
+    figure = Figure(figsize=size, layout="constrained")
+    shared: dict[str, Any] = {"sharex": "row", "sharey": "row"} if across else {"sharex": "col", "sharey": "col"}
+    grid = figure.subplots(rows, columns, squeeze=False, **shared)
+    panels = grid.T if across else grid  # [family, metric]
     lines = {key: group for key, group in frame.groupby(["variant", "metric"], sort=False)}
     for group, row in zip(groups, panels, strict=True):
         for curve, axes in zip(curves, row, strict=True):
             _draw_family(axes, group, {v: lines.get((v, curve["metric"])) for v in group})
-        _legend(row[-1], group, set(frame["variant"]))
-    for curve, axes in zip(curves, panels[0], strict=True):
-        axes.set_title(plain(curve["label"]), fontsize=8.5, weight="bold", loc="left")
-    for curve, axes in zip(curves, panels[-1], strict=True):
+        _legend(row[0] if across else row[-1], group, set(frame["variant"]), above=across)
+    for curve, column in zip(curves, panels.T, strict=True):
+        label = plain(wrapped(curve["label"], 18 if across else 34))
+        _limit(column[0], frame[frame["metric"] == curve["metric"]])
+        if across:
+            column[0].set_ylabel(label, weight="bold")
+        else:
+            column[0].set_title(label, fontsize=8.5, weight="bold", loc="left")
+    for axes in grid[-1]:
         axes.set_xlabel("step")
-        _limit(axes, frame[frame["metric"] == curve["metric"]])
     title = f"{store.study(study)['title']} ({store.meta()['scale']} scale)"
     figure.suptitle(plain(title), fontsize=10, weight="bold", x=0.01, ha="left")
     figure.supxlabel(_CURVES_NOTE, fontsize=7, color=MUTED, x=0.01, ha="left")
@@ -87,7 +96,10 @@ def draw_curves(store: Store, study: str, folder: Path) -> bool:
     return True
 
 
-_CURVES_NOTE = "Line: mean over seeds. Band: lowest to highest seed. Thin: some seeds have stopped. Black: what the others of the row descend from."
+_CURVES_NOTE = (
+    "Line: mean over seeds. Band: lowest to highest seed. Thin: some seeds have stopped. "
+    "Black: what the others of its legend descend from."
+)
 
 
 def _draw_family(axes: Axes, group: Sequence[str], lines: Mapping[str, pd.DataFrame | None]) -> None:
@@ -125,7 +137,7 @@ def _look(index: int) -> tuple[str, Any]:
     return (INK, "-") if index == 0 else (PALETTE[index - 1], DASHES[index - 1])
 
 
-def _legend(axes: Axes, group: Sequence[str], drawn: set[str]) -> None:
+def _legend(axes: Axes, group: Sequence[str], drawn: set[str], *, above: bool) -> None:
     handles = []
     for index, variant in enumerate(group):
         colour, dash = _look(index)
@@ -133,9 +145,10 @@ def _legend(axes: Axes, group: Sequence[str], drawn: set[str]) -> None:
         label = name if variant in drawn else f"{name} (no data)"
         shown: dict[str, Any] = {"color": colour, "linestyle": dash} if variant in drawn else {"color": FAINT}
         handles.append(Line2D([], [], linewidth=1.4, label=label, **shown))
-    axes.legend(
-        handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=7, handlelength=2.6
-    )
+    place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)}
+    if above:
+        place = {"loc": "lower left", "bbox_to_anchor": (0, 1.02), "borderaxespad": 0}
+    axes.legend(handles=handles, frameon=False, fontsize=7, handlelength=2.6, **place)
 
 
 def _limit(axes: Axes, frame: pd.DataFrame) -> None:
@@ -160,8 +173,8 @@ def draw_metric(table: Table, definition: Mapping[str, Any], folder: Path) -> No
     """Write `metric.{svg,png}`: a row per variant in tree order; seeds, their mean, and what was published."""
     index = primary_column(table, definition)
     column = table.columns[index]
-    reference = [row for row in table.rows if row.changed == "reference"]
-    rows = [row for row in table.rows if row.changed != "reference"]
+    reference = [row for row in table.rows if row.is_reference]
+    rows = [row for row in table.rows if not row.is_reference]
     figure = Figure(figsize=(6.2, 0.23 * len(rows) + 1.35), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(rows):

@@ -45,8 +45,8 @@ def _view(stage: Mapping[str, Any], folder: Path, now: float) -> StageView:
 def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
     """Return (seconds until the grid is done, stages left out of it because nothing like them has run yet).
 
-    A stage that is still to run takes the median of the finished ones of its kind, else what the running ones of its kind
-    look like taking; a running one takes its own estimate. They go on as many at a time as run now.
+    A stage that is still to run takes the median of the finished ones of its kind, else what the running ones of its
+    kind look like taking; a running one takes its own estimate. They go on as many at a time as run now.
     """
     took: dict[str, list[float]] = {}
     for view in views:

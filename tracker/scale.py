@@ -68,12 +68,12 @@ class Scale:
 
 
 def multiply(value: float, factor: float) -> float:
-    """Return the product: exact in decimal; an integer is rounded up and stays at least 1.
+    """Return the product: exact in decimal; an integer is rounded up, so that 1 or more stays so.
 
     In binary 100 * 0.07 is 7.000000000000001, which would round up to 8.
     """
     product = Decimal(repr(value)) * Decimal(repr(factor))
-    return max(1, math.ceil(product)) if isinstance(value, int) else float(product)
+    return math.ceil(product) if isinstance(value, int) else float(product)
 
 
 def load_scale(settings: Settings) -> "_Scales":

@@ -1,6 +1,7 @@
 """The form of `_study.yaml`, of a scale and of a published table. Unknown keys are errors everywhere."""
 
 import re
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -116,6 +117,19 @@ class Analysis(_Strict):
     alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Family-wise error rate over the edges.")
     correction: Literal["holm"] = "holm"
     edges: Literal["parent"] = "parent"
+    looks: list[Annotated[int, Field(ge=2)]] = Field(
+        default=[],
+        description="Numbers of seeds at which `decide` may judge and stop, increasing; none: one look at all.",
+    )
+    combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
+        default={}, description="Combining variant: variants with one common parent whose effects it should add up."
+    )
+
+    @model_validator(mode="after")
+    def _looks_increase(self) -> Self:
+        if any(later <= earlier for earlier, later in pairwise(self.looks)):
+            raise ValueError(f"looks {self.looks} must increase")
+        return self
 
 
 class Range(_Strict):
@@ -132,17 +146,33 @@ class Range(_Strict):
 
 
 class HealthRule(_Strict):
-    """A range that a training metric should stay in."""
+    """A range that a training metric should stay in; `health.rules` says how it is measured."""
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     stage: StageName = Field(description="The stage that logs the metric.")
-    metric: Text
+    metric: Text = Field(description="Name, or a shell pattern that stands for each metric that matches.")
+    measure: Literal["value", "change", "ratio"] = Field(
+        default="value", description="The value, or its change from or ratio to the reference."
+    )
+    reference: Text | None = Field(default=None, description="Metric of the reference; null: the metric's first value.")
     range: Range = Field(default=Range(), description="Empty: any finite value is healthy.")
     abs: bool = Field(default=False, description="Judge the absolute value.")
-    window: int = Field(default=1, ge=1, description="Logged values whose mean is judged.")
+    window: int = Field(default=1, ge=1, description="So many logged values in a row must be outside.")
+    after: int | None = Field(default=None, description="Steps up to and including this one are not looked at.")
     severity: Literal["note", "warn", "abort"] = Field(description="abort ends the stage as diverged.")
     diagnosis: Text = Field(description="What it means.")
     remedy: Text = Field(description="What to try.")
+
+    @model_validator(mode="after")
+    def _reference_is_used(self) -> Self:
+        if self.reference is not None and self.measure == "value":
+            raise ValueError("reference needs `measure: change` or `measure: ratio`")
+        return self
+
+    def numbers(self) -> dict[str, Any]:
+        """Return what the rule computes, without its name and words; of an abort rule this is part of a key."""
+        words = {"id", "stage", "severity", "diagnosis", "remedy"}
+        return self.model_dump(mode="json", exclude=words, exclude_defaults=True)
 
 
 class StudyFile(_Strict):

@@ -66,6 +66,7 @@ class Row:
     planned: int
     state: str
     reason: str
+    is_reference: bool = False
 
     @property
     def status(self) -> str:
@@ -180,7 +181,7 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[Column]) -> list[str]
 def _reference_row(
     reference: Mapping[str, Any] | None, columns: Sequence[Column], results: pd.DataFrame
 ) -> tuple[list[Row], list[str]]:
-    """The row of the unchanged model: per seed the mean over the variants; they agree, or a note says so."""
+    """The row of the unchanged model: per seed the mean over variants; they agree, or a note says so."""
     if not reference:
         return [], []
     cells, notes, seeds = [], [], 0
@@ -196,7 +197,9 @@ def _reference_row(
         seeds = max(seeds, by_seed.ngroups)
     state = "ok" if seeds else "missing"
     empty = (None,) * len(columns)
-    return [Row(reference["label"], None, "reference", False, tuple(cells), empty, seeds, seeds, state, "")], notes
+    return [
+        Row(reference["label"], None, "reference", False, tuple(cells), empty, seeds, seeds, state, "", True)
+    ], notes
 
 
 def _with_decimals(column: Column, index: int, rows: Sequence[Row]) -> Column:

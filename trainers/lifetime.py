@@ -1,11 +1,14 @@
 """A stage's process: it ends with its parent, and it alone writes to its folder."""
 
+import contextlib
 import ctypes
+import faulthandler
 import fcntl
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import TextIO
 
 _PR_SET_PDEATHSIG = 1
 
@@ -47,3 +50,23 @@ def lock_folder(folder: Path) -> int:
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
+
+
+def keep_terminal(log: Path) -> TextIO:
+    """Send stdout and stderr, those of C code and crashes included, to the end of `log`; return the former stderr.
+
+    Each attempt's log stays as `log.attempt-N.txt` too, since Snakemake deletes `log.txt` before it runs a job again.
+    """
+    terminal = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    number = 1
+    while log.with_name(f"log.attempt-{number}.txt").exists():
+        number += 1
+    with contextlib.suppress(OSError):  # no hard links here: then only the last attempt's log is kept
+        os.link(log, log.with_name(f"log.attempt-{number}.txt"))
+    faulthandler.enable()
+    return terminal

@@ -8,6 +8,7 @@ such devices, disk full while the status is written, a kill) leaves no status an
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -18,12 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
+from logging import Logger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from trainers.atomic import remove_leftovers, write_json
 from trainers.devices import Lease, lease
-from trainers.lifetime import FolderInUse, end_on_signals, end_with_parent, lock_folder
+from trainers.lifetime import FolderInUse, end_on_signals, end_with_parent, keep_terminal, lock_folder
+from trainers.times import duration
 
 if TYPE_CHECKING:
     from trainers.stage import Stage
@@ -71,13 +74,13 @@ def _run_alone(job: Job) -> int:
         return 0  # another process finished it while we were being started
     remove_leftovers(job.out)
     (job.out / "status.json").unlink(missing_ok=True)
-    start = _Start(job, time.time(), _count_attempt(job.out))
+    start = _Start(job, time.time(), _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
     if reason := _blocked(job.inputs):
         return start.finish("blocked", reason, device=None)
     try:
-        devices = _lease(job)
+        devices = _lease(job, start.terminal)
     except (ValueError, PermissionError) as error:
-        print(f"error: {job.plan['stage']} {job.label}: {error}", file=sys.stderr)
+        start.say(f"error: {error}")
         return EXIT_MACHINE
     _prepare_process(job.threads, devices)
     return _train(job, start, devices)
@@ -96,14 +99,14 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     try:
         mode = wandb_mode()
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        start.say(f"error: {error}")
         return EXIT_MACHINE
     write_provenance(job.out, job.inputs, sys.argv)
     _fix_randomness(job)
     state, reason, stage = "ok", "", None
     try:
-        stage = _build_stage(job, devices, log, mode)
-        stage.meter.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
+        stage = _build_stage(job, devices, log, mode, start.terminal)
+        start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and stage.devices == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
         import_module(job.plan["entry"]).run(stage)
@@ -123,8 +126,13 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 class _Start:
     """When and how often the stage was begun; `finish` writes the terminal status."""
 
-    def __init__(self, job: Job, started: float, attempt: int) -> None:
-        self.job, self.started, self.attempt = job, started, attempt
+    def __init__(self, job: Job, started: float, attempt: int, terminal: TextIO) -> None:
+        self.job, self.started, self.attempt, self.terminal = job, started, attempt, terminal
+
+    def say(self, text: str) -> None:
+        """Print one line to the terminal; a closed one is no reason to stop."""
+        with contextlib.suppress(OSError):
+            print(f"    {_title(self.job)}   {text}", file=self.terminal, flush=True)
 
     def finish(self, state: str, reason: str, device: str | None) -> int:
         """Write `status.json`, the last file of a stage, and say so on the terminal."""
@@ -134,8 +142,8 @@ class _Start:
         status |= {"attempt": self.attempt, "device": device}
         (self.job.out / "progress.json").unlink(missing_ok=True)
         write_json(self.job.out / "status.json", status)
-        seconds = f"{ended - self.started:.0f} s"
-        print(f"    {_title(self.job)}   {state} after {seconds}" + (f": {reason}" if reason else ""), file=sys.stderr)
+        took = duration(ended - self.started)
+        self.say(f"{state} after {took}: {reason}" if reason else f"{state} after {took}")
         return 0
 
 
@@ -175,9 +183,9 @@ def _blocked(inputs: dict[str, Path]) -> str:
     return ""
 
 
-def _lease(job: Job) -> Lease:
+def _lease(job: Job, terminal: TextIO) -> Lease:
     def on_wait(pool: list[str]) -> None:
-        print(f"    {_title(job)}   waits for {job.gpus} of the devices {', '.join(pool)}", file=sys.stderr, flush=True)
+        print(f"    {_title(job)}   waits for {job.gpus} of the devices {', '.join(pool)}", file=terminal, flush=True)
 
     return lease(job.gpus, on_wait=on_wait)
 
@@ -208,7 +216,7 @@ def _fix_randomness(job: Job) -> None:
     torch.manual_seed(seed)
 
 
-def _build_stage(job: Job, devices: Lease, log: Any, mode: str | None) -> "Stage":
+def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, terminal: TextIO) -> "Stage":
     from health import Monitor, parse_rules
     from trainers.runlog import Metrics, Progress, Sink, TensorBoard, Wandb
     from trainers.stage import Stage, load_config
@@ -232,7 +240,7 @@ def _build_stage(job: Job, devices: Lease, log: Any, mode: str | None) -> "Stage
         log=log,
         metrics=Metrics(job.out / "metrics.parquet", sinks),
         monitor=Monitor(parse_rules(plan["abort_rules"])),
-        meter=Progress(job.out / "progress.json", _title(job)),
+        meter=Progress(job.out / "progress.json", _title(job), terminal),
     )
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import logging
-import math
 import os
 import shutil
 import sys
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trainers.atomic import replacing, write_json
+from trainers.times import duration
 
 METRICS = pa.schema([("step", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
 ITEMS = pa.schema([(name, pa.string()) for name in ("item", "subset", "protocol", "name")] + [("value", pa.float64())])
@@ -173,15 +173,6 @@ class Progress:
         if done <= first or now <= started:
             return ""
         return f"{duration((now - started) / (done - first) * (total - done))} left"
-
-
-def duration(seconds: float) -> str:
-    """Return `18 s`, `4 min` or `2.5 h`."""
-    if not math.isfinite(seconds):
-        return "?"
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame) -> pa.Table:

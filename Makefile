@@ -1,0 +1,49 @@
+# `make demo` and `make test` work on a bare machine: Python >= 3.11 and a package index are all they need.
+PYTHON ?= python3
+VENV ?= .venv
+CORES ?= all
+GPUS ?= 2
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SMOKE := scale=smoke results=results/smoke reports=reports/smoke
+CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
+GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
+
+.PHONY: demo smoke venv test test-fast lint format clean
+
+demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
+	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
+	ls reports/*/table.md reports/*/*.svg 2>/dev/null; exit $$status
+
+smoke: venv ## the same grid with everything tiny, in its own folders
+	$(GRID) --config $(SMOKE) $(CONFIG)
+
+venv: $(STAMP) ## the environment
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+test: lint ## everything, the small grid included
+	$(BIN)/python -m pytest -q
+
+test-fast: venv ## what takes seconds
+	$(BIN)/python -m pytest -q -m "not slow"
+
+lint: venv
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check -l 120 Snakefile workflow
+	$(BIN)/snakemake --lint
+
+format: venv
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/snakefmt -l 120 Snakefile workflow
+
+clean: ## generated files; the environment and the results of real runs stay
+	rm -rf results/smoke reports/smoke .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,41 @@
+# What runs is decided by the plan (tracker/plan.py), which resolves and checks configs/ before the first job.
+#   snakemake --cores --resources gpu=2          everything
+#   snakemake -n                                 what would run
+#   snakemake --cores tables                     the tables and what they need; also: collect, figures, report
+#   snakemake --cores --config variant=v8        a part of the grid; see configs/config.yaml for the other keys
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/assets.smk"
+include: "workflow/rules/debias.smk"
+include: "workflow/rules/collect.smk"
+include: "workflow/rules/report.smk"
+
+
+localrules:
+    all,
+    collect,
+    tables,
+    figures,
+    report,
+    gate,
+
+
+rule all:
+    default_target: True
+    input:
+        PLAN.statuses(),
+        DATABASE,
+        TABLES,
+        TABLE_FILES,
+        FIGURES,
+        GATE,
+    message:
+        "all selected stages, their tables and figures"
+
+
+onerror:
+    render_what_is_there()

@@ -1,0 +1,179 @@
+"""One training step of study `debias`: the fast path against the plain reference implementation of the tests.
+
+    python benchmarks/debias_step.py --model results/stages/assets/KEY --data results/stages/assets/KEY
+    python benchmarks/debias_step.py --random            # a random model of SmolLM2's size class, made-up items
+
+Both take the same items and the same hypernetwork and must agree; the largest deviations are printed. The reference
+does what BiasEdit's public code does: pads to 64, runs the whole model, keeps all logits, loops over sentences.
+Preparing (once for all variants, seeds and epochs) is timed apart. Peak memory is that of the process of each path.
+"""
+
+import argparse
+import copy
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "trainers")]
+
+
+def settings(n_edits: int):  # noqa: ANN201
+    from trainers.debias.config import DebiasConfig
+
+    split = {"train": 0.25, "dev": 0.25, "test": 0.5, "max_items": {"train": n_edits, "dev": 1, "test": 1}}
+    return DebiasConfig(
+        domains=["gender", "race"],
+        edit={"n_edits": n_edits, "batch_size": n_edits},
+        editor={"rank": 128, "batch_size": 512},
+        split=split,
+        lr=1e-5,
+        grpo={"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.0},
+    )
+
+
+def make_trainer(folder: Path, inputs: dict[str, Path], n_edits: int):  # noqa: ANN201
+    """A trainer with a hypernetwork away from its zeros, and the items of the step."""
+    import torch
+    from debias_helpers import make_stage
+
+    from trainers.assets import files
+    from trainers.debias.measure import load_suffix
+    from trainers.debias.prepared import Prepared
+    from trainers.debias.train import Trainer
+
+    prepared = Prepared(inputs["prepare"])
+    stage = make_stage(folder, "probe", settings(n_edits), inputs)
+    trainer = Trainer(stage, prepared, load_suffix(files(inputs["model"]), prepared))
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in trainer.hypernetwork.named_parameters():
+            if not name.endswith(("lr", "log_lambda")):
+                parameter.add_(1e-3 * torch.randn(parameter.shape, generator=generator))
+    return trainer, prepared, prepared.indices("train")[: n_edits // 2] + prepared.indices("train")[-n_edits // 2 :]
+
+
+def measured(function: object, out: multiprocessing.Queue, threads: int, *arguments: object) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+    result = function(*arguments)
+    out.put(result | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+
+
+def in_process(function: object, threads: int, *arguments: object) -> dict:
+    """Run a function in a process of its own, so that its peak memory is its own."""
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    process = context.Process(target=measured, args=(function, out, threads, *arguments))
+    process.start()
+    result = out.get()
+    process.join()
+    return result
+
+
+def prepare_once(folder: Path, inputs: dict[str, Path], n_edits: int) -> dict:
+    from debias_helpers import make_stage
+
+    from trainers.debias import prepare
+
+    stage = make_stage(folder, "prepare", settings(n_edits), inputs)
+    start = time.perf_counter()
+    prepare.run(stage)
+    return {"seconds": time.perf_counter() - start}
+
+
+def fast(folder: Path, inputs: dict[str, Path], n_edits: int, repeats: int) -> dict:
+    trainer, prepared, indices = make_trainer(folder, inputs, n_edits)
+    fresh = copy.deepcopy(trainer.hypernetwork.state_dict())
+    seconds = []
+    for _ in range(repeats):
+        trainer.hypernetwork.load_state_dict(fresh)
+        trainer.optimiser.zero_grad()
+        start = time.perf_counter()
+        figures = trainer._edit_batch(indices, 1.0)
+        seconds.append(time.perf_counter() - start)
+    gradients = {name: p.grad.numpy() for name, p in trainer.hypernetwork.named_parameters()}
+    tokens = prepared.tokens(indices)
+    return {"seconds": min(seconds), "figures": figures, "gradients": gradients, "tokens": sum(map(len, tokens))}
+
+
+def plain(folder: Path, inputs: dict[str, Path], n_edits: int) -> dict:
+    from reference.debias import Editor
+
+    from trainers.assets import files
+    from trainers.models import load_model
+
+    trainer, prepared, indices = make_trainer(folder, inputs, n_edits)
+    names = [module.name for module in prepared.modules]
+    editor = Editor(load_model(files(inputs["model"])), names, trainer.hypernetwork, settings(n_edits))
+    part = {kind: [prepared.items[i].tokens[kind] for i in indices] for kind in ("anti", "stereo", "unrelated")}
+    start = time.perf_counter()
+    result = editor.run([part])
+    seconds = time.perf_counter() - start
+    figures = {"loss": result.loss, **result.figures}
+    return {
+        "seconds": seconds,
+        "figures": figures,
+        "gradients": {name: gradient.numpy() for name, gradient in result.gradients.items()},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="folder of a finished asset stage with a model")
+    parser.add_argument("--data", type=Path, help="folder of a finished asset stage with StereoSet items")
+    parser.add_argument("--random", action="store_true", help="a random Llama and made-up items instead")
+    parser.add_argument("--n-edits", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    if not arguments.random and not (arguments.model and arguments.data):
+        parser.error("give --model and --data, or --random")
+    with tempfile.TemporaryDirectory() as scratch:
+        return compare(Path(scratch), arguments)
+
+
+def compare(folder: Path, arguments: argparse.Namespace) -> int:
+    import numpy
+
+    inputs = {"model": arguments.model, "data": arguments.data}
+    if arguments.random:
+        inputs = random_inputs(folder)
+    threads, n_edits = arguments.threads, arguments.n_edits
+    prepared = in_process(prepare_once, threads, folder, inputs, n_edits)
+    inputs["prepare"] = folder / "prepare"
+    quick = in_process(fast, threads, folder, inputs, n_edits, arguments.repeats)
+    slow = in_process(plain, threads, folder, inputs, n_edits)
+    print(
+        f"n_edits {n_edits}, {3 * n_edits} sentences of {quick['tokens'] / 3 / n_edits:.1f} tokens, {threads} threads"
+    )
+    print(f"prepare, once   {prepared['seconds']:8.2f} s   peak {prepared['peak']:6.0f} MiB")
+    print(f"fast, a step    {quick['seconds']:8.2f} s   peak {quick['peak']:6.0f} MiB")
+    print(f"plain, a step   {slow['seconds']:8.2f} s   peak {slow['peak']:6.0f} MiB")
+    print(f"ratio           {slow['seconds'] / quick['seconds']:8.1f}")
+    for name, value in slow["figures"].items():
+        print(f"{name:12}  fast {quick['figures'][name]:+.8f}   plain {value:+.8f}")
+    worst = 0.0
+    for name, expected in slow["gradients"].items():
+        scale = numpy.abs(expected).max()
+        deviation = numpy.abs(quick["gradients"][name] - expected).max() / scale if scale else 0.0
+        worst = max(worst, float(deviation))
+    print(f"hypernetwork gradients: largest deviation {worst:.1e} of the largest entry of the same tensor")
+    loss = abs(quick["figures"]["loss"] / slow["figures"]["loss"] - 1)
+    print(f"loss: relative deviation {loss:.1e}")
+    return 0 if worst < 1e-3 and loss < 1e-4 and quick["figures"]["ss"] == slow["figures"]["ss"] else 1
+
+
+def random_inputs(folder: Path) -> dict[str, Path]:
+    from debias_helpers import stereoset_rows, write_assets
+
+    rows = stereoset_rows(per_term=20, terms=8)
+    return write_assets(folder, "llama", rows, hidden=576, layers=30, vocab=49152)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

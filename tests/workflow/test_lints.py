@@ -1,0 +1,75 @@
+"""What Snakemake's own tools say of the workflow, and the profile that every call loads."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
+
+
+def run(*command):
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.slow
+def test_snakemake_lint():
+    done = run("snakemake", "--lint")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Using workflow specific profile profiles/default" in done.stderr
+
+
+@pytest.mark.slow
+def test_snakefmt():
+    done = run("snakefmt", "--check", "-l", "120", "Snakefile", "workflow")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def rules():
+    for path in RULES:
+        for block in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
+            yield pytest.param(block, id=block.partition(":")[0])
+
+
+@pytest.mark.parametrize("block", rules())
+def test_every_rule_says_what_it_logs_and_needs(block):
+    for directive in ("input:", "output:", "log:", "benchmark:", "threads:", "message:", "shell:", "conda:"):
+        assert f"\n    {directive}" in block, directive
+    for resource in ("mem_mb=", "runtime=", "gpu="):
+        assert resource in block, resource
+    assert "\n    run:" not in block
+
+
+def test_the_snakefile_is_a_table_of_contents():
+    text = (ROOT / "Snakefile").read_text()
+    assert not re.search(r"^\s*(def|for|if|while|import) ", text, flags=re.MULTILINE)
+    included = set(re.findall(r'include: "workflow/rules/(\w+\.smk)"', text))
+    assert included == {path.name for path in RULES}
+
+
+def test_every_caption_exists_and_is_used():
+    used = {name for path in RULES for name in re.findall(r'caption="\.\./report/(\w+\.rst)"', path.read_text())}
+    assert used == {path.name for path in (ROOT / "workflow" / "report").glob("*.rst")}
+
+
+def test_the_default_profile():
+    profile = yaml.safe_load((ROOT / "profiles" / "default" / "config.yaml").read_text())
+    assert profile["keep-going"] is True
+    assert profile["rerun-incomplete"] is True
+    assert profile["scheduler"] == "greedy"
+    assert profile["retries"] >= 1
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_builds_the_command_that_is_documented():
+    done = subprocess.run(
+        ["make", "--dry-run", "demo", "SEEDS=5", "STUDY=debias"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "snakemake --cores all --resources gpu=2 --config seeds=5 study=debias" in done.stdout

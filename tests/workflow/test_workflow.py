@@ -1,0 +1,185 @@
+"""The workflow with a toy study: what runs, what does not, and what a failure or a kill costs."""
+
+import json
+import os
+import time
+
+import pytest
+from project import Project, kill, wait_for
+
+pytestmark = pytest.mark.slow
+
+RENDERED = {"collect": 1, "tables": 1, "figures": 1, "gate": 1}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A project in which everything has run once; tests that change it take a copy."""
+    project = Project.create(tmp_path_factory.mktemp("finished") / "project")
+    project.output = project.snakemake().stdout
+    return project
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    return finished.copy(tmp_path / "project")
+
+
+def state(path):
+    return json.loads(path.read_text())["state"]
+
+
+def test_the_grid_ends_with_tables_and_every_variant(finished):
+    assert len(finished.statuses()) == 1 + 3 + 3  # what variants share runs once
+    assert {state(path) for path in finished.statuses()} == {"ok"}
+    table = finished.read("reports/debias/table.csv")
+    for score in ("5.5", "6.5"):  # 4 and 5 steps from seed 0, plus the mean of the items 0..3
+        assert score in table
+    for name in ("metric", "curves", "lineage"):
+        assert (finished.folder / f"reports/debias/{name}.svg").stat().st_size
+    for stage in finished.statuses():
+        assert {"benchmark.tsv", "log.txt", "provenance.json"} <= set(os.listdir(stage.parent))
+
+
+def test_the_output_names_variant_and_seed_and_counts_steps(finished):
+    assert "debias.train  b seed 0" in finished.output
+    assert "debias.prepare  all variants" in finished.output
+    assert "of 12 steps" in finished.output  # 7 stages, collect, tables, figures, gate, all
+
+
+def test_a_second_run_does_nothing(project):
+    times = {path: path.stat().st_mtime_ns for path in project.folder.glob("re*/**/*") if path.is_file()}
+    assert "Nothing to be done" in project.snakemake().stdout
+    assert {p: p.stat().st_mtime_ns for p in times} == times
+
+
+def test_what_is_touched_or_commented_reruns_nothing(project):
+    for path in project.statuses():
+        if "evaluate" not in path.parts:
+            os.utime(path)
+    objective = project.read("trainers/objectives/second.py")
+    project.write("trainers/objectives/second.py", objective.replace("Second.", "The second.") + "# a comment\n")
+    assert set(project.would_run()) <= set(RENDERED)
+
+
+def test_arithmetic_reruns_its_users_only(project):
+    objective = project.read("trainers/objectives/second.py")
+    project.write("trainers/objectives/second.py", objective.replace("2.0 / x", "3.0 / x"))
+    assert project.would_run() == {"debias_train": 1, "debias_evaluate": 1, **RENDERED}
+
+
+def test_a_variant_that_joins_a_shared_stage_does_not_rerun_it(project):
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: another scale\nscale: 2.0\n")
+    assert project.would_run() == {"debias_evaluate": 1, **RENDERED}
+    project.snakemake()
+    assert project.would_run() == {}
+    (shared,) = [
+        s
+        for s in json.loads(project.read("results/plan.json"))["stages"]
+        if s["variants"] == ["a", "d"] and s["stage"] == "train"
+    ]
+    assert shared["label"] != "a seed 0"
+
+
+def test_text_of_a_variant_reaches_the_tables_without_a_job(project):
+    text = project.read("configs/studies/debias/b.yaml")
+    project.write("configs/studies/debias/b.yaml", text.replace("another objective", "to see what happens"))
+    assert project.would_run() == RENDERED
+
+
+def test_a_missing_status_is_made_again_although_tables_exist(project):
+    next(path for path in project.statuses() if "train" in path.parts).unlink()
+    assert project.would_run()["debias_train"] == 1
+
+
+def test_selection_runs_a_part(tmp_path):
+    project = Project.create(tmp_path / "project")
+    selected = project.would_run("--config", "variant=b", "seeds=3", "seed=2")
+    assert selected == {"debias_prepare": 1, "debias_train": 1, "debias_evaluate": 1, **RENDERED}
+    assert project.would_run("tables")["debias_train"] == 3
+    assert not (project.folder / "results").exists()  # a dry run writes nothing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--config", "scael=smoke"], "did you mean 'scale'"),
+        (["--config", "variant=bb"], "there is no such variant"),
+        (["--config", "retry=all"], "failed"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(finished, arguments, text):
+    done = finished.snakemake("-n", *arguments, check=False)
+    assert done.returncode != 0
+    assert text in done.stdout
+    assert "Traceback" not in done.stdout
+    assert len([line for line in done.stdout.splitlines() if "error" in line.lower()]) == 1
+
+
+def test_a_gpu_request_above_the_pool_is_refused(project):
+    text = project.read("configs/studies/debias/b.yaml")
+    project.write("configs/studies/debias/b.yaml", text + "gpu: 3\n")
+    done = project.snakemake("-n", "--resources", "gpu=2", check=False)
+    assert done.returncode != 0
+    assert "gpu" in done.stdout
+    assert project.would_run("--resources", "gpu=3")["debias_train"] == 3
+
+
+def test_a_failing_variant_costs_only_its_row_and_can_be_retried(project):
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: broken\nmode: raise\n")
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    assert "failed: debias.train d seed 0: RuntimeError: this variant is broken" in done.stdout
+    rows = {line.split(",")[0]: line for line in project.read("reports/debias/table.csv").splitlines()}
+    assert "5.5" in rows["b"]
+    assert "broken" in project.read("reports/debias/table.md")
+    assert sorted(map(state, project.statuses())) == ["blocked", "failed", *["ok"] * 7]
+    assert project.would_run() == {"gate": 1}  # it stays failed, and the gate says so each time
+    assert project.snakemake(check=False).returncode != 0
+    (project.folder / "mended").touch()
+    before = {path: path.stat().st_mtime_ns for path in project.statuses() if state(path) == "ok"}
+    project.snakemake("--config", "retry=failed")
+    assert {state(path) for path in project.statuses()} == {"ok"}
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert project.would_run() == {}
+
+
+def test_a_killed_trainer_is_started_again_and_goes_on(project):
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: is killed once\nmode: die\n")
+    project.snakemake()
+    (killed,) = [p for p in project.statuses() if (p.parent / "died").exists()]
+    assert json.loads(killed.read_text())["attempt"] == 2
+    assert "resumed after step 2" in (killed.parent / "log.txt").read_text()
+    assert (killed.parent / "log.attempt-1.txt").exists()
+
+
+def test_kill_9_of_snakemake_leaves_no_orphan_and_the_next_call_goes_on(project):
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 60.0\n")
+    process = project.start()
+    checkpoints = "results/stages/debias/train/*/checkpoint/state.json"
+    wait_for(lambda: list(project.folder.glob(checkpoints)))
+    second = project.snakemake(check=False)
+    assert second.returncode != 0
+    assert "another snakemake runs here" in second.stdout
+    (trainer,) = project.trainers()
+    kill(process.pid)
+    process.wait()
+    wait_for(lambda: not project.trainers(), seconds=5)
+    (project.folder / "hurry").touch()
+    project.snakemake()
+    (slow,) = [p for p in project.statuses() if json.loads(p.read_text())["attempt"] == 2]
+    assert "resumed after step 1" in (slow.parent / "log.txt").read_text()
+    assert trainer not in project.trainers()
+
+
+def test_ctrl_c_ends_everything_at_once(project):
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 60.0\n")
+    process = project.start()
+    wait_for(lambda: list(project.folder.glob("results/stages/debias/train/*/checkpoint/state.json")))
+    started = time.monotonic()
+    for running in (*project.trainers(), process.pid):  # a terminal sends it to all
+        os.kill(running, 2)
+    assert process.wait(timeout=60) != 0
+    assert time.monotonic() - started < 60
+    assert not project.trainers()
+    assert "not run" in project.read("reports/debias/table.md")  # onerror rendered what is there

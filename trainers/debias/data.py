@@ -1,0 +1,142 @@
+"""StereoSet's intrasentence items: reading the three formats in use, and splitting them by target term.
+
+An item has one context and three sentences: stereotype, anti-stereotype and unrelated (arXiv 2004.09456).
+"""
+
+import hashlib
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SPLITS = ("train", "dev", "test")
+KINDS = ("anti", "stereo", "unrelated")
+GOLD_LABELS = {"anti-stereotype": "anti", "stereotype": "stereo", "unrelated": "unrelated"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One intrasentence item, labelled as in StereoSet."""
+
+    id: str
+    domain: str
+    term: str
+    anti: str
+    stereo: str
+    unrelated: str
+
+
+def _sentences(row: dict) -> dict[str, str]:
+    """The sentences by our short names, from the flat, the BiasEdit or the original StereoSet layout of one row."""
+    if "sentences" in row:
+        return {GOLD_LABELS[s["gold_label"]]: s["sentence"] for s in row["sentences"]}
+    if isinstance(row.get("data"), dict):
+        return {short: row["data"][label]["sentence"] for label, short in GOLD_LABELS.items()}
+    return {short: row[label] for label, short in GOLD_LABELS.items()}
+
+
+def _item(row: dict, where: str) -> Item:
+    try:
+        sentences = {kind: text.strip() for kind, text in _sentences(row).items()}
+        domain, term = row["bias_type"], row["target"].strip().lower()
+        digest = hashlib.sha256("\n".join(sentences[kind] for kind in KINDS).encode()).hexdigest()[:8]
+        return Item(f"{domain}/{term.replace(' ', '-')}/{digest}", domain, term, **sentences)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{where}: not a StereoSet item ({error!r}); expected bias_type, target, and the sentences stereotype, "
+            "anti-stereotype and unrelated"
+        ) from error
+
+
+def _rows(path: Path) -> list[dict]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    data = json.loads(text)
+    return data["data"]["intrasentence"] if isinstance(data, dict) else data
+
+
+def read_items(path: Path, domains: Sequence[str]) -> list[Item]:
+    """Read the intrasentence items of some domains, in the file's order, without repetitions.
+
+    Args:
+        path: a .jsonl file with one flat item a line (fields `type`, `bias_type`, `target`, `stereotype`, ...), or a
+            .json file: StereoSet's own dev.json, or a list of items as BiasEdit keeps them.
+        domains: which `bias_type`s to keep.
+
+    Raises:
+        ValueError: a row is not a StereoSet item, or a domain has none; the message names file and row.
+    """
+    items: dict[str, Item] = {}
+    for number, row in enumerate(_rows(path), start=1):
+        if row.get("type", "intrasentence") == "intrasentence" and row.get("bias_type") in domains:
+            item = _item(row, f"{path}, item {number}")
+            items.setdefault(item.id, item)
+    missing = sorted(set(domains) - {item.domain for item in items.values()})
+    if missing:
+        raise ValueError(f"{path}: no intrasentence items of the domain(s) {', '.join(missing)}")
+    return list(items.values())
+
+
+def assign_terms(counts: dict[str, int], fractions: dict[str, float], rng: random.Random) -> dict[str, str]:
+    """Give every target term of one domain to one split, so that the split sizes come close to the fractions.
+
+    Greedy: terms from the most to the least frequent (ties in random order), each to the split that lacks most; as soon
+    as only as many terms are left as splits are empty, they go to the empty splits.
+
+    Args:
+        counts: items per term.
+        fractions: share of the items per split; they add up to 1.
+        rng: breaks ties between equally frequent terms.
+
+    Raises:
+        ValueError: fewer terms than splits.
+    """
+    if len(counts) < len(fractions):
+        raise ValueError(f"{len(counts)} target terms cannot fill {len(fractions)} splits without sharing a term")
+    terms = sorted(counts)
+    rng.shuffle(terms)
+    terms.sort(key=lambda term: -counts[term])
+    lacking = {split: fraction * sum(counts.values()) for split, fraction in fractions.items()}
+    empty = set(fractions)
+    assigned = {}
+    for position, term in enumerate(terms):
+        candidates = empty if len(terms) - position <= len(empty) else set(fractions)
+        split = max(sorted(candidates), key=lambda name: lacking[name])
+        assigned[term] = split
+        lacking[split] -= counts[term]
+        empty.discard(split)
+    return assigned
+
+
+def split_items(
+    items: Iterable[Item], fractions: dict[str, float], max_items: dict[str, int | None], seed: int
+) -> dict[str, list[Item]]:
+    """Split by target term, domain by domain: no term stands in two splits of a domain.
+
+    Args:
+        items: all items.
+        fractions: share per split.
+        max_items: at most so many items per domain and split, or None.
+        seed: of the ties and of the order, in which `max_items` takes the first; the same for every training seed.
+
+    Returns:
+        Items per split: domains in order of appearance, items of a domain in seeded random order.
+    """
+    by_domain: dict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        by_domain[item.domain].append(item)
+    splits: dict[str, list[Item]] = {split: [] for split in SPLITS}
+    for domain, members in by_domain.items():
+        rng = random.Random(f"{seed}/{domain}")
+        try:
+            assigned = assign_terms(Counter(item.term for item in members), fractions, rng)
+        except ValueError as error:
+            raise ValueError(f"domain {domain}: {error}") from error
+        for split in SPLITS:
+            chosen = [item for item in members if assigned[item.term] == split]
+            rng.shuffle(chosen)
+            splits[split] += chosen[: max_items[split]]
+    return splits

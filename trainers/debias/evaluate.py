@@ -1,0 +1,117 @@
+"""Stage `evaluate` of study `debias`: SS, LMS and ICAT on the test items, per domain and per item (docs/metrics.md).
+
+Protocols:
+    unedited  the model as it is, from the scores that `prepare` cached.
+    edited    BiasEdit's: for each batch of n_edits test items the hypernetwork edits the model on that batch, and the
+              batch is measured under this edit.
+    transfer  the training items, in their order, are cut into batches of n_edits; the shifts predicted for the batches
+              are averaged, and this one shift is applied once. All test items are measured under it. No test item has
+              any part in the edit, and no target term is in both.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from trainers.assets import files
+from trainers.debias.data import KINDS
+from trainers.debias.editor import micro_batches, predict
+from trainers.debias.hypernetwork import Hypernetwork
+from trainers.debias.measure import ItemScores, load_suffix, measure, measure_edited, summarise, unedited
+from trainers.debias.prepared import Prepared
+from trainers.debias.suffix import SuffixModel
+from trainers.stage import Stage
+
+Row = tuple[str, str, str, str, float]
+WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
+
+
+class Evaluator:
+    """A trained editor, the model and the prepared items."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
+        self.model: SuffixModel = load_suffix(files(stage.inputs["model"]), self.prepared)
+        self.editor = json.loads((stage.inputs["train"] / EDITOR_FILE).read_text(encoding="utf-8"))
+        self.hypernetwork = Hypernetwork(
+            self.prepared.modules, rank=self.editor["rank"], n_blocks=self.editor["n_blocks"], lr=0.0, seed=0
+        )
+        self.hypernetwork.load_state_dict(load_file(stage.inputs["train"] / WEIGHTS_FILE))
+        self.hypernetwork.to(self.prepared.device)
+        self._transfer: dict[str, Tensor] | None = None
+
+    def transfer_shifts(self) -> dict[str, Tensor]:
+        """The shifts of protocol `transfer`: the mean over the batches of training items; predicted once."""
+        if self._transfer is None:
+            batches = micro_batches(self.prepared.indices("train"), self.editor["n_edits"])
+            total: dict[str, Tensor] = {}
+            for indices in batches:
+                pieces = micro_batches(indices, self.editor["batch_size"])
+                edits = predict(
+                    self.hypernetwork, self.prepared, pieces, chunk=self.editor["chunk"], update_normaliser=False
+                )
+                for name, edit in edits.items():
+                    total[name] = total.get(name, 0) + edit.shift / len(batches)
+            self._transfer = total
+        return self._transfer
+
+    def measure(self, protocol: str, indices: Sequence[int]) -> ItemScores:
+        """Scores of one test batch of at most n_edits items under a protocol."""
+        if protocol == "unedited":
+            return unedited(self.prepared, indices)
+        size = self.editor["batch_size"]
+        if protocol == "edited":
+            pieces = measure_edited(
+                self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=self.editor["chunk"]
+            )
+        else:
+            pieces = measure(self.model, self.prepared, self.transfer_shifts(), micro_batches(indices, size))
+        return ItemScores(torch.cat([piece.p for piece in pieces]), torch.cat([piece.logp for piece in pieces]))
+
+
+def run(stage: Stage) -> None:
+    """Log `<protocol>/<domain>/<figure>` and write one row per item and value to `items.parquet`."""
+    evaluator = Evaluator(stage)
+    prepared = evaluator.prepared
+    protocols = ["unedited", *stage.config.evaluate.protocols]
+    domains = sorted({item.domain for item in prepared.items})
+    total = len(protocols) * len(prepared.indices("test"))
+    rows: list[Row] = []
+    done = 0
+    for protocol in protocols:
+        figures = {}
+        for domain in domains:
+            measured = []
+            for indices in micro_batches(prepared.indices("test", domain), evaluator.editor["n_edits"]):
+                measured.append(evaluator.measure(protocol, indices))
+                rows += _rows(prepared, indices, protocol, measured[-1])
+                done += len(indices)
+                stage.progress(done, total, "items")
+            figures[domain] = summarise(measured)
+        stage.log_metrics(0, _names(protocol, figures))
+    stage.save_items(rows)
+
+
+def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Metrics `<protocol>/<domain>/<figure>`, and subset `mean` for the mean over domains."""
+    named = {
+        f"{protocol}/{domain}/{figure}": value for domain, values in domains.items() for figure, value in values.items()
+    }
+    for figure in next(iter(domains.values())):
+        named[f"{protocol}/mean/{figure}"] = sum(values[figure] for values in domains.values()) / len(domains)
+    return named
+
+
+def _rows(prepared: Prepared, indices: Sequence[int], protocol: str, scores: ItemScores) -> Iterator[Row]:
+    """Rows (item, domain, protocol, name, value) of one batch."""
+    columns = {"ss": scores.ss, "lms": scores.lms}
+    for number, kind in enumerate(KINDS):
+        columns |= {f"{kind}_p": scores.p[:, number], f"{kind}_logp": scores.logp[:, number]}
+    lists = {name: values.tolist() for name, values in columns.items()}
+    for position, index in enumerate(indices):
+        item = prepared.items[index]
+        for name, values in lists.items():
+            yield item.id, item.domain, protocol, name, values[position]

@@ -1,0 +1,131 @@
+"""Log-probabilities of labels under a large output matrix, without keeping the logits.
+
+Scores and the KL need two numbers of each position's distribution: the label's logit and the log partition function
+A(h) = logsumexp(W h + b). The gradient of A is the expected output row m(h) = E_p[W_v], so one pass over the vocabulary
+gives value and gradient, and memory is one chunk of logits. And since logits are linear in h,
+
+    KL(p_ref || p) = A(h) - A(h_ref) - m(h_ref) . (h - h_ref)
+
+(the Bregman divergence of A), so the reference distribution of every position is kept as one vector and one number
+instead of a vocabulary of log-probabilities.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CHUNK = 256  # positions whose logits are in memory at once
+
+
+@dataclass
+class OutputMatrix:
+    """logits = weight @ hidden + bias; weight [V, d], bias [V] or None."""
+
+    weight: Tensor
+    bias: Tensor | None
+    _scratch: Tensor | None = None  # reused: fresh memory of this size costs page faults, a fifth of the product's time
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [R, V] of at most CHUNK rows, in memory that the next call overwrites; no graph."""
+        if self._scratch is None:
+            self._scratch = torch.empty(CHUNK, len(self.weight), dtype=self.weight.dtype, device=self.weight.device)
+        out = torch.mm(hidden, self.weight.T, out=self._scratch[: len(hidden)])
+        return out if self.bias is None else out.add_(self.bias)
+
+
+def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[Tensor, Tensor | None]:
+    """Compute A(h) and, if `mean`, m(h), in chunks and without a graph.
+
+    Args:
+        hidden: [R, d].
+        matrix: output matrix over V words.
+        mean: whether to compute the expected output rows.
+
+    Returns:
+        log partition [R] and expected rows [R, d] (or None), both float32 at least.
+    """
+    partitions, means = [], []
+    with torch.no_grad():
+        for chunk in hidden.tensor_split(math.ceil(len(hidden) / CHUNK)):
+            logits = matrix.logits(chunk)
+            logits = logits.float() if logits.dtype == torch.bfloat16 else logits
+            top = logits.amax(-1, keepdim=True)
+            weights = logits.sub_(top).exp_()
+            total = weights.sum(-1, keepdim=True)
+            partitions.append((top + total.log()).squeeze(-1))
+            if mean:
+                rows = weights.to(matrix.weight.dtype) @ matrix.weight
+                means.append(rows.to(total.dtype) / total)
+    return torch.cat(partitions), torch.cat(means) if mean else None
+
+
+class _LogPartition(torch.autograd.Function):
+    """A(h) for rows of which several share one distribution: `rows` are computed, `inverse` says which one is whose."""
+
+    @staticmethod
+    def forward(ctx, hidden, rows, inverse, matrix):  # noqa: ANN001, ANN205
+        partition, mean = log_partition(hidden[rows], matrix, mean=ctx.needs_input_grad[0])
+        ctx.save_for_backward(mean, inverse)
+        ctx.dtype = hidden.dtype
+        return partition[inverse]
+
+    @staticmethod
+    def backward(ctx, gradient):  # noqa: ANN001, ANN205
+        mean, inverse = ctx.saved_tensors
+        return (gradient.unsqueeze(-1) * mean[inverse]).to(ctx.dtype), None, None, None
+
+
+def label_log_probs(
+    hidden: Tensor, labels: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of each label, and the log partition function; differentiable in `hidden`.
+
+    Args:
+        hidden: [N, d], last hidden state at the predicting positions.
+        labels: [N], the word that each predicts.
+        rows: [R], positions that stand for all those with the same prefix of tokens (their hidden states are equal).
+        inverse: [N], which of the R each position equals.
+        matrix: output matrix.
+
+    Returns:
+        log-probabilities [N] and log partition [N].
+    """
+    partition = _LogPartition.apply(hidden, rows, inverse, matrix)
+    logits = (hidden * matrix.weight[labels]).sum(-1).to(partition.dtype)
+    if matrix.bias is not None:
+        logits = logits + matrix.bias[labels]
+    return logits - partition, partition
+
+
+def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatrix) -> tuple[Tensor, Tensor]:
+    """What `token_kl` needs of the reference distributions.
+
+    Args:
+        hidden: [N, d], last hidden state of the unedited model.
+        rows: [R], as in `label_log_probs`.
+        inverse: [N], as in `label_log_probs`.
+        matrix: output matrix.
+
+    Returns:
+        m(h_ref) [N, d] and the offset m(h_ref) . h_ref - A(h_ref) [N].
+    """
+    partition, mean = log_partition(hidden[rows], matrix, mean=True)
+    offset = (mean.double() * hidden[rows].double()).sum(-1) - partition.double()
+    return mean[inverse], offset.to(partition.dtype)[inverse]
+
+
+def token_kl(hidden: Tensor, partition: Tensor, reference_mean: Tensor, reference_offset: Tensor) -> Tensor:
+    """KL(reference || current) of the next-token distributions, in nats; differentiable in `hidden` and `partition`.
+
+    Args:
+        hidden: [N, d], of the current model.
+        partition: [N], of the current model.
+        reference_mean: [N, d], from `reference`.
+        reference_offset: [N], from `reference`.
+
+    Returns:
+        [N]; rounding can make a vanishing KL negative by about 1e-6.
+    """
+    return reference_offset + partition - (reference_mean * hidden).sum(-1)

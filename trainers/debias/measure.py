@@ -1,0 +1,100 @@
+"""Measuring a model, edited or not, on items: scores per item, and SS, LMS and ICAT per domain."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainers.debias.editor import applied, micro_batches, predict
+from trainers.debias.hypernetwork import Hypernetwork
+from trainers.debias.prepared import Prepared
+from trainers.debias.scores import (
+    SentenceScores,
+    icat,
+    language_modelling,
+    last_hidden,
+    score,
+    stereotype_preferred,
+)
+from trainers.debias.suffix import SuffixModel
+from trainers.models import load_model
+from trainers.objectives import bias_edit
+
+
+@dataclass(frozen=True)
+class ItemScores:
+    """Scores p and logp [B, 3] (anti, stereo, unrelated) of a batch of items."""
+
+    p: Tensor
+    logp: Tensor
+
+    @property
+    def ss(self) -> Tensor:
+        """[B], 1 where the stereotype is preferred."""
+        return stereotype_preferred(self.p[:, 1], self.p[:, 0])
+
+    @property
+    def lms(self) -> Tensor:
+        """[B], share of the comparisons won: 0, 0.5 or 1."""
+        return language_modelling(*self.logp.unbind(1))
+
+    def losses(self, unedited: "ItemScores") -> tuple[float, float]:
+        """Edit loss and retention loss of the batch."""
+        edit = bias_edit.edit_loss(self.p[:, 0], self.logp[:, 0], self.p[:, 1], self.logp[:, 1])
+        return edit.item(), bias_edit.retention_loss(self.logp[:, 2], unedited.p[:, 2]).item()
+
+
+def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
+    """Load the blocks that a prepared folder needs: same modules, same dtype, prefix dropped."""
+    model = load_model(folder, dtype=prepared.dtype, device=prepared.device)
+    suffix = SuffixModel(model, [module.name for module in prepared.modules])
+    suffix.drop_prefix()
+    return suffix
+
+
+def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
+    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
+    return score(last_hidden(model, prepared.hidden(indices)), prepared.tokens(indices), model.matrix)
+
+
+@torch.no_grad()
+def measure(
+    model: SuffixModel, prepared: Prepared, shifts: Mapping[str, Tensor], batches: Sequence[Sequence[int]]
+) -> list[ItemScores]:
+    """Scores of micro-batches of items under the edited model."""
+    with applied(model, shifts):
+        scored = [score_items(model, prepared, batch) for batch in batches]
+    return [ItemScores(s.p.view(-1, 3), s.logp.view(-1, 3)) for s in scored]
+
+
+def measure_edited(
+    model: SuffixModel,
+    prepared: Prepared,
+    hypernetwork: Hypernetwork,
+    indices: Sequence[int],
+    *,
+    batch_size: int,
+    chunk: int,
+) -> list[ItemScores]:
+    """Protocol `edited` on one edit batch: edit the model on the items, measure on the same items (BiasEdit)."""
+    batches = micro_batches(indices, batch_size)
+    edits = predict(hypernetwork, prepared, batches, chunk=chunk, update_normaliser=False)
+    return measure(model, prepared, {name: edit.shift for name, edit in edits.items()}, batches)
+
+
+def unedited(prepared: Prepared, indices: Sequence[int]) -> ItemScores:
+    """The unedited model's scores, from the cache."""
+    return ItemScores(*prepared.unedited(indices))
+
+
+def summarise(batches: Sequence[ItemScores]) -> dict[str, float]:
+    """Figures of one domain from its batches; ss, lms and distances are fractions, icat is in percent.
+
+    ss and lms are means over items; `ss_batch_mean` is the mean of the batches' SS, as BiasEdit reports it.
+    """
+    ss = float(torch.cat([batch.ss for batch in batches]).mean())
+    lms = float(torch.cat([batch.lms for batch in batches]).mean())
+    batch_mean = float(torch.stack([batch.ss.mean() for batch in batches]).mean())
+    return {"ss": ss, "ss_distance": abs(ss - 0.5), "lms": lms, "icat": icat(ss, lms), "ss_batch_mean": batch_mean}

@@ -1,0 +1,105 @@
+"""The training objective of a variant, put together from the objective modules that its configuration names.
+
+    combined = (1 - weight) * edit_loss + weight * grpo_loss + loc_coef * retention
+    loss     = rcs_weight * combined + mo_fairness_weight * fairness
+
+A module that a variant does not use is neither imported nor computed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor
+
+from trainers.debias.head import token_kl
+from trainers.debias.scores import SentenceScores, language_modelling, stereotype_preferred
+from trainers.objectives import bias_edit
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The unedited model on the same items.
+
+    unrelated_p: scores of the unrelated sentences [B]. mean, offset: where the objective has a KL, the next-token
+    distributions at the predicting positions of anti and stereo (see `head.reference`).
+    """
+
+    unrelated_p: Tensor
+    mean: Tensor | None = None
+    offset: Tensor | None = None
+
+
+class Objective:
+    """The loss of one micro-batch; stateless but for the phase of the curriculum."""
+
+    def __init__(self, config: Any) -> None:
+        """Import the modules that `config.used_modules("train")` names."""
+        self.config = config
+        self.modules: Mapping[str, ModuleType] = {
+            name.rsplit(".", 1)[-1]: import_module(name) for name in config.used_modules("train")
+        }
+        rewards = [module for name, module in self.modules.items() if name.startswith("grpo_reward_")]
+        self.reward = rewards[0].reward if rewards else None
+        self.rcs = self.modules.get("rcs_adaptive")
+        if self.rcs and self.reward is None:
+            raise ValueError("rcs.mode adaptive needs a reward: set grpo.weight above 0, or rcs.mode to off")
+
+    @property
+    def needs_kl(self) -> bool:
+        """Whether the reference distributions are used."""
+        return self.reward is not None
+
+    def __call__(
+        self, scores: SentenceScores, reference: Reference, epoch_fraction: float
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Loss of the edited model on B items, and the figures to log (names without `train/`).
+
+        Args:
+            scores: of 3 B sentences, item by item: anti, stereo, unrelated.
+            reference: the unedited model on the same items.
+            epoch_fraction: epoch index / n_epochs, for the curriculum's schedule.
+        """
+        config = self.config
+        anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)
+        anti_logp, stereo_logp, unrelated_logp = scores.logp.view(-1, 3).unbind(1)
+        edit = bias_edit.edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
+        retention = bias_edit.retention_loss(unrelated_logp, reference.unrelated_p)
+        ss = float(stereotype_preferred(stereo_p, anti_p).mean())
+        figures = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
+        figures["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
+        combined = edit
+        if self.reward is not None:
+            grpo_debias = self.modules["grpo_debias"]
+            reward = self.reward(anti_logp, stereo_logp)
+            kl = self._kl(scores, reference)
+            grpo = grpo_debias.grpo_loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
+            combined = grpo_debias.combine(edit, grpo, weight=config.grpo.weight)
+            figures |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
+        loss = combined + config.loc_coef * retention
+        if self.rcs:
+            alpha = self._alpha(abs(ss - 0.5), epoch_fraction)
+            rcs_weight = self.rcs.weight(figures["reward"], alpha)
+            loss = rcs_weight * loss
+            figures |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
+        if fairness := self.modules.get("fairness"):
+            gap = fairness.fairness_gap(anti_logp, stereo_logp)
+            loss = loss + config.mo_fairness_weight * gap
+            figures["fairness"] = gap.item()
+        figures["loss"] = loss.item()
+        return loss, figures
+
+    def _kl(self, scores: SentenceScores, reference: Reference) -> Tensor:
+        kind = scores.sentence % 3
+        pair = kind < 2
+        kl = token_kl(scores.hidden[pair], scores.partition[pair], reference.mean, reference.offset)
+        return self.modules["grpo_debias"].mean_token_kl(kl[kind[pair] == 0], kl[kind[pair] == 1])
+
+    def _alpha(self, ss_distance: float, epoch_fraction: float) -> float:
+        rcs = self.config.rcs
+        phases = [(0.0, rcs.thresholds, rcs.alphas)]
+        phases += [(phase.after, phase.thresholds, phase.alphas) for phase in rcs.schedule]
+        _, thresholds, alphas = self.rcs.active_phase(epoch_fraction, phases)
+        return self.rcs.alpha(ss_distance, thresholds, alphas)

@@ -1,0 +1,178 @@
+"""Stage `prepare` of study `debias`: splits, tokens, the frozen prefix and the unedited pass (docs/studies/debias.md).
+
+All variants and seeds share its output: nothing here depends on the objective or on the editor's state.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from trainers.assets import files
+from trainers.debias.data import KINDS, SPLITS, Item, read_items, split_items
+from trainers.debias.head import reference
+from trainers.debias.prepared import PAIR, Layout, TokenisedItem, save_prepared
+from trainers.debias.scores import last_hidden, score, unique_prefixes
+from trainers.debias.suffix import SuffixModel, pad
+from trainers.models import load_model, load_tokenizer
+from trainers.objectives.bias_edit import edit_loss
+from trainers.stage import Stage
+
+BATCH = 16  # items of similar length per pass
+
+
+def run(stage: Stage) -> None:
+    """Write the prepared folder (see `prepared`) into the stage's own."""
+    config, device = stage.config, stage.devices[0]
+    split = config.split
+    data = read_items(_data_file(files(stage.inputs["data"])), config.domains)
+    fractions = {name: getattr(split, name) for name in SPLITS}
+    limits = {name: getattr(split.max_items, name) for name in SPLITS}
+    splits = split_items(data, fractions, limits, split.seed)
+    folder = files(stage.inputs["model"])
+    items = [
+        tokenise(item, name, tokenizer)
+        for tokenizer in [load_tokenizer(folder)]
+        for name in SPLITS
+        for item in splits[name]
+    ]
+    for (name, domain), count in sorted(Counter((item.split, item.domain) for item in items).items()):
+        terms = len({item.term for item in items if (item.split, item.domain) == (name, domain)})
+        stage.log.info("%s %s: %d items of %d terms", name, domain, count, terms)
+    model = SuffixModel(load_model(folder, dtype=config.dtype, device=device), config.edit.modules)
+    stage.log.info("edited modules: %s", ", ".join(module.name for module in model.modules))
+    save_prepared(stage.out, items, model.modules, unedited_pass(model, items, stage))
+
+
+def _data_file(folder: Path) -> Path:
+    found = sorted(path for path in folder.iterdir() if path.suffix in {".json", ".jsonl"})
+    if len(found) != 1:
+        raise ValueError(f"{folder}: expected one .json or .jsonl file, found {[path.name for path in found]}")
+    return found[0]
+
+
+def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> TokenisedItem:
+    """Token ids of the three sentences, each with BOS (or EOS where the tokenizer has none) in front.
+
+    Raises:
+        ValueError: the tokenizer has neither, or a sentence has no token.
+    """
+    bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    if bos is None:
+        raise ValueError(f"model: {tokenizer.name_or_path} has neither a BOS nor an EOS token")
+    tokens = {kind: [bos, *tokenizer.encode(getattr(item, kind), add_special_tokens=False)] for kind in KINDS}
+    if min(map(len, tokens.values())) < 2:
+        raise ValueError(f"data: {item.id} has an empty sentence")
+    return TokenisedItem(item.id, item.domain, item.term, split, tokens)
+
+
+@contextmanager
+def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+    """Collect input and output of each edited module in one forward pass; outputs are made part of a graph."""
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def hook(name: str) -> object:
+        def keep(module: torch.nn.Module, args: tuple, output: Tensor) -> None:
+            if not output.requires_grad:
+                output.requires_grad_()
+            seen[name] = (args[0], output)
+
+        return keep
+
+    handles = [model.module(module.name).register_forward_hook(hook(module.name)) for module in model.modules]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Stage) -> dict[str, Tensor]:
+    """Compute all tensors of the prepared folder (listed in `prepared`), on the CPU.
+
+    Args:
+        model: the whole unedited model.
+        items: tokenised items.
+        stage: for progress.
+    """
+    layout = Layout(items)
+    width, count = model.matrix.weight.shape[1], layout.pair_start[-1]
+    dtype = model.matrix.weight.dtype
+    scores_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+    tensors = {
+        "hidden": torch.empty(layout.token_start[-1], width, dtype=dtype),
+        "reference.mean": torch.empty(count, width, dtype=scores_dtype),
+        "reference.offset": torch.empty(count, dtype=scores_dtype),
+        "scores": torch.empty(len(items), len(KINDS), 2, dtype=scores_dtype),
+    }
+    for i, module in enumerate(model.modules):
+        tensors[f"keys.{i}"] = torch.empty(count, module.d_in)
+        tensors[f"value_grads.{i}"] = torch.empty(count, module.d_out)
+    order = sorted(range(len(items)), key=lambda i: len(items[i].tokens["stereo"]))
+    for begin in range(0, len(order), BATCH):
+        chosen = order[begin : begin + BATCH]
+        _prefix_and_unrelated(model, items, chosen, layout, tensors)
+        _pairs(model, items, chosen, layout, tensors)
+        stage.progress(min(begin + BATCH, len(order)), len(order), "items")
+    return tensors
+
+
+def _prefix_and_unrelated(
+    model: SuffixModel,
+    items: Sequence[TokenisedItem],
+    chosen: Sequence[int],
+    layout: Layout,
+    tensors: dict[str, Tensor],
+) -> None:
+    """Fill `hidden` for all sentences of the chosen items, and the scores of the unrelated ones."""
+    sentences = [items[i].tokens[kind] for i in chosen for kind in KINDS]
+    ids, mask = pad([torch.tensor(tokens, device=model.device) for tokens in sentences])
+    states = model.prefix(ids, mask)
+    per_sentence = [states[row, : len(tokens)] for row, tokens in enumerate(sentences)]
+    for n, index in enumerate(chosen):
+        tensors["hidden"][layout.tokens(index)] = torch.cat(per_sentence[3 * n : 3 * n + 3]).cpu()
+    unrelated = [items[i].tokens["unrelated"] for i in chosen]
+    with torch.no_grad():
+        scored = score(last_hidden(model, per_sentence[2::3]), unrelated, model.matrix)
+    tensors["scores"][list(chosen), 2] = torch.stack((scored.p, scored.logp), -1).cpu()
+
+
+def _pairs(
+    model: SuffixModel,
+    items: Sequence[TokenisedItem],
+    chosen: Sequence[int],
+    layout: Layout,
+    tensors: dict[str, Tensor],
+) -> None:
+    """Fill keys, value gradients, reference distributions and scores of the chosen items' anti and stereo sentences."""
+    sentences = [items[i].tokens[kind] for i in chosen for kind in PAIR]
+    states = []
+    for index in chosen:
+        lengths = [len(items[index].tokens[kind]) for kind in KINDS]
+        states += tensors["hidden"][layout.tokens(index)].to(model.device).split(lengths)[:2]
+    hidden, mask = pad(states)
+    with _record(model) as seen:
+        final = model.forward(hidden, mask)[:, :-1][mask[:, 1:].bool()]
+        scored = score(final, sentences, model.matrix)
+    p, logp = scored.p.view(-1, 2), scored.logp.view(-1, 2)
+    # The loss is a mean over items: times their number it is the sum of the items' own losses.
+    loss = edit_loss(p[:, 0], logp[:, 0], p[:, 1], logp[:, 1]) * len(chosen)
+    gradients = torch.autograd.grad(loss, [output for _, output in seen.values()])
+    rows, inverse = (index.to(model.device) for index in unique_prefixes(sentences))
+    mean, offset = reference(final.detach(), rows, inverse, model.matrix)
+
+    labelled = mask.bool()
+    labelled[:, 0] = False
+    columns = {"reference.mean": mean, "reference.offset": offset}
+    for i, (module, gradient) in enumerate(zip(model.modules, gradients, strict=True)):
+        columns[f"keys.{i}"] = seen[module.name][0].detach()[labelled]
+        columns[f"value_grads.{i}"] = gradient[labelled]
+    sizes = [items[i].pair_labels for i in chosen]
+    for name, values in columns.items():
+        for index, part in zip(chosen, values.split(sizes), strict=True):
+            tensors[name][layout.pairs(index)] = part.to(tensors[name].dtype).cpu()
+    tensors["scores"][list(chosen), :2] = torch.stack((p, logp), -1).detach().cpu()

@@ -1,0 +1,133 @@
+"""What `prepare` computes once for all variants and seeds, as files: items with their tokens, and tensors of the
+unedited model. Tensors are read slice by slice from a memory-mapped safetensors file.
+
+    hidden            [sum of lengths, d]  states that enter the first edited block: anti, stereo, unrelated of an item
+    keys.<i>          [P, d_in]            inputs of edited module i at the labelled tokens of anti, then stereo
+    value_grads.<i>   [P, d_out]           gradient of the item's own edit loss w.r.t. the module's outputs there
+    reference.mean    [P, d]               see `head.reference`: next-token distributions at the positions that predict
+    reference.offset  [P]                  those tokens
+    scores            [items, 3, 2]        p and logp of anti, stereo, unrelated
+"""
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from trainers.atomic import replacing, write_text
+from trainers.debias.data import KINDS
+from trainers.models import EditedModule
+
+ITEMS_FILE, TENSORS_FILE = "stereoset.json", "unedited.safetensors"
+PAIR = ("anti", "stereo")
+
+
+@dataclass(frozen=True)
+class TokenisedItem:
+    """One item after tokenisation; `tokens` holds the ids of each sentence, BOS first."""
+
+    id: str
+    domain: str
+    term: str
+    split: str
+    tokens: dict[str, list[int]]
+
+    @property
+    def pair_labels(self) -> int:
+        """Number of labelled tokens of anti and stereo together."""
+        return sum(len(self.tokens[kind]) - 1 for kind in PAIR)
+
+
+class Layout:
+    """Where each item's rows stand in the tensors."""
+
+    def __init__(self, items: Sequence[TokenisedItem]) -> None:
+        lengths = [sum(len(item.tokens[kind]) for kind in KINDS) for item in items]
+        self.token_start = [0, *itertools.accumulate(lengths)]
+        self.pair_start = [0, *itertools.accumulate(item.pair_labels for item in items)]
+
+    def tokens(self, index: int) -> slice:
+        """Rows of an item in `hidden`."""
+        return slice(self.token_start[index], self.token_start[index + 1])
+
+    def pairs(self, index: int) -> slice:
+        """Rows of an item in the tensors of labelled tokens of anti and stereo."""
+        return slice(self.pair_start[index], self.pair_start[index + 1])
+
+
+def save_prepared(
+    folder: Path, items: Sequence[TokenisedItem], modules: Sequence[EditedModule], tensors: dict[str, Tensor]
+) -> None:
+    """Write both files, each whole or not at all."""
+    with replacing(folder / TENSORS_FILE) as temporary:
+        save_file(tensors, temporary)
+    dtype = str(tensors["hidden"].dtype).removeprefix("torch.")
+    content = {
+        "dtype": dtype,
+        "modules": [asdict(module) for module in modules],
+        "items": [asdict(item) for item in items],
+    }
+    write_text(folder / ITEMS_FILE, json.dumps(content, ensure_ascii=False))
+
+
+class Prepared:
+    """Reads a folder that `save_prepared` wrote. Items are addressed by their number."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        content = json.loads((folder / ITEMS_FILE).read_text(encoding="utf-8"))
+        self.items = [TokenisedItem(**item) for item in content["items"]]
+        self.modules = [EditedModule(**module) for module in content["modules"]]
+        self.dtype: str = content["dtype"]
+        self.device = device
+        self._layout = Layout(self.items)
+        self._file = safe_open(folder / TENSORS_FILE, framework="pt")
+        self._number = {module.name: i for i, module in enumerate(self.modules)}
+        self.scores = self._file.get_tensor("scores")
+
+    def _rows(self, name: str, rows: Sequence[slice]) -> list[Tensor]:
+        view = self._file.get_slice(name)
+        return [view[part].to(self.device) for part in rows]
+
+    def indices(self, split: str, domain: str | None = None) -> list[int]:
+        """Numbers of the items of a split (and of one domain), in their order."""
+        return [
+            i for i, item in enumerate(self.items) if item.split == split and (domain is None or item.domain == domain)
+        ]
+
+    def tokens(self, indices: Sequence[int], kinds: Sequence[str] = KINDS) -> list[list[int]]:
+        """Token ids of the sentences, item by item."""
+        return [self.items[i].tokens[kind] for i in indices for kind in kinds]
+
+    def hidden(self, indices: Sequence[int]) -> list[Tensor]:
+        """Per sentence (item by item: anti, stereo, unrelated) the states [L, d] that enter the first edited block."""
+        states = []
+        for index, rows in zip(indices, self._rows("hidden", [self._layout.tokens(i) for i in indices]), strict=True):
+            states += rows.split([len(self.items[index].tokens[kind]) for kind in KINDS])
+        return states
+
+    def edit_inputs(self, name: str, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Keys [N, d_in] and value gradients [N, d_out] of one module for a batch of items, in float32.
+
+        The edit loss is a mean over the batch and no item's loss depends on another item, so the gradients of the batch
+        are those of the single items divided by their number.
+        """
+        rows = [self._layout.pairs(i) for i in indices]
+        number = self._number[name]
+        keys = torch.cat(self._rows(f"keys.{number}", rows))
+        return keys, torch.cat(self._rows(f"value_grads.{number}", rows)) / len(indices)
+
+    def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """`head.reference` of the unedited model at the predicting positions of anti and stereo, item by item."""
+        rows = [self._layout.pairs(i) for i in indices]
+        return torch.cat(self._rows("reference.mean", rows)), torch.cat(self._rows("reference.offset", rows))
+
+    def unedited(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Scores p and logp of the unedited model, each [B, 3]: anti, stereo, unrelated."""
+        scores = self.scores[list(indices)].to(self.device)
+        return scores[..., 0], scores[..., 1]

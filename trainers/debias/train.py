@@ -1,0 +1,224 @@
+"""Stage `train` of study `debias`: learn the hypernetwork with a variant's objective (docs/studies/debias.md).
+
+Per edit batch (BiasEdit, arXiv 2503.08588; MALMEN, arXiv 2311.04661): predict shifts from cached keys and value
+gradients, measure the edited model, take the loss back through the closed form. Per epoch: measure the development set.
+"""
+
+import json
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from trainers.assets import files
+from trainers.atomic import replacing, write_text
+from trainers.debias.early_stopping import EarlyStopping
+from trainers.debias.editor import accumulate, applied, micro_batches, predict, shift_gradients
+from trainers.debias.hypernetwork import Hypernetwork
+from trainers.debias.measure import load_suffix, measure_edited, score_items, summarise, unedited
+from trainers.debias.objective import Objective, Reference
+from trainers.debias.prepared import Prepared
+from trainers.debias.suffix import SuffixModel
+from trainers.stage import Diverged, Stage
+
+WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
+
+
+def run(stage: Stage) -> None:
+    """Train, and write `hypernetwork.safetensors` (that of the best epoch) and `editor.json`."""
+    config = stage.config
+    prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
+    model = load_suffix(files(stage.inputs["model"]), prepared)
+    trainer = Trainer(stage, prepared, model)
+    trainer.resume()
+    while trainer.epoch < config.n_epochs and not trainer.stopping.should_stop:
+        trainer.run_epoch()
+    trainer.save()
+
+
+def edit_batches(indices: Sequence[int], n_edits: int, order: str | None = None) -> list[list[int]]:
+    """Cut items into edit batches (the last may be smaller), shuffled with `order` as the seed, or as they are."""
+    indices = list(indices)
+    if order is not None:
+        random.Random(order).shuffle(indices)
+    return [indices[begin : begin + n_edits] for begin in range(0, len(indices), n_edits)]
+
+
+class Trainer:
+    """The state of a training run: hypernetwork, optimiser, best epoch, and where in the epoch it stands."""
+
+    def __init__(self, stage: Stage, prepared: Prepared, model: SuffixModel) -> None:
+        config = stage.config
+        self.stage, self.config, self.prepared, self.model = stage, config, prepared, model
+        self.objective = Objective(config)
+        self.hypernetwork = Hypernetwork(
+            prepared.modules, rank=config.editor.rank, n_blocks=config.editor.n_blocks, lr=config.lr, seed=stage.seed
+        ).to(prepared.device)
+        self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
+        self.stopping = EarlyStopping(config.early_stop.key, config.early_stop.patience)
+        self.best: dict[str, Tensor] = self._weights()
+        self.train_items = prepared.indices("train")
+        self.domains = sorted({item.domain for item in prepared.items})
+        self.epoch = 0
+        self.group = 0  # optimiser steps done in this epoch
+        self.step = 0  # optimiser steps done in all
+        self.unsaved = 0  # edit batches since the last checkpoint
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self.hypernetwork.state_dict().items()}
+
+    def _groups(self) -> list[list[list[int]]]:
+        """The edit batches of this epoch, grouped by optimiser step."""
+        batches = edit_batches(self.train_items, self.config.edit.n_edits, f"{self.stage.seed}/{self.epoch}")
+        return micro_batches(batches, self.config.accumulation_steps)
+
+    def run_epoch(self) -> None:
+        """Go through the training items (from where a checkpoint left off), then measure the development set."""
+        groups = self._groups()
+        total = len(groups) * self.config.n_epochs
+        while self.group < len(groups):
+            self._optimiser_step(groups[self.group])
+            self.group += 1
+            self.unsaved += len(groups[self.group - 1])
+            if self.unsaved >= self.config.checkpoint_every:
+                self.unsaved = 0
+                self.stage.save_checkpoint(self.step, *self.state())
+            self.stage.progress(self.step, total)
+        figures = self.development()
+        self._check(figures)
+        self.stage.log_metrics(self.step, figures)
+        if self.stopping.update(self.epoch, figures):
+            self.best = self._weights()
+        self.epoch, self.group = self.epoch + 1, 0
+        if self.stopping.should_stop:
+            self.stage.log.info("early stop after epoch %d, best was %d", self.epoch, self.stopping.best_epoch + 1)
+
+    def _optimiser_step(self, group: Sequence[Sequence[int]]) -> None:
+        """One step of Adam on the mean gradient of a group of edit batches."""
+        start = time.perf_counter()
+        self.optimiser.zero_grad()
+        figures = [self._edit_batch(batch, 1 / len(group)) for batch in group]
+        parameters = list(self.hypernetwork.parameters())
+        limit = self.config.max_grad_norm
+        grad_norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
+        mean = _mean(figures) | {"grad_norm": float(grad_norm)}
+        self._check(mean)
+        self.optimiser.step()
+        self.step += 1
+        networks = list(self.hypernetwork.networks.values())
+        mean["lr"] = torch.cat([network.lr for network in networks]).mean().item()
+        mean["lambda"] = torch.cat([network.log_lambda for network in networks]).exp().mean().item()
+        mean["wall_s"] = time.perf_counter() - start
+        self.stage.log_metrics(self.step, {f"train/{name}": value for name, value in mean.items()})
+
+    def _edit_batch(self, indices: Sequence[int], share: float) -> dict[str, float]:
+        """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's."""
+        batches = micro_batches(indices, self.config.edit.batch_size)
+        chunk = self.config.editor.batch_size
+        try:
+            edits = predict(self.hypernetwork, self.prepared, batches, chunk=chunk, update_normaliser=True)
+        except torch.linalg.LinAlgError as error:
+            raise Diverged(f"step {self.step + 1}: the ridge system has no solution ({error})") from error
+        shifts = {name: edit.shift for name, edit in edits.items()}
+        figures = []
+        with applied(self.model, shifts, gradients=True) as edited:
+            for batch in batches:
+                scores = score_items(self.model, self.prepared, batch)
+                loss, values = self.objective(scores, self._reference(batch), self.epoch / self.config.n_epochs)
+                loss.backward()
+                figures.append(values)
+            gradients = shift_gradients(self.model, edited)
+        accumulate(self.hypernetwork, edits, gradients, chunk=chunk, share=share)
+        norm = torch.stack([shift.square().sum() for shift in shifts.values()]).sum().sqrt()
+        return _mean(figures) | {"shift_norm": float(norm)}
+
+    def _reference(self, batch: Sequence[int]) -> Reference:
+        unrelated_p = self.prepared.unedited(batch)[0][:, 2]
+        if not self.objective.needs_kl:
+            return Reference(unrelated_p)
+        return Reference(unrelated_p, *self.prepared.reference(batch))
+
+    def development(self) -> dict[str, float]:
+        """Figures `edit/...` of protocol `edited` on the development items; the normaliser stays as it is."""
+        config = self.config
+        losses, domains = [], {}
+        for domain in self.domains:
+            scored = []
+            for indices in edit_batches(self.prepared.indices("dev", domain), config.edit.n_edits):
+                size, chunk = config.edit.batch_size, config.editor.batch_size
+                measured = measure_edited(
+                    self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=chunk
+                )
+                references = [unedited(self.prepared, batch) for batch in micro_batches(indices, size)]
+                losses += [scores.losses(before) for scores, before in zip(measured, references, strict=True)]
+                scored += measured
+            domains[domain] = summarise(scored)
+        edit, loc = (sum(column) / len(losses) for column in zip(*losses, strict=True))
+        distances = [figures["ss_distance"] for figures in domains.values()]
+        figures = {"edit/loss": edit + config.loc_coef * loc, "edit/edit_loss": edit, "edit/loc_loss": loc}
+        figures["edit/ss_distance"] = sum(distances) / len(distances)
+        figures["edit/ss_distance_max"] = max(distances)
+        figures["edit/lms"] = sum(values["lms"] for values in domains.values()) / len(domains)
+        for domain, values in domains.items():
+            figures |= {f"edit/ss_{domain}": values["ss"], f"edit/ss_distance_{domain}": values["ss_distance"]}
+        return figures
+
+    def _check(self, figures: Mapping[str, float]) -> None:
+        for name, value in figures.items():
+            if not math.isfinite(value):
+                raise Diverged(f"step {self.step + 1}: {name} is {value}")
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that the rest of the run depends on: tensors, and JSON values."""
+        tensors = {f"net/{name}": tensor for name, tensor in self.hypernetwork.state_dict().items()}
+        tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
+        for number, moments in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"adam/{number}/{name}": tensor for name, tensor in moments.items()}
+        position = {"epoch": self.epoch, "group": self.group, "step": self.step}
+        return tensors, position | {"stopping": self.stopping.state()}
+
+    def resume(self) -> None:
+        """Continue from the stage's checkpoint, if there is one."""
+        found = self.stage.load_checkpoint()
+        if found is None:
+            return
+        _, tensors, state = found
+        parts: dict[str, dict[str, Tensor]] = {"net": {}, "best": {}, "adam": {}}
+        for name, tensor in tensors.items():
+            part, rest = name.split("/", 1)
+            parts[part][rest] = tensor
+        self.hypernetwork.load_state_dict(parts["net"])
+        self.best = {name: tensor.to(self.prepared.device) for name, tensor in parts["best"].items()}
+        adam = self.optimiser.state_dict()
+        for name, tensor in parts["adam"].items():
+            number, moment = name.split("/")
+            adam["state"].setdefault(int(number), {})[moment] = tensor
+        self.optimiser.load_state_dict(adam)
+        self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
+        self.stopping = EarlyStopping(**state["stopping"])
+
+    def save(self) -> None:
+        """Write the best hypernetwork and what is needed to use it."""
+        editor = self.config.editor
+        with replacing(self.stage.out / WEIGHTS_FILE) as temporary:
+            save_file({name: tensor.cpu() for name, tensor in self.best.items()}, temporary)
+        content = {
+            "rank": editor.rank,
+            "n_blocks": editor.n_blocks,
+            "chunk": editor.batch_size,
+            "n_edits": self.config.edit.n_edits,
+            "batch_size": self.config.edit.batch_size,
+            "best_epoch": self.stopping.best_epoch + 1,
+            "epochs": self.epoch,
+            "steps": self.step,
+        }
+        write_text(self.stage.out / EDITOR_FILE, json.dumps(content, indent=1) + "\n")
+
+
+def _mean(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: sum(values[name] for values in figures) / len(figures) for name in figures[0]}

@@ -1,0 +1,162 @@
+"""Causal language models on disk and in memory: loading, their blocks, their output matrix, the modules to edit.
+
+Works for any decoder of transformers whose blocks stand in one ModuleList; GPT-2's Conv1D and Linear are both handled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.pytorch_utils import Conv1D
+from transformers.utils.logging import disable_progress_bar
+
+MLP_OUT_NAMES = frozenset({"down_proj", "c_proj", "fc2", "fc_out", "dense_4h_to_h", "w2"})
+ATTENTION_MARKS = ("attn", "attention")
+PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".msgpack", ".h5")
+
+
+def refuse_pickles(folder: Path) -> None:
+    """Raise ValueError unless the model folder holds safetensors weights: pickled checkpoints can run code."""
+    if any(folder.glob("*.safetensors")):
+        return
+    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED_SUFFIXES)
+    found = f"only {', '.join(pickled)}, which is never loaded" if pickled else "no weights"
+    raise ValueError(
+        f"{folder}: no *.safetensors file, {found}; convert the model once: "
+        "model.save_pretrained(folder, safe_serialization=True)"
+    )
+
+
+def load_model(folder: Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
+    """Load a frozen causal language model in evaluation mode from a folder with safetensors weights.
+
+    Raises:
+        ValueError: the folder holds no safetensors weights.
+    """
+    refuse_pickles(folder)
+    disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), use_safetensors=True)
+    return model.to(device).eval().requires_grad_(False)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer that stands beside a model."""
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def blocks(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """Return the name (within `model`) and the list of the decoder's blocks.
+
+    Raises:
+        ValueError: no ModuleList of length num_hidden_layers, or several.
+    """
+    n_layers = model.config.get_text_config().num_hidden_layers
+    prefix = model.base_model_prefix
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) == n_layers and name.startswith(prefix)
+    ]
+    outermost = [(n, m) for n, m in found if not any(n != other and n.startswith(f"{other}.") for other, _ in found)]
+    if len(outermost) != 1:
+        raise ValueError(
+            f"{type(model).__name__}: expected one list of {n_layers} blocks, found {[n for n, _ in found]}"
+        )
+    return outermost[0]
+
+
+def is_linear(module: nn.Module) -> bool:
+    """True for Linear and for GPT-2's Conv1D, which stores its weight transposed."""
+    return isinstance(module, (nn.Linear, Conv1D))
+
+
+def linear_shape(module: nn.Module) -> tuple[int, int]:
+    """(d_in, d_out) of a Linear or Conv1D."""
+    rows, columns = module.weight.shape
+    return (columns, rows) if isinstance(module, nn.Linear) else (rows, columns)
+
+
+@dataclass(frozen=True)
+class EditedModule:
+    """One linear module that an editor changes."""
+
+    name: str  # dotted, within the model
+    block: int  # index of its block
+    d_in: int
+    d_out: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(d_in, d_out)."""
+        return (self.d_in, self.d_out)
+
+
+def _mlp_out(block_name: str, block: nn.Module) -> str:
+    names = [
+        name
+        for name, module in block.named_modules()
+        if is_linear(module)
+        and name.rsplit(".", 1)[-1] in MLP_OUT_NAMES
+        and not any(mark in part for part in name.lower().split(".")[:-1] for mark in ATTENTION_MARKS)
+    ]
+    if len(names) != 1:
+        raise ValueError(
+            f"edit.modules: rule mlp_out finds {names or 'nothing'} in {block_name} ({type(block).__name__}); "
+            "list the dotted names of the modules instead"
+        )
+    return names[0]
+
+
+def find_modules(model: PreTrainedModel, rule: object) -> list[EditedModule]:
+    """Find the modules to edit, in the order of the blocks.
+
+    Args:
+        model: a causal language model.
+        rule: an object with `last` (number of blocks) and `module` ("mlp_out"), or a sequence of dotted names.
+
+    Raises:
+        ValueError: a name is unknown, outside the blocks or not linear, or the rule fits no or several modules.
+    """
+    list_name, layers = blocks(model)
+    if isinstance(rule, Sequence) and not isinstance(rule, str):
+        names = list(rule)
+    else:
+        if rule.last > len(layers):
+            raise ValueError(f"edit.modules: last {rule.last} exceeds the model's {len(layers)} blocks")
+        indices = range(len(layers) - rule.last, len(layers))
+        names = [f"{list_name}.{i}.{_mlp_out(f'{list_name}.{i}', layers[i])}" for i in indices]
+    known = dict(model.named_modules())
+    found = []
+    for name in names:
+        module = known.get(name)
+        if module is None or not name.startswith(f"{list_name}.") or not is_linear(module):
+            raise ValueError(f"edit.modules: {name} is not a linear module inside the blocks {list_name}.*")
+        found.append(EditedModule(name, int(name[len(list_name) + 1 :].split(".")[0]), *linear_shape(module)))
+    return sorted(found, key=lambda module: (module.block, names.index(module.name)))
+
+
+def output_matrix(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
+    """Return (weight [V, d], bias [V] or None) with logits = weight @ (last hidden state of the base model) + bias.
+
+    A constant logit scale (Granite, Cohere) is folded in. The relation is checked on two tokens.
+
+    Raises:
+        ValueError: the logits are not a linear function of the last hidden state (Gemma's soft-capping, for example).
+    """
+    head = model.get_output_embeddings()
+    device = head.weight.device
+    with torch.no_grad():
+        ids = torch.tensor([[1, 2]], device=device)
+        hidden = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.float()
+        linear = head(hidden).float()
+    scale = float((logits * linear).sum() / (linear * linear).sum())
+    if not torch.allclose(logits, scale * linear, rtol=1e-2, atol=1e-3 * float(logits.abs().max())):
+        raise ValueError(f"{type(model).__name__}: its logits are not linear in the last hidden state; not supported")
+    if abs(scale - 1.0) < 1e-4:
+        return head.weight, getattr(head, "bias", None)
+    bias = getattr(head, "bias", None)
+    return head.weight * scale, None if bias is None else bias * scale

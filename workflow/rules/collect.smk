@@ -1,0 +1,27 @@
+# The files of the stages become one database.
+DATABASE = f"{RESULTS}/tracker.duckdb"
+
+
+# The plan's digest: a new variant, or a new `why`, is in the tables also when no job had to run for it.
+rule collect:
+    input:
+        PLAN.statuses(),
+    output:
+        DATABASE,
+    log:
+        f"{RESULTS}/logs/collect.txt",
+    benchmark:
+        f"{RESULTS}/logs/collect.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+        gpu=0,
+    params:
+        plan=PLAN_DIGEST,
+    message:
+        "collect the results of the stages in {output}"
+    shell:
+        f"{TRACKER} collect {FOLDERS} > {{log}} 2>&1"
