@@ -20,6 +20,7 @@ from trainers.policy.config import (
     PolicyConfig,
     Precision,
     Rollout,
+    Sampling,
     Scratch,
     Update,
     WarmStart,
@@ -211,7 +212,7 @@ def test_activation_checkpointing_does_not_change_the_gradient(tokenizer, prompt
 def test_responses_without_advantage_are_left_out_and_nothing_else_changes(model, prompts):
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     advantages = torch.tensor([0.0] * 4 + [1.0, -1.0, 2.0, 0.0] + [0.0] * 8)
-    common = {"rollout": Rollout(), "update": Update(), "placement": CPU}
+    common = {"temperature": 1.0, "recompute_logps": False, "update": Update(), "placement": CPU}
     batch = prepare(model, None, sequences, advantages, **common)
     assert batch.advantages.tolist() == [1.0, -1.0, 2.0]
     assert torch.equal(batch.sequences.response_ids, sequences.select(torch.tensor([4, 5, 6])).response_ids)
@@ -283,7 +284,8 @@ SMALL = {
     # Enough for some answers in the right form: without differences in reward nothing would be learnt or compared.
     "warm_start": WarmStart(steps=80, batch_size=16, lr=1e-2),
     "steps": 4,
-    "rollout": Rollout(responses=16, group_size=4, max_new_tokens=20),
+    "sampling": Sampling(max_new_tokens=20),
+    "rollout": Rollout(responses=16, group_size=4),
     "kl": Kl(coef=0.1, adaptive=True),
     "checkpoint_every": 2,
     "evaluate": Evaluate(samples=2),
@@ -330,7 +332,7 @@ def train(folder, inputs, config, seed=0):
 
 VARIANTS = {
     "grpo": {},
-    "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1, max_new_tokens=20)},
+    "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1)},
     "dapo": {
         "kl": Kl(coef=0.0),
         "clip": Clip(high=0.28),
@@ -437,7 +439,7 @@ def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompt
         ({"weight_on": "ratio"}, "no effect"),
         ({"reward": {"rule": 1.0, "model": 1.0}}, "reward_model"),
         ({"reward": {"rule": 0.0}}, "nothing would be rewarded"),
-        ({"overlong_penalty": {"buffer": 32}}, "below rollout.max_new_tokens"),
+        ({"overlong_penalty": {"buffer": 32}}, "below sampling.max_new_tokens"),
         ({"task": {"name": "knights_knaves", "form": "textual"}}, "pretrained"),
         ({"task": {"name": "question_answer"}}, "data_source"),
     ],

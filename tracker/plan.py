@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tracker import dotted
 from tracker.errors import ConfigError, TrackerError
 from tracker.extra_seeds import extended, load_extra_seeds
 from tracker.fingerprint import fingerprint
@@ -250,7 +251,7 @@ class _Builder:
             "assets": {
                 name: self._add_asset(study, variant, source.removeprefix("asset:"), spec)
                 for name, source in spec.inputs.items()
-                if source.startswith("asset:")
+                if source.startswith("asset:") and dotted.get(variant.resolved_dict(), source[6:], None) is not None
             },
         }
 
@@ -275,6 +276,7 @@ class _Builder:
         inputs = {
             name: parts["assets"].get(name) or (f"{study.name}.{source}", keys[source])
             for name, source in spec.inputs.items()
+            if name in parts["assets"] or not source.startswith("asset:")  # an asset key that is null is no input
         }
         id = f"{study.name}.{spec.name}"
         key = key_of(

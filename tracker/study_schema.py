@@ -64,11 +64,29 @@ class StageDefinition(_Strict):
 
 
 class Exclusion(_Strict):
-    """Values that do not go together."""
+    """Values that do not go together: where `if` and `if_set` hold, `forbid`, `forbid_set`, `forbid_change` may not."""
 
-    if_: dict[str, Any] = Field(alias="if", min_length=1, description="Dotted key: value; all must hold.")
-    forbid: dict[str, Any] = Field(min_length=1, description="Dotted key: value; not all may hold as well.")
+    if_: dict[str, Any] = Field(default={}, alias="if", description="Dotted key: value; all must hold.")
+    if_set: list[Text] = Field(default=[], description="Dotted keys; all must be set (neither null nor false).")
+    forbid: dict[str, Any] = Field(default={}, description="Dotted key: value; not all may hold as well.")
+    forbid_set: list[Text] = Field(default=[], description="Dotted keys of which none may be set as well.")
+    forbid_change: list[Text] = Field(
+        default=[],
+        description="Dotted keys that a variant which changes a key of the condition may not change as well.",
+    )
     because: Text = Field(description="The reason, shown in the error.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if not (self.if_ or self.if_set):
+            raise ValueError("a condition is missing: give `if` or `if_set`")
+        if not (self.forbid or self.forbid_set or self.forbid_change):
+            raise ValueError("nothing is forbidden: give `forbid`, `forbid_set` or `forbid_change`")
+        return self
+
+    def named_keys(self) -> list[str]:
+        """Return every key that it names."""
+        return [*self.if_, *self.if_set, *self.forbid, *self.forbid_set, *self.forbid_change]
 
 
 class Column(_Strict):
@@ -98,6 +116,24 @@ class Curve(_Strict):
 
     metric: Text
     label: Text
+
+
+class FigureAxis(_Strict):
+    """What stands on the horizontal axis: another metric of the same stage, step by step."""
+
+    metric: Text
+    label: Text
+
+
+class FigureDefinition(_Strict):
+    """A figure of its own: one panel per metric with a line per variant, or with a bar per variant."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", description="Name of the file.")]
+    kind: Literal["lines", "bars"] = Field(description="lines: along the steps; bars: mean over the steps.")
+    title: Text
+    panels: list[Curve] = Field(min_length=1)
+    x: FigureAxis | None = Field(default=None, description="For lines; null: the step.")
+    columns: int = Field(default=2, ge=1, le=6, description="Panels side by side.")
 
 
 class Target(_Strict):
@@ -190,6 +226,7 @@ class StudyFile(_Strict):
     stages: dict[StageName, StageDefinition] = Field(min_length=1, description="In order; the last gives the results.")
     table: Table
     curves: list[Curve] = []
+    figures: list[FigureDefinition] = Field(default=[], description="Figures beside curves, metric and lineage.")
     analysis: Analysis
     published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
     health: list[HealthRule] = []

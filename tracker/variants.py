@@ -153,7 +153,8 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         _refuse_idle(variant, parent, declared)
         resolved = scale.apply(model, declared, variant.path)
         for config in (declared, resolved.model_dump(mode="json")):
-            check_exclusions(written.exclusions, config, variant.path)
+            changed = [key for key, _ in dotted.leaves(variant.overrides)]
+            check_exclusions(written.exclusions, config, variant.path, changed)
         changes = () if variant.parent is None else tuple(_changes(parent, declared, written.factors))
         variants[variant.name] = Variant(
             study=name,
@@ -217,7 +218,7 @@ def _check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
         for key in keys:
             check_key(model, key, file, f"factors.{name}")
     for number, exclusion in enumerate(written.exclusions):
-        for key in (*exclusion.if_, *exclusion.forbid):
+        for key in exclusion.named_keys():
             check_key(model, key, file, f"exclusions.{number}")
     for name, stage in written.stages.items():
         for key in stage.reads:

@@ -50,13 +50,18 @@ class WarmStart(_Strict):
     seed: int = Field(default=0, ge=0, description="Seed of weights and order; the same for every training seed.")
 
 
+class Sampling(_Strict):
+    """How responses are drawn, in training and in evaluation."""
+
+    max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
+    temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
+
+
 class Rollout(_Strict):
-    """Sampling. The number of responses is fixed, so that group sizes are compared at equal cost."""
+    """Responses per step. The number of responses is fixed, so that group sizes are compared at equal cost."""
 
     responses: int = Field(default=128, ge=1, description="Responses per step; a multiple of group_size.")
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
-    max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
-    temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all of a step.")
     recompute_logps: bool = Field(
         default=False, description="Old log-probabilities from a training forward instead of from the sampler."
@@ -105,17 +110,11 @@ class Update(_Strict):
 class Kl(_Strict):
     """KL to the reference policy (the warm start), k3 estimator, in the loss."""
 
-    coef: float = Field(default=0.2, ge=0, description="Coefficient, the first one if adaptive; 0: no reference.")
+    coef: float = Field(default=0.2, ge=0, description="Coefficient, the first one if adaptive; 0: no KL at all.")
     adaptive: bool = Field(default=False, description="x1.5 above 2 target, x0.5 below target / 2, after each step.")
     target: float = Field(default=0.01, gt=0, description="Mean KL per token, nats.")
     low: float = Field(default=0.01, ge=0, description="Smallest adaptive coefficient.")
     high: float = Field(default=1.0, gt=0, description="Largest adaptive coefficient.")
-
-    @model_validator(mode="after")
-    def _something_to_adapt(self) -> Self:
-        if self.adaptive and self.coef == 0:
-            raise ValueError("adaptive needs coef > 0 to start from")
-        return self
 
 
 class Critic(_Strict):
@@ -178,7 +177,7 @@ class DynamicSampling(_Strict):
 class OverlongPenalty(_Strict):
     """DAPO: reward minus up to 1 over the last `buffer` tokens before max_new_tokens."""
 
-    buffer: int = Field(default=8, ge=1, description="Tokens; less than rollout.max_new_tokens.")
+    buffer: int = Field(default=8, ge=1, description="Tokens; less than sampling.max_new_tokens.")
 
 
 class Precision(_Strict):
@@ -209,7 +208,8 @@ class PolicyConfig(_Strict):
     scratch: Scratch = Field(default=Scratch(), description="The policy's shape where `model` is null.")
     warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training before reinforcement.")
     steps: int = Field(default=40, ge=1, description="Rollouts, each followed by its updates.")
-    rollout: Rollout = Field(default=Rollout(), description="Sampling.")
+    sampling: Sampling = Field(default=Sampling(), description="How responses are drawn.")
+    rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     reward: Reward = Field(default=Reward(), description="What is rewarded.")
     update: Update = Field(default=Update(), description="How the policy changes.")
     kl: Kl = Field(default=Kl(), description="Distance to the reference policy.")
@@ -252,8 +252,8 @@ class PolicyConfig(_Strict):
                 "weight_on ratio has no effect without gradient_adaptive or temporal_decay",
             ),
             (
-                self.overlong_penalty is not None and self.overlong_penalty.buffer >= self.rollout.max_new_tokens,
-                "overlong_penalty.buffer must be below rollout.max_new_tokens",
+                self.overlong_penalty is not None and self.overlong_penalty.buffer >= self.sampling.max_new_tokens,
+                "overlong_penalty.buffer must be below sampling.max_new_tokens",
             ),
             (self.reward.model > 0 and self.reward_model is None, "reward.model > 0 needs a reward_model"),
             (

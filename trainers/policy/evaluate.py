@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from trainers.policy.config import PolicyConfig, Reward
+from trainers.policy.config import PolicyConfig
 from trainers.policy.experience import Sampler
 from trainers.policy.measure import Measured, measure
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
-from trainers.policy.sources import load_task, policy_folder
+from trainers.policy.sources import asset_files, load_task, policy_folder
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, read_problems
 
@@ -21,13 +21,12 @@ def run(stage: Stage) -> None:
     """Measure the policy of the input `policy`; with an input `warm` its rows are kept beside, as `warm_...`."""
     config: PolicyConfig = stage.config
     placement = Placement.of(stage.devices, config.precision)
-    folder = policy_folder(stage.inputs["policy"], stage.inputs.get("model"))
+    folder = policy_folder(stage, "policy")
     sampler = Sampler(
         model=load_policy(folder, placement.policy, config.precision),
         tokenizer=load_tokenizer(folder),
-        task=load_task(config.task, stage.inputs.get("data_source")),
-        rollout=config.rollout,
-        reward=Reward(),
+        task=load_task(config.task, asset_files(stage, "data_source")),
+        sampling=config.sampling,
         placement=placement,
     )
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.batch import Sequences
-from trainers.policy.config import OverlongPenalty, Reward, Rollout
+from trainers.policy.config import OverlongPenalty, Reward, Rollout, Sampling
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import RewardModel, score
 from trainers.policy.rollout import concatenate, sample_all
@@ -35,9 +35,10 @@ class Sampler:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     task: Task
-    rollout: Rollout
-    reward: Reward
+    sampling: Sampling
     placement: Placement
+    rollout: Rollout = field(default_factory=Rollout)
+    reward: Reward = field(default_factory=Reward)
     reward_model: RewardModel | None = None
     penalty: tuple[LengthPenalty, OverlongPenalty] | None = None
     _prompts: dict[str, list[int]] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Sampler:
         batch_size: int | None = None,
     ) -> tuple[Sequences, list[str]]:
         """Return group_size responses per problem and their texts; without a generator the most likely ones."""
-        rows, width = len(problems) * group_size, self.rollout.max_new_tokens
+        rows, width = len(problems) * group_size, self.sampling.max_new_tokens
         uniforms = None if generator is None else torch.rand(rows, width, generator=generator, dtype=torch.float64)
         with self.placement.autocast(self.placement.policy):
             sequences = sample_all(
@@ -71,7 +72,7 @@ class Sampler:
                 max_new_tokens=width,
                 eos=self.tokenizer.eos_token_id,
                 pad=pad_token(self.tokenizer),
-                temperature=self.rollout.temperature,
+                temperature=self.sampling.temperature,
             )
         return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
 
@@ -86,7 +87,7 @@ class Sampler:
         lengths = sequences.mask.sum(1).cpu()
         if self.penalty is not None:
             function, settings = self.penalty
-            penalty = function(lengths, max_length=self.rollout.max_new_tokens, buffer=settings.buffer)
+            penalty = function(lengths, max_length=self.sampling.max_new_tokens, buffer=settings.buffer)
             rewards = rewards + penalty
             metrics["reward/overlong_penalty"] = penalty.mean().item()
         metrics |= _summary(rewards, correct, group, sequences, self.tokenizer.eos_token_id)

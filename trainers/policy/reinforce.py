@@ -19,7 +19,7 @@ from trainers.policy.models import POLICY, load_policy, load_tokenizer, save_pol
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import RewardModel
-from trainers.policy.sources import load_task, policy_folder
+from trainers.policy.sources import asset_files, load_task, policy_folder
 from trainers.policy.state import pack, unpack
 from trainers.policy.text import pad_token
 from trainers.policy.update import prepare, update_policy
@@ -52,7 +52,7 @@ class Trainer:
     def __init__(self, stage: Stage, config: PolicyConfig) -> None:
         self.stage, self.config = stage, config
         self.placement = Placement.of(stage.devices, config.precision)
-        folder = policy_folder(stage.inputs["warm_start"], stage.inputs.get("model"))
+        folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
         self.policy = load_policy(folder, self.placement.policy, config.precision, trainable=True)
         self.reference = load_policy(folder, self.placement.reference, config.precision) if config.kl.coef > 0 else None
@@ -76,7 +76,8 @@ class Trainer:
         self.sampler = Sampler(
             model=self.policy,
             tokenizer=self.tokenizer,
-            task=load_task(config.task, stage.inputs.get("data_source")),
+            task=load_task(config.task, asset_files(stage, "data_source")),
+            sampling=config.sampling,
             rollout=config.rollout,
             reward=config.reward,
             placement=self.placement,
@@ -100,7 +101,8 @@ class Trainer:
             self.reference,
             experience.sequences,
             advantages,
-            rollout=config.rollout,
+            temperature=config.sampling.temperature,
+            recompute_logps=config.rollout.recompute_logps,
             update=config.update,
             placement=self.placement,
         )
@@ -122,7 +124,7 @@ class Trainer:
                 self.objective,
                 batch,
                 update=config.update,
-                temperature=config.rollout.temperature,
+                temperature=config.sampling.temperature,
                 kl_coef=self.kl_coef,
                 placement=self.placement,
                 generator=self.generators["minibatches"],
@@ -200,7 +202,7 @@ class Trainer:
                 group["lr"] = self.rates[name] * warm
 
     def _reward_model(self) -> RewardModel | None:
-        folder = self.stage.inputs.get("reward_model")
+        folder = asset_files(self.stage, "reward_model")
         return None if self.config.reward.model == 0 or folder is None else RewardModel(folder, self.placement)
 
     def _penalty(self) -> tuple[Any, Any] | None:

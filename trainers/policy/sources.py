@@ -5,7 +5,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from trainers.assets import files
 from trainers.policy.models import POLICY
+from trainers.stage import Stage
 from trainers.tasks.config import TASKS
 from trainers.tasks.interface import Task
 
@@ -17,13 +19,20 @@ def load_task(settings: Any, source: Path | None) -> Task:
     return import_module(f"{TASKS}.{settings.name}").create(settings, source)
 
 
-def policy_folder(stage: Path, model: Path | None) -> Path:
-    """Return the folder of the policy that a stage left: its own, or that of the model asset if it did not train."""
-    if (stage / UNTRAINED).exists():
-        if model is None:
-            raise ValueError(f"{stage}: the warm start has 0 steps and there is no `model` to start from")
-        return model
-    return stage / POLICY
+def asset_files(stage: Stage, name: str) -> Path | None:
+    """Return the folder with the files of an asset; None where the configuration has none."""
+    return files(stage.inputs[name]) if name in stage.inputs else None
+
+
+def policy_folder(stage: Stage, name: str) -> Path:
+    """Return the folder of the policy that the input `name` left, or of the model asset where it did not train."""
+    earlier = stage.inputs[name]
+    if not (earlier / UNTRAINED).exists():
+        return earlier / POLICY
+    model = asset_files(stage, "model")
+    if model is None:
+        raise ValueError("warm_start.steps = 0: there is no `model` to start from")
+    return model
 
 
 def mark_untrained(stage: Path) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from trainers.objectives.aggregation import aggregate, loss_units, masked_mean
 from trainers.objectives.kl import k3
 from trainers.policy.batch import Sequences, batched_logps, token_logps
-from trainers.policy.config import Rollout, Update
+from trainers.policy.config import Update
 from trainers.policy.minibatches import Averages, minibatches
 from trainers.policy.objective import Objective
 from trainers.policy.placement import Placement
@@ -42,7 +42,8 @@ def prepare(
     sequences: Sequences,
     advantages: Tensor,
     *,
-    rollout: Rollout,
+    temperature: float,
+    recompute_logps: bool,
     update: Update,
     placement: Placement,
 ) -> Batch | None:
@@ -55,14 +56,14 @@ def prepare(
         width = sequences.mask.shape[1]
         advantages = advantages[active, :width] if advantages.dim() == 2 else advantages[active]
     old_logps = sequences.logps
-    if rollout.recompute_logps or old_logps is None:
+    if recompute_logps or old_logps is None:
         with placement.autocast(placement.policy):
-            old_logps = batched_logps(policy, sequences, rollout.temperature, update.micro_batch)
+            old_logps = batched_logps(policy, sequences, temperature, update.micro_batch)
     reference_logps = None
     if reference is not None:
         with placement.autocast(placement.reference):
             there = sequences.to(placement.reference)
-            reference_logps = batched_logps(reference, there, rollout.temperature, update.micro_batch)
+            reference_logps = batched_logps(reference, there, temperature, update.micro_batch)
         reference_logps = reference_logps.to(placement.policy)
     return Batch(sequences, advantages.to(placement.policy), old_logps, reference_logps)
 

@@ -9,7 +9,7 @@ from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.policy.models import POLICY, build_policy, load_policy, load_tokenizer, save_policy
 from trainers.policy.placement import Placement
-from trainers.policy.sources import load_task, mark_untrained
+from trainers.policy.sources import asset_files, load_task, mark_untrained
 from trainers.policy.text import pad, pad_token, prompt_tokens, response_tokens, word_tokenizer
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, Task, bucket, read_problems
@@ -19,13 +19,14 @@ def run(stage: Stage) -> None:
     """Train a model from scratch or from the asset `model`, and save it with its tokenizer."""
     config: PolicyConfig = stage.config
     placement = Placement.of(stage.devices, config.precision)
-    task = load_task(config.task, stage.inputs.get("data_source"))
-    if "model" in stage.inputs and config.warm_start.steps == 0:
+    task = load_task(config.task, asset_files(stage, "data_source"))
+    source = asset_files(stage, "model")
+    if source is not None and config.warm_start.steps == 0:
         mark_untrained(stage.out)
         return
-    if "model" in stage.inputs:
-        tokenizer = load_tokenizer(stage.inputs["model"])
-        model = load_policy(stage.inputs["model"], placement.policy, config.precision, trainable=True)
+    if source is not None:
+        tokenizer = load_tokenizer(source)
+        model = load_policy(source, placement.policy, config.precision, trainable=True)
     else:
         if task.words is None:
             raise ValueError(f"task = {config.task!r}: its text needs a pretrained `model`")
