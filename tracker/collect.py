@@ -114,6 +114,7 @@ def _write_plan(connection: duckdb.DuckDBPyConnection, plan: dict[str, Any], dig
         kept = (
             "table",
             "curves",
+            "figures",
             "analysis",
             "analysis_digest",
             "analysis_history",

@@ -24,6 +24,7 @@ def study_row(study: Study, runs: "list[Run]") -> dict[str, Any]:
         "source": study.source,
         "table": study.definition["table"],
         "curves": study.definition["curves"],
+        "figures": study.definition["figures"],
         "analysis": study.definition["analysis"],
         "analysis_digest": key_of(study.definition["analysis"]),
         "health": study.definition["health"],

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tracker.figures import DASHES, FAINT, INK, MUTED, PALETTE, STYLE, plain, save_figure, shortened, wrapped
 from tracker.lineage import Node, draw_lineage, lineage
+from tracker.panels import draw_figures
 from tracker.store import Store
 from tracker.tables import Row, Table, build_table
 
@@ -22,7 +23,10 @@ NAME_WIDTH = 26
 
 
 def render_figures(database: Path, reports_dir: Path) -> list[Path]:
-    """Write `<reports_dir>/<study>/{curves,metric,lineage}.{svg,png}`; return the paths. No curves: no such figure."""
+    """Write `<reports_dir>/<study>/{curves,metric,lineage}.{svg,png}` and the study's own figures; return the paths.
+
+    No curves: no such figure.
+    """
     written: list[Path] = []
     with Store(database) as store, mpl.rc_context(STYLE):
         for study in store.studies():
@@ -32,6 +36,7 @@ def render_figures(database: Path, reports_dir: Path) -> list[Path]:
             draw_lineage(store, study, folder)
             if draw_curves(store, study, folder):
                 stems.append("curves")
+            stems += draw_figures(store, study, folder)
             written += [folder / f"{stem}.{kind}" for stem in stems for kind in ("svg", "png")]
     return written
 

@@ -180,7 +180,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         factors=written.factors,
         stages=stages,
         variants=variants,
-        definition=written.model_dump(mode="json", include={"table", "curves", "analysis", "health"}),
+        definition=written.model_dump(mode="json", include={"table", "curves", "figures", "analysis", "health"}),
         health=tuple(written.health),
         published=_load_published(configs, written, file, variants),
     )

@@ -262,7 +262,7 @@ def test_plan_file_follows_the_contract(toy):
     assert set(written) == {"scale", "results", "reports", "studies", "stages"}
     (study,) = written["studies"]
     assert set(study) == {
-        "name", "title", "question", "source", "table", "curves", "analysis", "analysis_digest", "health", "published",
+        "name", "title", "question", "source", "table", "curves", "figures", "analysis", "analysis_digest", "health", "published",
         "variants", "runs", "last_stage",
     }  # fmt: skip
     assert study["last_stage"] == "evaluate"

@@ -6,7 +6,10 @@ TABLE_FILES = expand(
 METRICS = expand(f"{REPORTS}/{{study}}/metric.svg", study=STUDIES)
 CURVES = expand(f"{REPORTS}/{{study}}/curves.svg", study=[name for name in STUDIES if has_curves(name)])
 LINEAGES = expand(f"{REPORTS}/{{study}}/lineage.svg", study=STUDIES)
-FIGURES = [*METRICS, *CURVES, *LINEAGES]
+DECLARED = [
+    f"{REPORTS}/{study}/{figure['name']}.svg" for study in STUDIES for figure in PLAN.studies[study].definition["figures"]
+]
+FIGURES = [*METRICS, *CURVES, *LINEAGES, *DECLARED]
 PAGE = f"{REPORTS}/index.html"
 GATE = f"{RESULTS}/gate.txt"
 
@@ -60,6 +63,12 @@ rule figures:
             caption="../report/lineage.rst",
             category="Lineage",
             labels={"shows": "lineage"},
+        ),
+        report(
+            DECLARED,
+            caption="../report/figure.rst",
+            category="Curves",
+            labels={"shows": "figure of the study"},
         ),
     log:
         f"{RESULTS}/logs/figures.txt",

@@ -1,0 +1,117 @@
+"""Figures that a study declares in `_study.yaml`: panels of metrics, with a line or a bar per variant."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from tracker.figures import DASHES, FAINT, INK, MUTED, PALETTE, plain, save_figure, shortened, wrapped
+from tracker.lineage import lineage
+from tracker.store import Store
+
+NAME_WIDTH = 26
+_LINES_NOTE = "Line: mean over seeds. Band: lowest to highest seed."
+_BARS_NOTE = "Bar: mean over steps and seeds. Dots: single seeds."
+
+
+def draw_figures(store: Store, study: str, folder: Path) -> list[str]:
+    """Write `<name>.{svg,png}` of every declared figure; return the names. A panel without data says so."""
+    definition = store.study(study)
+    variants = [node.name for node in lineage(store.variants(study))]
+    for figure in definition.get("figures") or []:
+        draw = _draw_bars if figure["kind"] == "bars" else _draw_lines
+        title = f"{figure['title']} ({store.meta()['scale']} scale)"
+        draw(store, study, figure, variants, title=title, stem=folder / figure["name"])
+    return [figure["name"] for figure in definition.get("figures") or []]
+
+
+def look(index: int) -> tuple[str, Any]:
+    """Return colour and dash of the index-th variant: the root black, then every pair of both before any repeats."""
+    if index == 0:
+        return INK, "-"
+    place = (index - 1) % (len(PALETTE) * len(DASHES))
+    return PALETTE[place % len(PALETTE)], DASHES[(place + place // len(PALETTE)) % len(DASHES)]
+
+
+def _draw_lines(
+    store: Store, study: str, definition: Mapping[str, Any], variants: Sequence[str], *, title: str, stem: Path
+) -> None:
+    panels, x = definition["panels"], definition["x"]
+    columns = min(definition["columns"], len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(2.6 * columns + 1.9, 1.9 * rows + 0.9), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    frame = store.curves(study, [panel["metric"] for panel in panels])
+    position = None if x is None else store.curves(study, [x["metric"]]).set_index(["variant", "step"])["mean"]
+    for panel, axes in zip(panels, grid.flat, strict=False):
+        lines = frame[frame["metric"] == panel["metric"]]
+        for index, variant in enumerate(variants):
+            _draw_line(axes, lines[lines["variant"] == variant], position, look(index))
+        axes.set_title(plain(wrapped(panel["label"], 32)), fontsize=8.5, weight="bold", loc="left")
+        axes.set_xlabel("step" if x is None else plain(x["label"]), fontsize=7)
+        _finish(axes, empty=lines.empty)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    handles = []
+    for index, variant in enumerate(variants):
+        colour, dash = look(index)
+        label = plain(shortened(variant, NAME_WIDTH))
+        handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=1.4, label=label))
+    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7, handlelength=2.6)
+    _save(figure, title, _LINES_NOTE, stem)
+
+
+def _draw_line(axes: Axes, line: pd.DataFrame, position: "pd.Series | None", style: tuple[str, Any]) -> None:
+    if position is not None:  # steps that the horizontal metric does not have are left out
+        places = pd.MultiIndex.from_frame(line[["variant", "step"]])
+        line = line.assign(step=position.reindex(places).to_numpy()).dropna(subset=["step"])
+    colour, dash = style
+    axes.fill_between(line["step"], line["low"], line["high"], color=colour, alpha=0.09, linewidth=0)
+    axes.plot(line["step"], line["mean"], color=colour, linestyle=dash, linewidth=1.1)
+
+
+def _draw_bars(
+    store: Store, study: str, definition: Mapping[str, Any], variants: Sequence[str], *, title: str, stem: Path
+) -> None:
+    panels = definition["panels"]
+    query = """SELECT variant, seed, metric, avg(value) AS value FROM curves
+               WHERE study = ? AND list_contains(?, metric) AND isfinite(value) GROUP BY ALL ORDER BY ALL"""
+    frame = store.sql(query, [study, [panel["metric"] for panel in panels]])
+    figure = Figure(figsize=(2.9 * len(panels) + 1.6, 0.22 * len(variants) + 1.2), layout="constrained")
+    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for panel, axes in zip(panels, grid, strict=True):
+        seeds = frame[frame["metric"] == panel["metric"]]
+        means = seeds.groupby("variant")["value"].mean()
+        for place, variant in enumerate(variants):
+            if variant not in means:
+                axes.annotate("no data", (0, place), fontsize=7, color=MUTED, style="italic", va="center")
+                continue
+            axes.barh(place, means[variant], height=0.6, color=INK if place == 0 else PALETTE[0], alpha=0.55)
+            values = seeds.loc[seeds["variant"] == variant, "value"]
+            axes.plot(values, [place] * len(values), "o", color=INK, markersize=2.5)
+        axes.set_title(plain(wrapped(panel["label"], 36)), fontsize=8.5, weight="bold", loc="left")
+        _finish(axes, empty=seeds.empty)
+        axes.grid(axis="x", color=FAINT, linewidth=0.5)
+    grid[0].set_yticks(range(len(variants)), [plain(shortened(name, NAME_WIDTH)) for name in variants])
+    grid[0].set_ylim(len(variants) - 0.4, -0.6)
+    _save(figure, title, _BARS_NOTE, stem)
+
+
+def _finish(axes: Axes, *, empty: bool) -> None:
+    if empty:
+        axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=MUTED, style="italic")
+    axes.grid(axis="y", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.tick_params(labelsize=7, length=2)
+
+
+def _save(figure: Figure, title: str, note: str, stem: Path) -> None:
+    figure.suptitle(plain(title), fontsize=10, weight="bold", x=0.01, ha="left")
+    figure.supxlabel(note, fontsize=7, color=MUTED, x=0.01, ha="left")
+    save_figure(figure, stem)
