@@ -3,8 +3,8 @@
     python benchmarks/rollout.py [--prompts 8] [--group 8] [--repeats 7]
 
 All three sample from the demo's policy (random weights, so that no response ends early: every one has the full length)
-and then from a policy whose responses end at different lengths. Prints medians of CPU seconds, which a busy machine moves
-less than wall time, and their ratios; the order of the three alternates from repeat to repeat.
+and then from a policy whose responses end at different lengths. Prints medians of CPU seconds, which a busy machine
+moves less than wall time, and their ratios; the order of the three alternates from repeat to repeat.
 """
 
 import argparse

@@ -41,7 +41,7 @@ def build_policy(shape: Scratch, tokenizer: PreTrainedTokenizerBase, seed: int) 
         bos_token_id=None,
         use_cache=True,
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen2ForCausalLM(config)
 

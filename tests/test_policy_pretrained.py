@@ -1,0 +1,139 @@
+"""Policies from a model asset: byte-level tokenizer, chat template, a data set of questions, a reward model."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForSequenceClassification
+
+from tests.test_policy_engine import stage, train
+from trainers.policy import evaluate, task_data, warm_start
+from trainers.policy.config import (
+    Data,
+    Evaluate,
+    Kl,
+    OverlongPenalty,
+    PolicyConfig,
+    Precision,
+    Reward,
+    Rollout,
+    Sampling,
+    WarmStart,
+)
+from trainers.policy.placement import Placement
+from trainers.policy.rewards import RewardModel, score
+from trainers.policy.text import prompt_tokens
+from trainers.random_model import build_random_model
+from trainers.tasks import knights_knaves
+from trainers.tasks.config import KnightsKnaves, QuestionAnswer
+
+CHAT = (
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory):
+    """Folders as the stage `assets` leaves them: a policy, a reward model with its tokenizer, questions."""
+    root = tmp_path_factory.mktemp("assets")
+    model, tokenizer = build_random_model("llama", hidden=16, layers=1, heads=2, vocab=260, positions=512, seed=0)
+    tokenizer.chat_template = CHAT
+    model.save_pretrained(root / "model" / "files")
+    tokenizer.save_pretrained(root / "model" / "files")
+    torch.manual_seed(0)
+    judge = LlamaForSequenceClassification(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            num_labels=1,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    judge.save_pretrained(root / "judge" / "files")
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(root / "judge" / "files")
+    (root / "questions" / "files").mkdir(parents=True)
+    rows = [{"question": f"What is {i} + {i}?", "answer": f"twice {i}\n#### {2 * i}"} for i in range(120)]
+    (root / "questions" / "files" / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return root
+
+
+def test_reward_model_scores_do_not_depend_on_the_batch_around_them(assets):
+    judge = RewardModel(assets / "judge" / "files", Placement.of(["cpu"], Precision()), batch_size=2)
+    prompts, responses = ["a", "b", "a long prompt"], ["x", "a much longer response than the others", "z"]
+    together = judge(prompts, responses)
+    alone = torch.cat([judge([p], [r]) for p, r in zip(prompts, responses, strict=True)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+    ids = judge.tokenizer("a x", return_tensors="pt")["input_ids"]
+    assert together[0].item() == pytest.approx(judge.model(input_ids=ids).logits[0, 0].item(), abs=1e-5)
+
+
+def test_rewards_add_up_with_their_weights(assets):
+    judge = RewardModel(assets / "judge" / "files", Placement.of(["cpu"], Precision()))
+    task = knights_knaves.create(KnightsKnaves())
+    problem = knights_knaves.Problem("x", "A : A K ?", "A knight")
+    responses = ["<think> </think> <answer> A knight </answer>", "A"]
+    model = judge([problem.prompt] * 2, responses)
+    rewards, correct, parts = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge)
+    torch.testing.assert_close(rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
+    assert correct.tolist() == [1.0, 0.0]
+    assert parts["reward/model"] == pytest.approx(model.mean().item())
+
+
+def test_a_classifier_with_two_outputs_is_no_reward_model(assets, tmp_path):
+    config = LlamaConfig(vocab_size=260, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_labels=2)
+    LlamaForSequenceClassification(config).save_pretrained(tmp_path)
+    _, tokenizer = build_random_model("llama", hidden=16, layers=1, heads=2, vocab=260, positions=512, seed=0)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="one output, this one has 2"):
+        RewardModel(tmp_path, Placement.of(["cpu"], Precision()))
+
+
+def test_prompts_go_through_the_chat_template(assets):
+    from trainers.policy.models import load_tokenizer
+
+    tokenizer = load_tokenizer(assets / "model" / "files")
+    ids = prompt_tokens(tokenizer, "Why?", "Be brief.")
+    assert tokenizer.decode(ids) == "[system]Be brief.[user]Why?[assistant]"
+    assert tokenizer.decode(prompt_tokens(tokenizer, "Why?", None)) == "[user]Why?[assistant]"
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_questions_a_model_and_a_reward_model_from_end_to_end(assets, tmp_path, steps):
+    """With steps 0 the warm start is the model asset as it is."""
+    from trainers.assets_config import Asset, PathSource
+
+    source = Asset(kind="questions", sources=[PathSource(source="path", path="q.jsonl")])
+    config = PolicyConfig(
+        task=QuestionAnswer(),
+        data=Data(warm=8, train=20, dev=2, test=4),
+        data_source=source,
+        model=Asset(kind="model", sources=source.sources),
+        reward_model=Asset(kind="model", sources=source.sources),
+        warm_start=WarmStart(steps=steps, batch_size=4),
+        steps=2,
+        sampling=Sampling(max_new_tokens=8),
+        rollout=Rollout(responses=8, group_size=4, batch_size=4, recompute_logps=True),
+        reward=Reward(rule=1.0, model=1.0),
+        kl=Kl(coef=0.1),
+        overlong_penalty=OverlongPenalty(buffer=2),
+        precision=Precision(activation_checkpointing=True),
+        evaluate=Evaluate(samples=2),
+    )
+    inputs = {"model": assets / "model", "reward_model": assets / "judge", "data_source": assets / "questions"}
+    task_data.run(stage(tmp_path / "data", config, inputs))
+    inputs["task_data"] = tmp_path / "data"
+    warm_start.run(stage(tmp_path / "warm", config, inputs))
+    assert (tmp_path / "warm" / "policy").exists() == (steps > 0)
+    inputs["warm_start"] = tmp_path / "warm"
+    table, _ = train(tmp_path / "rl", inputs, config)
+    assert {"reward/rule", "reward/model", "reward/overlong_penalty", "kl/divergence"} <= set(table["name"])
+    inputs["policy"] = tmp_path / "rl"
+    evaluate.run(stage(tmp_path / "eval", config, inputs))
+    items = pd.read_parquet(tmp_path / "eval" / "items.parquet")
+    assert len(items[(items["protocol"] == "greedy") & (items["name"] == "accuracy")]) == 4
