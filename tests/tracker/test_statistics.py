@@ -208,8 +208,7 @@ def test_unfolding_tells_residual_noise_from_spread():
 
 
 def test_folding_bias_is_taken_out_of_the_centre():
-    """The child's true SS is 0.5 and its noise is new in every seed: its measured distance is not 0, and the parent's is
-    unbiased."""
+    """The child's SS is 0.5 and its noise is new in every seed, so its measured distance is not 0; the parent's is fair."""
     rng, plain, centre = np.random.default_rng(4), [], []
     for _ in range(60):
         child, parent = (rng.random((10, 100)) < 0.5).astype(float), (rng.random((10, 100)) < 0.8).astype(float)
@@ -222,7 +221,7 @@ def test_folding_bias_is_taken_out_of_the_centre():
 
 
 def test_seeds_on_both_sides_of_the_target_vary_by_their_distances():
-    """Each seed's items agree, so the spread over seeds is real: distances 0.1, 0.1, 0.1, 0.3 against a constant 0.3."""
+    """Each seed's items agree, so the spread over seeds is real: distances 0.1, 0.1, 0.1, 0.3 against 0.3."""
     rng = np.random.default_rng(6)
     order = rng.permutation(400)
     child = np.stack([order < 400 * rate for rate in (0.4, 0.6, 0.4, 0.8)])
