@@ -1,8 +1,10 @@
-"""Simulated studies with known truth: coverage of the intervals, false verdicts, power at the minimal detectable effect.
+"""Simulated studies with known truth: coverage of the intervals, false verdicts, power at the minimal detectable
+effect.
 
-The slow cases hold the promises of docs/statistics.md; the fast ones are the same with fewer replicates and wider bounds.
-Values are 0/1: an item's latent ease is shared by all runs (`item`), by a variant's runs (`variant`), the rest is new in
-every run; a run's rate has a normal shift of its own (`seed_sd`). Bounds allow for three standard errors of simulation.
+The slow cases hold the promises of docs/statistics.md; the fast ones are the same with fewer replicates and wider
+bounds. Values are 0/1: an item's latent ease is shared by all runs (`item`), by a variant's runs (`variant`), the
+rest is new in every run; a run's rate has a normal shift of its own (`seed_sd`). Bounds allow for three standard
+errors of simulation.
 """
 
 from dataclasses import dataclass

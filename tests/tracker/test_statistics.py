@@ -208,7 +208,7 @@ def test_unfolding_tells_residual_noise_from_spread():
 
 
 def test_folding_bias_is_taken_out_of_the_centre():
-    """The child's SS is 0.5 and its noise is new in every seed, so its measured distance is not 0; the parent's is fair."""
+    """The child's SS is 0.5, its noise is new in every seed: its measured distance is not 0; the parent's is fair."""
     rng, plain, centre = np.random.default_rng(4), [], []
     for _ in range(60):
         child, parent = (rng.random((10, 100)) < 0.5).astype(float), (rng.random((10, 100)) < 0.8).astype(float)
