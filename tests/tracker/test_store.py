@@ -57,11 +57,23 @@ def test_results_are_the_last_stage_of_ok_runs(results):
     assert frame.groupby(["variant", "seed"]).ngroups == 7
 
 
+def test_figures_of_a_run_that_is_not_ok_are_no_results(results):
+    plan = simulate(results, [Study(states={("v1", 0): "diverged"})])
+    left = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"  # of an earlier attempt, say
+    left.write_bytes((stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet").read_bytes())
+    collect(results)
+    with Store(results / DATABASE) as store:
+        frame = store.results("toy")
+    assert ("v1", 0) not in set(zip(frame["variant"], frame["seed"], strict=True))
+
+
 def test_results_take_the_last_step_and_nothing_infinite(results):
     plan = simulate(results)
     shard = stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet"
     rows = [(5, "m", 2.0), (9, "m", 3.0), (1, "m", 1.0), (1, "bad", 1.0), (2, "bad", math.inf), (0, "nan", math.nan)]
     pd.DataFrame(rows, columns=["step", "name", "value"]).to_parquet(shard, index=False)
+    other = stage_dir(plan, "toy", "v0", 1, "evaluate") / "metrics.parquet"
+    pd.DataFrame([(0, "bad", 1.0)], columns=["step", "name", "value"]).to_parquet(other, index=False)
     collect(results)
     with Store(results / DATABASE) as store:
         frame = store.results("toy")
@@ -70,7 +82,7 @@ def test_results_take_the_last_step_and_nothing_infinite(results):
     assert values["m"] == 3.0
     assert math.isnan(values["bad"])
     assert math.isnan(values["nan"])
-    assert math.isnan(average)  # a mean does not skip it
+    assert math.isnan(average)  # a mean over seeds does not skip it
 
 
 def test_metrics_are_those_of_the_items(results):
