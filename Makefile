@@ -9,7 +9,7 @@ SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke venv test test-fast lint format clean
+.PHONY: demo smoke decide venv test test-fast lint format clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
@@ -17,6 +17,9 @@ demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 
 smoke: venv ## the same grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)
+
+decide: venv ## more seeds for undecided edges: make decide STUDY=debias BUDGET=4 (device-hours) [SCALE=paper]
+	$(BIN)/python -m tracker decide $(STUDY) --budget $(BUDGET) --cores $(CORES) --gpus $(GPUS) $(if $(SCALE),--config scale=$(SCALE))
 
 venv: $(STAMP) ## the environment
 

@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "trainers")
 def settings(n_edits: int):  # noqa: ANN201
     from trainers.debias.config import DebiasConfig
 
-    split = {"train": 0.25, "dev": 0.25, "test": 0.5, "max_items": {"train": n_edits, "dev": 1, "test": 1}}
+    split = {"train": 0.25, "dev": 0.25, "test": 0.5, "max_items": {"train": (n_edits + 1) // 2, "dev": 1, "test": 1}}
     return DebiasConfig(
         domains=["gender", "race"],
         edit={"n_edits": n_edits, "batch_size": n_edits},
@@ -53,7 +53,7 @@ def make_trainer(folder: Path, inputs: dict[str, Path], n_edits: int):  # noqa: 
         for name, parameter in trainer.hypernetwork.named_parameters():
             if not name.endswith(("lr", "log_lambda")):
                 parameter.add_(1e-3 * torch.randn(parameter.shape, generator=generator))
-    return trainer, prepared, prepared.indices("train")[: n_edits // 2] + prepared.indices("train")[-n_edits // 2 :]
+    return trainer, prepared, prepared.indices("train")[:n_edits]
 
 
 def measured(function: object, out: multiprocessing.Queue, threads: int, *arguments: object) -> None:

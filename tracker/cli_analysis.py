@@ -44,6 +44,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     more.add_argument("study", metavar="STUDY")
     more.add_argument("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
     more.add_argument("--cores", default="all", help="of snakemake (default: all)")
+    more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
     more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
 
 
@@ -95,7 +96,7 @@ def run_decide(arguments: argparse.Namespace) -> int:
     overrides = dict(_pair(text) for text in arguments.config)
     results = _results(arguments, overrides)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
-    command = grid_command(arguments.study, arguments.cores, pairs)
+    command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
     outcome = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command))
     print(f"stopped: {outcome.why}; {outcome.spent_hours:.3f} device-hours in {outcome.rounds} rounds of more seeds")
     print(_text(outcome.edges[SHOWN]))

@@ -31,20 +31,11 @@ class Outcome:
     rounds: int
 
 
-def grid_command(study: str, cores: str, settings: Sequence[str]) -> list[str]:
+def grid_command(study: str, cores: str, gpus: int, settings: Sequence[str]) -> list[str]:
     """The Snakemake call of one round; `settings` are key=value pairs of `--config`."""
     config = [*(pair for pair in settings if not pair.startswith("study=")), f"study={study}"]
-    return [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--cores",
-        cores,
-        "--rerun-incomplete",
-        "--keep-going",
-        "--config",
-        *config,
-    ]
+    pool = ["--cores", cores, "--resources", f"gpu={gpus}"]
+    return [sys.executable, "-m", "snakemake", *pool, "--rerun-incomplete", "--keep-going", "--config", *config]
 
 
 def run_snakemake(command: Sequence[str]) -> int:

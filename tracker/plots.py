@@ -25,7 +25,7 @@ NAME_WIDTH = 26
 def render_figures(database: Path, reports_dir: Path) -> list[Path]:
     """Write `<reports_dir>/<study>/{curves,metric,lineage}.{svg,png}` and the study's own figures; return the paths.
 
-    No curves: no such figure.
+    A study without curves has no such figure; one whose curves nothing has logged yet has one that says so.
     """
     written: list[Path] = []
     with Store(database) as store, mpl.rc_context(STYLE):
@@ -66,12 +66,19 @@ def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
 
 
 def draw_curves(store: Store, study: str, folder: Path) -> bool:
-    """Write `curves.{svg,png}`: a panel per family and metric, the fewer of them as columns; False if no data."""
+    """Write `curves.{svg,png}`: a panel per family and metric, the fewer of them as columns. False: it has none."""
     curves = store.study(study)["curves"] or []
     frame = store.curves(study, [curve["metric"] for curve in curves])
-    curves = [curve for curve in curves if (frame["metric"] == curve["metric"]).any()]
     if not curves:
         return False
+    curves = [curve for curve in curves if (frame["metric"] == curve["metric"]).any()]
+    title = plain(f"{store.study(study)['title']} ({store.meta()['scale']} scale)")
+    if not curves:
+        figure = Figure(figsize=(5, 0.9))
+        figure.text(0.03, 0.7, title, fontsize=10, weight="bold")
+        figure.text(0.03, 0.3, "no run has logged any of its curves yet", fontsize=8, color=MUTED)
+        save_figure(figure, folder / "curves")
+        return True
     groups = families(lineage(store.variants(study)))
     across = len(groups) < len(curves)  # families are columns
     rows, columns = (len(curves), len(groups)) if across else (len(groups), len(curves))
@@ -94,8 +101,7 @@ def draw_curves(store: Store, study: str, folder: Path) -> bool:
             column[0].set_title(label, fontsize=8.5, weight="bold", loc="left")
     for axes in grid[-1]:
         axes.set_xlabel("step")
-    title = f"{store.study(study)['title']} ({store.meta()['scale']} scale)"
-    figure.suptitle(plain(title), fontsize=10, weight="bold", x=0.01, ha="left")
+    figure.suptitle(title, fontsize=10, weight="bold", x=0.01, ha="left")
     figure.supxlabel(_CURVES_NOTE, fontsize=7, color=MUTED, x=0.01, ha="left")
     save_figure(figure, folder / "curves")
     return True

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 Array = NDArray[np.float64]
 Direction = str | dict[str, float]
@@ -155,9 +155,13 @@ def contrast(
     slopes = _slopes(unfolded, direction)
     per_seed = of_gains(gain(means, direction))
     centre = float(of_gains(gain(unfolded, direction)).mean())
-    origin = direction["target"] if isinstance(direction, dict) else 0.0
-    linear_gains = of_gains(slopes * (means - origin))
-    seed_variance = float(linear_gains.var(ddof=1) / seeds) if seeds > 1 else float("nan")
+    seed_variance = float("nan")
+    if seeds > 1:
+        # Seeds on both sides of the target may be noise around one side: the larger spread of the two readings counts.
+        origin = direction["target"] if isinstance(direction, dict) else 0.0
+        common = _slopes(means.mean(axis=1, keepdims=True), direction)
+        spread = max(float(of_gains(sign * (means - origin)).var(ddof=1)) for sign in (slopes, common))
+        seed_variance = (spread + _resolution(values)) / seeds
 
     deviations = resampled_deviations(values, replicates, seed)
     linear = of_gains(slopes * deviations)
@@ -246,7 +250,8 @@ def p_value(effect: float, seed_variance: float, item_variance: float, seeds: in
 
 def critical_square(seed_variance: Any, item_variance: Any, seeds: int, alpha: float) -> Any:
     """The square that an effect must reach at level alpha; variances may be arrays."""
-    student, normal = stats.t.isf(alpha / 2, seeds - 1), stats.norm.isf(alpha / 2)
+    # scipy.stats' isf by its inner function: 50 times faster, and p_value calls it 60 times.
+    student, normal = special.stdtrit(seeds - 1, alpha / 2), special.ndtri(alpha / 2)
     return seed_variance * student**2 + item_variance * normal**2
 
 
@@ -287,3 +292,15 @@ def _slopes(means: Array, direction: Direction) -> Array:
     if isinstance(direction, dict):
         return np.where(means >= direction["target"], -1.0, 1.0)
     return np.full_like(means, 1.0 if direction == "max" else -1.0)
+
+
+def _resolution(values: Sequence[Array]) -> float:
+    """Variance that rounding to whole items hides in a paired difference (Sheppard); 0 where all arms agree.
+
+    Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
+    matter.
+    """
+    if all((subset == subset[:1]).all() for subset in values):
+        return 0.0
+    steps = [np.diff(np.unique(subset)).min(initial=np.inf) / subset.shape[2] for subset in values]
+    return float(sum(step**2 for step in steps if np.isfinite(step)) / (6 * len(values) ** 2))

@@ -35,9 +35,10 @@ def sentence_scores(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     p, logp = [], []
     for row in range(len(labels)):
         log_probs = logits[row, :-1].log_softmax(-1)
-        chosen = [log_probs[t, label] for t, label in enumerate(labels[row, 1:].tolist()) if label != IGNORE]
-        logp.append(torch.stack(chosen).mean())
-        p.append(torch.stack(chosen).exp().mean())
+        here = labels[row, 1:] != IGNORE
+        chosen = log_probs[here].gather(1, labels[row, 1:][here].unsqueeze(1)).squeeze(1)
+        logp.append(chosen.mean())
+        p.append(chosen.exp().mean())
     return torch.stack(p), torch.stack(logp)
 
 

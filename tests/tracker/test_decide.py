@@ -1,11 +1,11 @@
-"""Rounds of more seeds, with a simulated grid in the place of Snakemake; the file of extra seeds; the plan that reads it."""
+"""Rounds of more seeds, with a simulated grid in the place of Snakemake; extra seeds and the plan that reads them."""
 
 import json
 
 import pytest
 import toy_study
-from tests.simulate import Study, simulate
 
+from tests.simulate import Study, simulate
 from tracker.collect import collect
 from tracker.decide import decide, grid_command
 from tracker.errors import ConfigError, TrackerError
@@ -130,6 +130,6 @@ def test_the_plan_takes_up_the_extra_seeds(tmp_path):
 
 
 def test_the_grid_command_names_the_study_once():
-    command = grid_command("toy", "2", ["scale=smoke", "study=other"])
+    command = grid_command("toy", "2", 1, ["scale=smoke", "study=other"])
     assert command[-3:] == ["--config", "scale=smoke", "study=toy"]
-    assert command[3:5] == ["--cores", "2"]
+    assert command[3:7] == ["--cores", "2", "--resources", "gpu=1"]

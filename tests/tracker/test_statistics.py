@@ -58,7 +58,7 @@ def test_effect_by_hand():
     # For max the seed variance is s^2 / S of the per-seed differences -0.25 and -0.5.
     plain = contrast([np.array([child, parent], float)], (1, -1), "max")
     assert plain.effect == pytest.approx(-0.375)
-    assert plain.seed_variance == pytest.approx(0.03125 / 2)
+    assert plain.seed_variance == pytest.approx((0.03125 + 0.25**2 / 6) / 2)  # and the rounding to quarters
 
 
 def test_two_stages_agree_with_a_slow_bootstrap_and_with_the_formula():
@@ -208,8 +208,7 @@ def test_unfolding_tells_residual_noise_from_spread():
 
 
 def test_folding_bias_is_taken_out_of_the_centre():
-    """The child's true SS is 0.5 and its noise is new in every seed: its measured distance is not 0, and the parent's is
-    unbiased."""
+    """The child's SS is 0.5, its noise is new in every seed: its measured distance is not 0; the parent's is fair."""
     rng, plain, centre = np.random.default_rng(4), [], []
     for _ in range(60):
         child, parent = (rng.random((10, 100)) < 0.5).astype(float), (rng.random((10, 100)) < 0.8).astype(float)
@@ -221,15 +220,34 @@ def test_folding_bias_is_taken_out_of_the_centre():
     assert abs(np.mean(centre) - 0.3) < 0.02
 
 
-def test_seeds_on_both_sides_of_the_target_vary_by_their_distances():
-    """Each seed's items agree, so the spread over seeds is real: distances 0.1, 0.1, 0.1, 0.3 against a constant 0.3."""
-    rng = np.random.default_rng(6)
-    order = rng.permutation(400)
+def test_seeds_on_both_sides_of_the_target_vary_by_the_larger_reading():
+    """Means 0.4, 0.6, 0.4, 0.8 against a constant 0.8: folded, distances 0.1, 0.1, 0.1, 0.3; unfolded, the means."""
+    order = np.random.default_rng(6).permutation(400)
     child = np.stack([order < 400 * rate for rate in (0.4, 0.6, 0.4, 0.8)])
     parent = np.stack([order < 320] * 4)
     numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), TARGET)
     assert numbers.per_seed == pytest.approx((0.2, 0.2, 0.2, 0.0))
-    assert numbers.seed_variance == pytest.approx(np.var([0.2, 0.2, 0.2, 0.0], ddof=1) / 4)
+    expected = np.var([0.4, 0.6, 0.4, 0.8], ddof=1) + 1 / 400**2 / 6
+    assert numbers.seed_variance == pytest.approx(expected / 4)
+
+
+def test_a_far_parent_does_not_add_its_distance_to_the_seed_variance():
+    """The child's seeds lie on both sides of the target within 0.02; the parent is 0.3 away."""
+    order = np.random.default_rng(7).permutation(400)
+    child = np.stack([order < 400 * rate for rate in (0.48, 0.52, 0.49, 0.51)])
+    parent = np.stack([order < 320] * 4)
+    numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), TARGET)
+    assert numbers.seed_variance < 0.02**2
+
+
+def test_two_seeds_with_the_same_count_do_not_mean_that_seeds_agree():
+    rng = np.random.default_rng(8)
+    child = np.stack([rng.permutation(200) < 120 for _ in range(2)])
+    parent = np.stack([rng.permutation(200) < 110 for _ in range(2)])
+    numbers = contrast([np.stack([child, parent]).astype(float)], (1, -1), "max")
+    assert numbers.per_seed == pytest.approx((0.05, 0.05))
+    assert numbers.seed_variance == pytest.approx(1 / 200**2 / 6 / 2)
+    assert numbers.p > 0.01
 
 
 def test_crossing_the_target_is_no_evidence():

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tests.simulate import Study, simulate, stage_dir
 
+from tests.simulate import Study, simulate, stage_dir
 from tracker.audit_measured import measured
 from tracker.collect import collect
 from tracker.sequential import look_weights

@@ -7,7 +7,9 @@ METRICS = expand(f"{REPORTS}/{{study}}/metric.svg", study=STUDIES)
 CURVES = expand(f"{REPORTS}/{{study}}/curves.svg", study=[name for name in STUDIES if has_curves(name)])
 LINEAGES = expand(f"{REPORTS}/{{study}}/lineage.svg", study=STUDIES)
 DECLARED = [
-    f"{REPORTS}/{study}/{figure['name']}.svg" for study in STUDIES for figure in PLAN.studies[study].definition["figures"]
+    f"{REPORTS}/{study}/{figure['name']}.svg"
+    for study in STUDIES
+    for figure in PLAN.studies[study].definition["figures"]
 ]
 FIGURES = [*METRICS, *CURVES, *LINEAGES, *DECLARED]
 PAGE = f"{REPORTS}/index.html"
