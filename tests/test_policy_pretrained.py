@@ -26,7 +26,7 @@ from trainers.policy.rewards import RewardModel, score
 from trainers.policy.text import prompt_tokens
 from trainers.random_model import build_random_model
 from trainers.tasks import knights_knaves
-from trainers.tasks.config import KnightsKnaves, QuestionAnswer
+from trainers.tasks.settings import KnightsKnaves, QuestionAnswer
 
 CHAT = (
     "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"

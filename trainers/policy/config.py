@@ -10,7 +10,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainers.assets_config import Asset
-from trainers.tasks.config import TASKS, KnightsKnaves, TaskSettings
+from trainers.tasks.settings import TASKS, KnightsKnaves, TaskSettings
 
 OBJECTIVES = "trainers.objectives"
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.tasks.config import Arithmetic
 from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.settings import Arithmetic
 from trainers.tasks.tagged import rule_reward, tagged_answer
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.tasks.config import KnightsKnaves
 from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.settings import KnightsKnaves
 from trainers.tasks.tagged import rule_reward, tagged_answer
 
 LETTERS = tuple("ABCDEFGH")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from trainers.tasks.config import QuestionAnswer
 from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.settings import QuestionAnswer
 from trainers.tasks.tagged import rule_reward, tagged_answer
 
 INSTRUCTION = (
