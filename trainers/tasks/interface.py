@@ -1,6 +1,6 @@
 """What a task gives to policy optimisation: problems, a rule reward, and whether an answer is right.
 
-A task is one module of this folder with `create(settings, source) -> Task`; `trainers.tasks.settings` holds its settings.
+A task is a module here with `create(settings, source) -> Task`; its settings are in `trainers.tasks.settings`.
 """
 
 import hashlib
