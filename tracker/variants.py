@@ -331,8 +331,15 @@ def _refuse_idle(variant: _File, parent: Mapping[str, Any], declared: Mapping[st
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any], factors: Mapping[str, list[str]]) -> Iterator[Change]:
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
+        if _opened(key, before, after) or _opened(key, after, before):
+            continue  # null became a mapping, or the other way round: the keys below it tell
         if before.get(key) != after.get(key) or (key in before) != (key in after):
             yield Change(key, before.get(key), after.get(key), factor_of(key, factors))
+
+
+def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Return whether `key` is null in `leaves` and a mapping with content in `others`."""
+    return key in leaves and leaves[key] is None and key not in others and any(o.startswith(f"{key}.") for o in others)
 
 
 def _load_published(

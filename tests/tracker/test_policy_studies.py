@@ -96,3 +96,11 @@ def test_single_innovations_are_edges_of_one_factor():
     for combination, parts in combinations.items():
         together = {change.key for part in parts for change in variants[part].changes}
         assert {change.key for change in variants[combination].changes} == together
+
+
+def test_a_part_that_is_switched_on_is_shown_by_its_keys_alone():
+    _, studies = load()
+    changes = studies["innovations"].variants["2.1-ema"].changes
+    assert [(c.key, c.old, c.new, c.factor) for c in changes] == [
+        ("ema_smoothing.beta", None, 0.9, "2.1 EMA smoothing")
+    ]
