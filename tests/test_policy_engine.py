@@ -221,6 +221,32 @@ def test_responses_without_advantage_are_left_out_and_nothing_else_changes(model
     assert len(kept.sequences) == 16
 
 
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+def test_leaving_out_responses_without_advantage_does_not_change_the_policy_gradient(tokenizer, prompts, aggregation):
+    results = []
+    for drop in (True, False):
+        model = build_policy(TINY, tokenizer, seed=0).double().eval()
+        update = Update(minibatches=1, epochs=1, aggregation=aggregation, drop_zero_advantage=drop, max_grad_norm=1e9)
+        sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
+        advantages = torch.tensor([0.0] * 4 + [1.0, -1.0, 2.0, 0.0] + [0.0] * 8, dtype=torch.float64)
+        batch = prepare(
+            model, None, sequences, advantages, temperature=1.0, recompute_logps=False, update=update, placement=CPU
+        )
+        update_policy(
+            model.requires_grad_(True),
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            build_objective(PolicyConfig(update=update)),
+            batch,
+            update=update,
+            temperature=1.0,
+            kl_coef=0.0,
+            placement=CPU,
+            generator=torch.Generator().manual_seed(0),
+        )
+        results.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*results, rtol=0, atol=1e-6)
+
+
 def test_selecting_rows_cuts_padding_on_both_sides():
     whole = Sequences(
         torch.tensor([[0, 0, 5], [7, 8, 9]]),

@@ -39,7 +39,7 @@ def loss_units(mask: Tensor, aggregation: Aggregation) -> int:
     return int(mask.sum() if aggregation == "token_mean" else (mask.sum(-1) > 0).sum())
 
 
-def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, units: int | None = None) -> Tensor:
+def aggregate(values: Tensor, mask: Tensor, aggregation: Aggregation, *, units: float | None = None) -> Tensor:
     """Return one number from per-token `values` (B, T).
 
     token_mean: every token counts the same (DAPO, arXiv 2503.14476, equation 8; verl `token-mean`; TRL `dapo`, `bnpo`).

@@ -27,7 +27,7 @@ def policy_loss(
     weights: Sequence[Weights] = (),
     weight_on: Literal["advantage", "ratio"] = "advantage",
     aggregation: Aggregation = "sequence_mean",
-    units: int | None = None,
+    units: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
     """Return the loss to minimise (a scalar with gradient) and detached diagnostics.
 

@@ -16,12 +16,16 @@ from trainers.policy.placement import Placement
 
 @dataclass(frozen=True)
 class Batch:
-    """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's."""
+    """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's.
+
+    `share`: of all tokens or responses of the step, those that are here; the others had no advantage.
+    """
 
     sequences: Sequences
     advantages: Tensor
     old_logps: Tensor
     reference_logps: Tensor | None
+    share: float = 1.0
 
     def select(self, rows: Tensor) -> "Batch":
         """Return the rows, without columns that are padding in all of them."""
@@ -33,6 +37,7 @@ class Batch:
             self.advantages[rows, :width] if per_token else self.advantages[rows],
             self.old_logps[rows, :width],
             None if self.reference_logps is None else self.reference_logps[rows, :width],
+            self.share,
         )
 
 
@@ -48,6 +53,7 @@ def prepare(
     placement: Placement,
 ) -> Batch | None:
     """Return what the update needs; None if no response is left once those without advantage are dropped."""
+    everything = loss_units(sequences.mask, update.aggregation)
     if update.drop_zero_advantage:
         active = (advantages != 0).view(len(advantages), -1).any(1).nonzero()[:, 0]
         if len(active) == 0:
@@ -65,7 +71,8 @@ def prepare(
             there = sequences.to(placement.reference)
             reference_logps = batched_logps(reference, there, temperature, update.micro_batch)
         reference_logps = reference_logps.to(placement.policy)
-    return Batch(sequences, advantages.to(placement.policy), old_logps, reference_logps)
+    share = loss_units(sequences.mask, update.aggregation) / max(everything, 1)
+    return Batch(sequences, advantages.to(placement.policy), old_logps, reference_logps, share)
 
 
 def update_policy(
@@ -83,12 +90,12 @@ def update_policy(
     """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the means of losses and diagnostics.
 
     Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
-    change the gradient.
+    change the gradient; those without advantage count too, so that a step with few informative groups stays small.
     """
     averages = Averages()
     policy.train()  # activation checkpointing is active in training mode only; dropout is off
     for rows in minibatches(len(batch.sequences), update, generator):
-        units = loss_units(batch.sequences.mask[rows], update.aggregation)
+        units = loss_units(batch.sequences.mask[rows], update.aggregation) / batch.share
         optimizer.zero_grad(set_to_none=True)
         for part in rows.split(update.micro_batch or len(rows)):
             chosen = batch.select(part)
