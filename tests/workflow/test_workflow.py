@@ -48,6 +48,15 @@ def test_the_output_names_variant_and_seed_and_counts_steps(finished):
     assert "of 12 steps" in finished.output  # 7 stages, collect, tables, figures, gate, all
 
 
+def test_snakemakes_own_report_shows_tables_and_figures(project):
+    done = project.snakemake("--report", "snakemake.html")
+    for name in ("table.html", "metric.svg", "curves.svg", "lineage.svg"):
+        assert f"Adding {name}" in done.stdout
+    page = project.read("snakemake.html")
+    for text in ("comparison table", "learning curves", "the mean over seeds"):  # labels, and a caption
+        assert text in page
+
+
 def test_a_second_run_does_nothing(project):
     times = {path: path.stat().st_mtime_ns for path in project.folder.glob("re*/**/*") if path.is_file()}
     assert "Nothing to be done" in project.snakemake().stdout

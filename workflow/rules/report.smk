@@ -1,12 +1,12 @@
 # Tables, figures and the report page: drawn from the database alone.
-TABLES = expand(f"{REPORTS}/{{study}}/table.html", study=STUDIES)
+TABLES = {study: f"{REPORTS}/{study}/table.html" for study in STUDIES}
 TABLE_FILES = expand(
     f"{REPORTS}/{{study}}/{{file}}", study=STUDIES, file=("table.md", "table.csv", "table.tex", "runs.csv")
 )
-METRICS = expand(f"{REPORTS}/{{study}}/metric.svg", study=STUDIES)
-CURVES = expand(f"{REPORTS}/{{study}}/curves.svg", study=[name for name in STUDIES if has_curves(name)])
-LINEAGES = expand(f"{REPORTS}/{{study}}/lineage.svg", study=STUDIES)
-FIGURES = [*METRICS, *CURVES, *LINEAGES]
+METRICS = {study: f"{REPORTS}/{study}/metric.svg" for study in STUDIES}
+CURVES = {study: f"{REPORTS}/{study}/curves.svg" for study in STUDIES if has_curves(study)}
+LINEAGES = {study: f"{REPORTS}/{study}/lineage.svg" for study in STUDIES}
+RENDERED = [*TABLES.values(), *TABLE_FILES, *METRICS.values(), *CURVES.values(), *LINEAGES.values()]
 PAGE = f"{REPORTS}/index.html"
 GATE = f"{RESULTS}/gate.txt"
 
@@ -15,12 +15,15 @@ rule tables:
     input:
         DATABASE,
     output:
-        report(
-            TABLES,
-            caption="../report/table.rst",
-            category="Comparison",
-            labels=lambda wildcards: {"study": wildcards.study, "shows": "table"},
-        ),
+        [
+            report(
+                file,
+                caption="../report/table.rst",
+                category="Comparison",
+                labels={"study": study, "shows": "comparison table"},
+            )
+            for study, file in TABLES.items()
+        ],
         TABLE_FILES,
     log:
         f"{RESULTS}/logs/tables.txt",
@@ -43,24 +46,33 @@ rule figures:
     input:
         DATABASE,
     output:
-        report(
-            METRICS,
-            caption="../report/metric.rst",
-            category="Comparison",
-            labels={"shows": "primary metric"},
-        ),
-        report(
-            CURVES,
-            caption="../report/curves.rst",
-            category="Training",
-            labels={"shows": "learning curves"},
-        ),
-        report(
-            LINEAGES,
-            caption="../report/lineage.rst",
-            category="Lineage",
-            labels={"shows": "lineage"},
-        ),
+        [
+            report(
+                file,
+                caption="../report/metric.rst",
+                category="Comparison",
+                labels={"study": study, "shows": "primary metric"},
+            )
+            for study, file in METRICS.items()
+        ],
+        [
+            report(
+                file,
+                caption="../report/curves.rst",
+                category="Training",
+                labels={"study": study, "shows": "learning curves"},
+            )
+            for study, file in CURVES.items()
+        ],
+        [
+            report(
+                file,
+                caption="../report/lineage.rst",
+                category="Lineage",
+                labels={"study": study, "shows": "lineage"},
+            )
+            for study, file in LINEAGES.items()
+        ],
     log:
         f"{RESULTS}/logs/figures.txt",
     benchmark:
@@ -82,8 +94,7 @@ rule figures:
 rule report:
     input:
         DATABASE,
-        TABLES,
-        FIGURES,
+        RENDERED,
     output:
         PAGE,
     log:
@@ -107,8 +118,7 @@ rule report:
 rule gate:
     input:
         DATABASE,
-        TABLES,
-        FIGURES,
+        RENDERED,
     output:
         GATE,
     log:
