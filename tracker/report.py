@@ -7,19 +7,20 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tracker.audit import audit
+from tracker.audit_measured import measured
 from tracker.lineage import describe_value
 from tracker.report_edges import VERDICTS
 from tracker.report_evidence import evidence
-from tracker.report_format import duration, number, plural, signed, state_word, tick
-from tracker.report_model import Check, Judge, build_page, plan_in_words, primary_in_words
+from tracker.report_format import duration, minute, number, p_value, plural, signed, state_word, tick
+from tracker.report_model import Check, Judge, build_page, changed_keys, plan_in_words, primary_in_words
 from tracker.store import Store
 from tracker.table_formats import show_seeds
+from tracker.verdicts import edge_verdicts, interactions
 
 HERE = Path(__file__).parent
 STYLES = ("uPlot-1.6.32.min.css", "page.css")
@@ -42,7 +43,7 @@ def write_report(database: Path, out: Path) -> Path:
 
 def render(store: Store, judge: Judge | None = None, check: Check | None = None) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
-    page = build_page(store, judge or _judge(store), check or _check)
+    page = build_page(store, judge or _judge(store), check or _check(store))
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
@@ -78,6 +79,8 @@ def _environment() -> Environment:
     environment.filters |= {
         "number": number,
         "signed": signed,
+        "p_value": p_value,
+        "minute": minute,
         "duration": duration,
         "plural": plural,
         "tick": tick,
@@ -87,7 +90,11 @@ def _environment() -> Environment:
         "evidence": evidence,
         "rank": _rank,
     }
-    environment.globals |= {"plan_in_words": plan_in_words, "primary_in_words": primary_in_words, "main_facts": MAIN_FACTS}
+    environment.globals |= {
+        "plan_in_words": plan_in_words,
+        "primary_in_words": primary_in_words,
+        "changed_keys": changed_keys,
+    }
     return environment
 
 
@@ -96,12 +103,9 @@ def _rank(verdict: str | None) -> int:
     return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
-MAIN_FACTS = ("git.commit", "git.dirty")
-
-
 def _judge(store: Store) -> Judge:
-    raise NotImplementedError
+    return lambda study: (edge_verdicts(store, study), interactions(store, study))
 
 
-def _check(published: Mapping[str, Any], table: Any) -> list[Any]:
-    return []
+def _check(store: Store) -> Check:
+    return lambda study, published: audit(published, measured(store, study, published))

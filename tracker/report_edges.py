@@ -17,9 +17,13 @@ VERDICTS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid
 
 @dataclass(frozen=True)
 class Interval:
-    """Where an effect and its interval lie on the shared axis; None where there is no number."""
+    """Where an effect and its interval lie on the shared axis; None where there is no number.
+
+    `outside` is -1 or 1 where even the effect itself lies beyond that end of the axis.
+    """
 
     point: float
+    outside: int
     low: float | None
     high: float | None
     arrow_low: bool
@@ -42,7 +46,6 @@ class Edges:
     """All edges of a study."""
 
     rows: list[EdgeRow]
-    other: list[EdgeRow]
     axis: ForestAxis
     decimals: int
     counts: list[tuple[str, int]]
@@ -57,7 +60,7 @@ def study_edges(variants: Sequence[Mapping[str, Any]], verdicts: pd.DataFrame, m
     """Join the variants of one study with its verdicts.
 
     `verdicts` has a row per judged edge with at least parent, child and verdict; other columns may be missing, and a missing
-    value is NaN or None. Comparisons that are not an edge of the lineage come in `other`.
+    value is NaN or None.
     """
     records = clean_records(verdicts)
     bounds = [abs(r[k]) for r in records for k in ("low", "high", "effect") if is_number(r.get(k))]
@@ -68,15 +71,11 @@ def study_edges(variants: Sequence[Mapping[str, Any]], verdicts: pd.DataFrame, m
     rows = []
     for graph in graph_rows({variant["name"]: variant["parent"] for variant in variants}):
         variant = named[graph.variant]
-        rows.append(_row(graph, variant, by_edge.pop((variant["parent"], graph.variant), {}), axis))
-    other = [
-        _row(GraphRow(record["child"], 0, False, ()), named.get(record["child"], {"name": record["child"]}), record, axis)
-        for record in by_edge.values()
-    ]
-    found = [row.verdict for row in (*rows, *other) if row.verdict]
+        rows.append(_row(graph, variant, by_edge.get((variant["parent"], graph.variant), {}), axis))
+    found = [row.verdict for row in rows if row.verdict]
     words = [*VERDICTS, *sorted(set(found) - set(VERDICTS))]
     counts = [(word, found.count(word)) for word in words if word in found]
-    return Edges(rows, other, axis, decimals_for(halves or [margin or math.nan], least=3), counts)
+    return Edges(rows, axis, decimals_for(halves or [margin or math.nan], least=3), counts)
 
 
 def _row(graph: GraphRow, variant: Mapping[str, Any], record: Mapping[str, Any], axis: ForestAxis) -> EdgeRow:
@@ -90,6 +89,7 @@ def _interval(record: Mapping[str, Any], axis: ForestAxis) -> Interval | None:
     bounded = is_number(low) and is_number(high)
     return Interval(
         point=axis.x(effect),
+        outside=(1 if effect > 0 else -1) if axis.beyond(effect) else 0,
         low=axis.x(low) if bounded else None,
         high=axis.x(high) if bounded else None,
         arrow_low=bounded and low < -axis.limit,

@@ -59,7 +59,12 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 def day(moments: Iterable[Any]) -> str | None:
     """The last of some ISO moments, to the minute."""
     known = [moment for moment in moments if isinstance(moment, str)]
-    return max(known)[:16].replace("T", " ") if known else None
+    return minute(max(known)) if known else None
+
+
+def minute(moment: str) -> str:
+    """An ISO moment to the minute."""
+    return moment[:16].replace("T", " ")
 
 
 def tick(value: float) -> str:

@@ -28,7 +28,9 @@ def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
     for variant, parent in parents.items():
         children.setdefault(parent if parent in parents else None, []).append(variant)
     sizes = _subtree_sizes(parents, children)
-    placed: list[tuple[str, int, bool, bool, frozenset[int]]] = []  # variant, lane, branch, joined from above, lanes passing
+    placed: list[
+        tuple[str, int, bool, bool, frozenset[int]]
+    ] = []  # variant, lane, branch, joined from above, lanes passing
     stack = [(root, 0, False, False, frozenset[int]()) for root in reversed(children.get(None, []))]
     while stack:
         variant, lane, branch, joined, passing = stack.pop()
@@ -88,11 +90,14 @@ class ForestAxis:
 
 
 def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
-    """Choose the axis: all interval bounds, but no more than four times their median, so one wide interval hides no other."""
+    """Choose the axis: all interval bounds, but no more than three times their upper quartile.
+
+    So one wide interval hides no other.
+    """
     finite = sorted(abs(bound) for bound in bounds if math.isfinite(bound))
     if not finite:
         return ForestAxis(limit=margin * 2 if margin else 1.0, margin=margin)
-    median = finite[len(finite) // 2]
-    limit = min(finite[-1], 4 * median) if median > 0 else finite[-1]
+    quartile = finite[3 * len(finite) // 4]
+    limit = min(finite[-1], 3 * quartile) if quartile > 0 else finite[-1]
     limit = max(limit, 1.5 * (margin or 0.0)) * 1.05
     return ForestAxis(limit=limit if limit > 0 else 1.0, margin=margin)

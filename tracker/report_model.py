@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from tracker.audit import Finding
 from tracker.report_curves import plan_curves, study_curves
 from tracker.report_edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.report_format import day
@@ -15,8 +16,17 @@ from tracker.report_published import Panel, published_panels
 from tracker.store import Store
 from tracker.tables import Table, build_table
 
-Judge = Callable[[str], pd.DataFrame]
-Check = Callable[[Mapping[str, Any], Table], Sequence[Any]]
+Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
+Check = Callable[[str, Mapping[str, Any]], Sequence[Finding]]
+MAIN_FACTS = {
+    "git.commit",
+    "git.dirty",
+    "python",
+    "packages.torch",
+    "packages.transformers",
+    "hardware.processor",
+    "hardware.gpus",
+}
 SEVERITIES = {"abort": 0, "error": 0, "warn": 1, "warning": 1, "note": 2, "info": 2}
 
 
@@ -45,7 +55,7 @@ class Published:
 
     source: str
     panels: list[Panel]
-    findings: Sequence[Any]
+    findings: Sequence[Finding]
 
 
 @dataclass(frozen=True)
@@ -59,9 +69,10 @@ class StudyPage:
     source: str | None
     analysis: Mapping[str, Any] | None
     analysis_digest: str | None
-    plan_changed: str | None
+    history: list[dict[str, Any]]
     rules: int
     edges: Edges
+    interactions: list[dict[str, Any]]
     grid: RunGrid
     problems: list[dict[str, Any]]
     table: Table
@@ -73,6 +84,16 @@ class StudyPage:
     published: Published | None
     provenance: list[dict[str, Any]]
     seconds: float
+
+    @property
+    def plan_changed(self) -> bool:
+        """Whether the analysis plan was changed after there were results."""
+        return len(self.history) > 1
+
+    @property
+    def confidence(self) -> str:
+        """Level of the intervals, as a percentage."""
+        return f"{100 * (1 - (self.analysis or {}).get('alpha', 0.05)):g}%"
 
     @property
     def number_of(self) -> dict[str, int]:
@@ -104,7 +125,7 @@ class Page:
 
 
 def build_page(store: Store, judge: Judge, check: Check) -> Page:
-    """Gather the page. `judge(study)` returns the study's verdicts, one row per edge; `check(definition, table)` the audit."""
+    """Gather the page. `judge(study)` returns its verdicts and its interactions, `check(study, published)` the audit."""
     meta, names = store.meta(), store.studies()
     definitions = {name: store.study(name) for name in names}
     budget = plan_curves(store, definitions)
@@ -112,6 +133,7 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
     for name, anchor in zip(names, anchors(names), strict=True):
         definition, variants, table = definitions[name], store.variants(name), build_table(store, name)
         analysis = definition.get("analysis")
+        verdicts, combinations = judge(name) if analysis else (pd.DataFrame(), pd.DataFrame())
         curves = study_curves(store, name, definition, budget)
         reference = (definition.get("table") or {}).get("reference")
         studies.append(
@@ -123,9 +145,10 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
                 source=definition.get("source"),
                 analysis=analysis,
                 analysis_digest=definition.get("analysis_digest"),
-                plan_changed=None,
+                history=definition.get("analysis_history") or [],
                 rules=len(definition.get("health") or []),
-                edges=study_edges(variants, judge(name) if analysis else pd.DataFrame(), (analysis or {}).get("margin")),
+                edges=study_edges(variants, verdicts, (analysis or {}).get("margin")),
+                interactions=clean_records(combinations),
                 grid=run_grid(store, name, [variant["name"] for variant in variants]),
                 problems=problems(store, name),
                 table=table,
@@ -134,7 +157,7 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
                 curves_left_out=budget.left_out.get(name, 0),
                 items=int(store.item_counts(name)["items"].sum()),
                 health=health_events(store, name),
-                published=_published(definition, table, check),
+                published=_published(name, definition, table, check),
                 provenance=provenance(store, name),
                 seconds=device_seconds(store, name),
             )
@@ -142,11 +165,11 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies)
 
 
-def _published(definition: Mapping[str, Any], table: Table, check: Check) -> Published | None:
+def _published(study: str, definition: Mapping[str, Any], table: Table, check: Check) -> Published | None:
     content = definition.get("published")
     if not content:
         return None
-    return Published(content["source"], published_panels(table), check(content, table))
+    return Published(content["source"], published_panels(table), check(study, content))
 
 
 def anchors(names: Sequence[str]) -> list[str]:
@@ -176,24 +199,30 @@ def run_grid(store: Store, study: str, variants: Sequence[str]) -> RunGrid:
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:
-    """Stages that are not ok and the runs that each one costs; what only waits for another stage is left out."""
+    """What is not ok, once per stage, state and reason: {stage, state, reason, runs, dirs of the stages that wrote a log}.
+
+    What only waits for another stage of the same run is left out. Failures come first, then what was not run.
+    """
     frame = store.sql(
-        "SELECT s.key, s.stage, s.state, s.reason, s.dir, s.attempt, any_value(r.position) AS position,"
+        "SELECT s.stage, s.state, coalesce(s.reason, '') AS reason, s.dir, any_value(r.position) AS position,"
         " list(r.variant || ' seed ' || r.seed ORDER BY v.position, r.seed) AS runs, min(v.position) AS first"
         " FROM stages s JOIN run_stages r USING (key) JOIN variants v ON v.study = r.study AND v.variant = r.variant"
-        " WHERE r.study = ? AND s.state <> 'ok' GROUP BY s.key, s.stage, s.state, s.reason, s.dir, s.attempt"
-        " ORDER BY first, runs, position",
+        " WHERE r.study = ? AND s.state <> 'ok' GROUP BY s.key, s.stage, s.state, s.reason, s.dir"
+        " ORDER BY position, first, min(r.seed)",
         [study],
     )
-    seen: set[tuple[str, ...]] = set()
-    kept = []
+    explained: set[str] = set()
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in clean_records(frame):
-        runs = tuple(row["runs"])
-        waiting = row["state"] in ("blocked", "missing") and runs in seen
-        seen.add(runs)
-        if not waiting:
-            kept.append({**row, "runs": list(runs)})
-    return sorted(kept, key=lambda row: (row["state"] in ("missing", "running"), row["first"]))
+        runs = [run for run in row["runs"] if run not in explained or row["state"] not in ("blocked", "missing")]
+        explained.update(row["runs"])
+        if not runs:
+            continue
+        blank = {"stage": row["stage"], "state": row["state"], "reason": row["reason"], "runs": [], "dirs": []}
+        group = groups.setdefault((row["stage"], row["state"], row["reason"]), blank)
+        group["runs"] += runs
+        group["dirs"] += [] if row["state"] in ("blocked", "missing") else [row["dir"]]
+    return sorted(groups.values(), key=lambda group: group["state"] in ("missing", "running"))
 
 
 def health_events(store: Store, study: str) -> list[dict[str, Any]]:
@@ -210,9 +239,10 @@ def health_events(store: Store, study: str) -> list[dict[str, Any]]:
 
 
 def provenance(store: Store, study: str) -> list[dict[str, Any]]:
-    """Facts of the study's stages: [{key, values: [(text, number of stages)]}], one per leaf of provenance.json."""
+    """Facts of the study's stages: [{key, main, values: [(text, number of stages)]}], one per leaf of provenance.json."""
     frame = store.sql(
-        "SELECT DISTINCT p.key, p.data FROM provenance p JOIN run_stages r USING (key) WHERE r.study = ? ORDER BY p.key", [study]
+        "SELECT DISTINCT p.key, p.data FROM provenance p JOIN run_stages r USING (key) WHERE r.study = ? ORDER BY p.key",
+        [study],
     )
     counted: dict[str, dict[str, int]] = {}
     for text in frame["data"]:
@@ -220,7 +250,7 @@ def provenance(store: Store, study: str) -> list[dict[str, Any]]:
             values = counted.setdefault(key, {})
             values[value] = values.get(value, 0) + 1
     return [
-        {"key": key, "values": sorted(values.items(), key=lambda item: (-item[1], item[0]))}
+        {"key": key, "main": key in MAIN_FACTS, "values": sorted(values.items(), key=lambda item: (-item[1], item[0]))}
         for key, values in sorted(counted.items())
         if key.split(".")[0] not in ("argv", "command")
     ]
@@ -237,15 +267,27 @@ def _leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
 def device_seconds(store: Store, study: str) -> float:
     """Wall time of all distinct stages that the study's runs used, shared ones once."""
     frame = store.sql(
-        "SELECT coalesce(sum(wall_s), 0) AS seconds FROM stages WHERE key IN (SELECT key FROM run_stages WHERE study = ?)", [study]
+        "SELECT coalesce(sum(wall_s), 0) AS seconds FROM stages WHERE key IN (SELECT key FROM run_stages WHERE study = ?)",
+        [study],
     )
     return float(frame["seconds"][0])
+
+
+def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(key, old value, new value) of what differs between two analysis plans."""
+    return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
 
 
 def primary_in_words(analysis: Mapping[str, Any]) -> str:
     """What is compared, in one phrase."""
     subsets = list(analysis.get("subsets") or [])
-    over = f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}" if len(subsets) > 1 else f" on {subsets[0]}" if subsets else ""
+    over = (
+        f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}"
+        if len(subsets) > 1
+        else f" on {subsets[0]}"
+        if subsets
+        else ""
+    )
     direction = analysis.get("direction")
     value, protocol = analysis.get("value"), analysis.get("protocol")
     if isinstance(direction, Mapping):
@@ -255,9 +297,13 @@ def primary_in_words(analysis: Mapping[str, Any]) -> str:
 
 def plan_in_words(analysis: Mapping[str, Any]) -> str:
     """The analysis plan as sentences."""
+    counts = [str(count) for count in analysis.get("looks") or []]
+    looks = (
+        f" Seeds may be added while a change is undecided, with looks at {', '.join(counts)} seeds." if counts else ""
+    )
     return (
         f"The figure that decides is {primary_in_words(analysis)}. Every variant is compared with its parent on the same seeds and"
         f" items. A difference inside ±{analysis.get('margin')} counts as none. Over all changes of the study, the chance of any"
         f" false “better” or “worse” is held at {analysis.get('alpha')} ({str(analysis.get('correction', 'no')).capitalize()}"
-        " correction)."
+        f" correction).{looks}"
     )

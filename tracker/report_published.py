@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tracker.report_format import tick
 from tracker.tables import Row, Table
 
-ROW, LEFT, PLOT, RIGHT, FOOT = 18, 118, 190, 12, 22  # SVG units
+ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _panel(label: str, index: int, rows: Sequence[Row]) -> Panel:
         ends = (None, None) if mean is None or sd is None else (x(mean - sd), x(mean + sd))
         dots.append(
             Dot(
-                row.name,
+                row.name if len(row.name) <= 17 else f"{row.name[:16]}…",
                 ROW * (place + 0.5),
                 None if published is None else x(published),
                 None if mean is None else x(mean),
