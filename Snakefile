@@ -31,9 +31,7 @@ rule all:
     input:
         PLAN.statuses(),
         DATABASE,
-        TABLES,
-        TABLE_FILES,
-        FIGURES,
+        RENDERED,
         GATE,
     message:
         "all selected stages, their tables and figures"

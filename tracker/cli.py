@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tracker import cli_analysis, cli_configs, cli_results
+from tracker import cli_analysis, cli_configs, cli_report, cli_results
 from tracker.errors import TrackerError
 
 
@@ -18,6 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
     cli_configs.register(commands)
     cli_results.register(commands)
     cli_analysis.register(commands)
+    cli_report.register(commands)
     return parser
 
 

@@ -38,7 +38,7 @@ def rules():
             yield pytest.param(block, id=block.partition(":")[0])
 
 
-@pytest.mark.parametrize("block", rules())
+@pytest.mark.parametrize("block", list(rules()))
 def test_every_rule_says_what_it_logs_and_needs(block):
     for directive in ("input:", "output:", "log:", "benchmark:", "threads:", "message:", "shell:", "conda:"):
         assert f"\n    {directive}" in block, directive

@@ -1,5 +1,6 @@
 """The workflow with a toy study: what runs, what does not, and what a failure or a kill costs."""
 
+import csv
 import json
 import os
 import time
@@ -45,6 +46,15 @@ def test_the_output_names_variant_and_seed_and_counts_steps(finished):
     assert "debias.train  b seed 0" in finished.output
     assert "debias.prepare  all variants" in finished.output
     assert "of 12 steps" in finished.output  # 7 stages, collect, tables, figures, gate, all
+
+
+def test_snakemakes_own_report_shows_tables_and_figures(project):
+    done = project.snakemake("--report", "snakemake.html")
+    for name in ("table.html", "metric.svg", "curves.svg", "lineage.svg"):
+        assert f"Adding {name}" in done.stdout
+    page = project.read("snakemake.html")
+    for text in ("comparison table", "learning curves", "the mean over seeds"):  # labels, and a caption
+        assert text in page
 
 
 def test_a_second_run_does_nothing(project):
@@ -122,7 +132,7 @@ def test_a_gpu_request_above_the_pool_is_refused(project):
     done = project.snakemake("-n", "--resources", "gpu=2", check=False)
     assert done.returncode != 0
     assert "gpu" in done.stdout
-    assert project.would_run("--resources", "gpu=3")["debias_train"] == 3
+    assert project.would_run("--resources", "gpu=3") == RENDERED  # how many devices it had is not part of a result
 
 
 def test_a_failing_variant_costs_only_its_row_and_can_be_retried(project):
@@ -130,9 +140,10 @@ def test_a_failing_variant_costs_only_its_row_and_can_be_retried(project):
     done = project.snakemake(check=False)
     assert done.returncode != 0
     assert "failed: debias.train d seed 0: RuntimeError: this variant is broken" in done.stdout
-    rows = {line.split(",")[0]: line for line in project.read("reports/debias/table.csv").splitlines()}
-    assert "5.5" in rows["b"]
-    assert "broken" in project.read("reports/debias/table.md")
+    with (project.folder / "reports/debias/table.csv").open() as file:
+        rows = {row["variant"]: row for row in csv.DictReader(file)}
+    assert {name: row["score mean"] for name, row in rows.items()} == {"a": "5.5", "b": "5.5", "c": "6.5", "d": ""}
+    assert (rows["d"]["state"], rows["d"]["reason"]) == ("failed", "RuntimeError: this variant is broken")
     assert sorted(map(state, project.statuses())) == ["blocked", "failed", *["ok"] * 7]
     assert project.would_run() == {"gate": 1}  # it stays failed, and the gate says so each time
     assert project.snakemake(check=False).returncode != 0

@@ -1,17 +1,18 @@
 # Tables, figures and the report page: drawn from the database alone.
-TABLES = expand(f"{REPORTS}/{{study}}/table.html", study=STUDIES)
+TABLES = {study: f"{REPORTS}/{study}/table.html" for study in STUDIES}
 TABLE_FILES = expand(
     f"{REPORTS}/{{study}}/{{file}}", study=STUDIES, file=("table.md", "table.csv", "table.tex", "runs.csv")
 )
-METRICS = expand(f"{REPORTS}/{{study}}/metric.svg", study=STUDIES)
-CURVES = expand(f"{REPORTS}/{{study}}/curves.svg", study=[name for name in STUDIES if has_curves(name)])
-LINEAGES = expand(f"{REPORTS}/{{study}}/lineage.svg", study=STUDIES)
-DECLARED = [
-    f"{REPORTS}/{study}/{figure['name']}.svg"
+METRICS = {study: f"{REPORTS}/{study}/metric.svg" for study in STUDIES}
+CURVES = {study: f"{REPORTS}/{study}/curves.svg" for study in STUDIES if has_curves(study)}
+LINEAGES = {study: f"{REPORTS}/{study}/lineage.svg" for study in STUDIES}
+DECLARED = {
+    (study, figure["title"]): f"{REPORTS}/{study}/{figure['name']}.svg"
     for study in STUDIES
     for figure in PLAN.studies[study].definition["figures"]
-]
-FIGURES = [*METRICS, *CURVES, *LINEAGES, *DECLARED]
+}
+FIGURES = [*METRICS.values(), *CURVES.values(), *LINEAGES.values(), *DECLARED.values()]
+RENDERED = [*TABLES.values(), *TABLE_FILES, *FIGURES]
 PAGE = f"{REPORTS}/index.html"
 GATE = f"{RESULTS}/gate.txt"
 
@@ -20,12 +21,15 @@ rule tables:
     input:
         DATABASE,
     output:
-        report(
-            TABLES,
-            caption="../report/table.rst",
-            category="Comparison",
-            labels=lambda wildcards: {"study": wildcards.study, "shows": "table"},
-        ),
+        [
+            report(
+                file,
+                caption="../report/table.rst",
+                category="Comparison",
+                labels={"study": study, "shows": "comparison table"},
+            )
+            for study, file in TABLES.items()
+        ],
         TABLE_FILES,
     log:
         f"{RESULTS}/logs/tables.txt",
@@ -48,30 +52,42 @@ rule figures:
     input:
         DATABASE,
     output:
-        report(
-            METRICS,
-            caption="../report/metric.rst",
-            category="Comparison",
-            labels={"shows": "primary metric"},
-        ),
-        report(
-            CURVES,
-            caption="../report/curves.rst",
-            category="Training",
-            labels={"shows": "learning curves"},
-        ),
-        report(
-            LINEAGES,
-            caption="../report/lineage.rst",
-            category="Lineage",
-            labels={"shows": "lineage"},
-        ),
-        report(
-            DECLARED,
-            caption="../report/figure.rst",
-            category="Curves",
-            labels={"shows": "figure of the study"},
-        ),
+        [
+            report(
+                file,
+                caption="../report/metric.rst",
+                category="Comparison",
+                labels={"study": study, "shows": "primary metric"},
+            )
+            for study, file in METRICS.items()
+        ],
+        [
+            report(
+                file,
+                caption="../report/curves.rst",
+                category="Training",
+                labels={"study": study, "shows": "learning curves"},
+            )
+            for study, file in CURVES.items()
+        ],
+        [
+            report(
+                file,
+                caption="../report/lineage.rst",
+                category="Lineage",
+                labels={"study": study, "shows": "lineage"},
+            )
+            for study, file in LINEAGES.items()
+        ],
+        [
+            report(
+                file,
+                caption="../report/figure.rst",
+                category="Training",
+                labels={"study": study, "shows": title},
+            )
+            for (study, title), file in DECLARED.items()
+        ],
     log:
         f"{RESULTS}/logs/figures.txt",
     benchmark:
@@ -93,8 +109,7 @@ rule figures:
 rule report:
     input:
         DATABASE,
-        TABLES,
-        FIGURES,
+        RENDERED,
     output:
         PAGE,
     log:
@@ -118,8 +133,7 @@ rule report:
 rule gate:
     input:
         DATABASE,
-        TABLES,
-        FIGURES,
+        RENDERED,
     output:
         GATE,
     log:

@@ -1,0 +1,287 @@
+// Learning curves (uPlot): mean over seeds, band from the lowest to the highest seed; a reader chooses variants and metric.
+(function () {
+  "use strict";
+
+  // Okabe and Ito's palette, darkened or lightened to stay readable; each colour has a dash of its own.
+  const LIGHT = ["#0068a8", "#c24e00", "#007a5a", "#a8527f", "#8a6500", "#2f8fc4", "#3a3a3a"];
+  const DARK = ["#6ab7ec", "#f08c4a", "#3fc39c", "#df9cc0", "#e6b53c", "#a9d8f5", "#e4e4e4"];
+  const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4]];
+  const SLOTS = LIGHT.length;
+  const dark = window.matchMedia("screen and (prefers-color-scheme: dark)");
+
+  function decode(text) {
+    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const view = new DataView(bytes.buffer);
+    return Array.from({ length: bytes.length / 4 }, (_, i) => {
+      const value = view.getFloat32(4 * i, true);
+      return Number.isFinite(value) ? value : null;
+    });
+  }
+
+  // Fill gaps inside a seed's own range on a straight line: another run may have logged at steps that this one did not.
+  function bridged(values) {
+    const filled = values.slice();
+    let last = -1;
+    values.forEach((value, i) => {
+      if (value === null) return;
+      for (let j = last + 1; last >= 0 && j < i; j++) {
+        filled[j] = values[last] + ((value - values[last]) * (j - last)) / (i - last);
+      }
+      last = i;
+    });
+    return filled;
+  }
+
+  // Only where every seed has a value: a mean over the survivors of an early stop is not that of the variant.
+  function summary(seeds, count) {
+    const mean = [], low = [], high = [];
+    for (let i = 0; i < count; i++) {
+      const values = seeds.map((seed) => seed.values[i]);
+      const all = values.length > 0 && values.every((value) => value !== null);
+      mean.push(all ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
+      low.push(all ? Math.min(...values) : null);
+      high.push(all ? Math.max(...values) : null);
+    }
+    return { mean, low, high };
+  }
+
+  function show(value) {
+    if (value === null || value === undefined) return "–";
+    const size = Math.abs(value);
+    const text = size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : value.toPrecision(4);
+    return text.replace("-", "−");
+  }
+
+  function element(name, text, className) {
+    const node = document.createElement(name);
+    if (text !== undefined) node.textContent = text;
+    if (className) node.className = className;
+    return node;
+  }
+
+  function swatch(colour, dash) {
+    const ns = "http://www.w3.org/2000/svg";
+    const svg = document.createElementNS(ns, "svg");
+    const line = document.createElementNS(ns, "line");
+    Object.entries({ width: 26, height: 10, viewBox: "0 0 26 10" }).forEach(([k, v]) => svg.setAttribute(k, v));
+    const look = { x1: 0, x2: 26, y1: 5, y2: 5, stroke: colour, "stroke-width": 2, "stroke-dasharray": dash.join(" ") };
+    Object.entries(look).forEach(([k, v]) => line.setAttribute(k, v));
+    svg.appendChild(line);
+    return svg;
+  }
+
+  class Curves {
+    constructor(root) {
+      this.root = root;
+      this.data = JSON.parse(document.getElementById(root.dataset.source).textContent);
+      this.find = (selector) => root.querySelector(selector);
+      this.boxes = Array.from(root.querySelectorAll(".variants input"));
+      this.slots = new Map(); // variant -> slot, which fixes colour and dash while it is shown
+      this.cache = new Map();
+      this.chart = null;
+      this.listen();
+      this.start();
+    }
+
+    listen() {
+      this.find(".metric").addEventListener("change", () => this.draw());
+      this.find(".each-seed").addEventListener("change", () => this.draw());
+      this.find(".log-scale").addEventListener("change", () => this.draw());
+      this.find(".step").addEventListener("input", () => this.read(Number(this.find(".step").value), true));
+      this.find(".pair").addEventListener("change", () => {
+        if (this.find(".pair").value) this.choose(this.find(".pair").value.split("\u001f"));
+      });
+      this.boxes.forEach((box) => box.addEventListener("change", () => {
+        this.find(".pair").value = "";
+        this.draw();
+      }));
+      dark.addEventListener("change", () => this.draw());
+      window.addEventListener("afterprint", () => this.draw());
+      let width = 0;
+      new ResizeObserver(() => {
+        const now = this.find(".plot").clientWidth;
+        if (now === width || !this.chart) return;
+        width = now;
+        this.chart.setSize({ width: now, height: this.chart.height });
+      }).observe(this.find(".plot"));
+    }
+
+    // First the edge that the select offers first after its empty choice; else the first two variants.
+    start() {
+      const first = Array.from(this.find(".pair").options).find((option) => option.dataset.first !== undefined);
+      if (first) {
+        this.find(".pair").value = first.value;
+        this.choose(first.value.split("\u001f"));
+      } else this.choose(this.boxes.slice(0, 2).map((box) => box.value));
+    }
+
+    choose(variants) {
+      this.boxes.forEach((box) => { box.checked = variants.includes(box.value); });
+      this.draw();
+    }
+
+    shown() {
+      const chosen = this.boxes.filter((box) => box.checked).map((box) => box.value);
+      Array.from(this.slots.keys()).filter((variant) => !chosen.includes(variant)).forEach((v) => this.slots.delete(v));
+      chosen.forEach((variant) => {
+        if (this.slots.has(variant)) return;
+        const taken = new Set(this.slots.values());
+        let slot = 0;
+        while (taken.has(slot)) slot++;
+        this.slots.set(variant, slot);
+      });
+      return chosen;
+    }
+
+    variant(metric, name) {
+      const key = `${metric}|${name}`;
+      if (!this.cache.has(key)) {
+        const { steps, series } = this.data.metrics[metric];
+        const index = this.data.variants.indexOf(name);
+        const seeds = series.filter((s) => s[0] === index).map(([, seed, ok, bad, text]) => {
+          const raw = decode(text);
+          return { seed, ok, bad, values: bridged(raw) };
+        });
+        this.cache.set(key, { seeds, ...summary(seeds.filter((seed) => seed.ok), steps.length) });
+      }
+      return this.cache.get(key);
+    }
+
+    look(name, forPrint) {
+      const slot = this.slots.get(name);
+      const colours = dark.matches && !forPrint ? DARK : LIGHT;
+      // The second round of the palette moves the dashes by one, so that no two of the first 49 variants look alike.
+      return { colour: colours[slot % SLOTS], dash: DASHES[(slot + Math.floor(slot / SLOTS)) % SLOTS] };
+    }
+
+    draw(forPrint = false) {
+      const index = Number(this.find(".metric").value);
+      const metric = this.data.metrics[index];
+      this.names = this.shown();
+      this.parts = this.names.map((name) => ({ name, ...this.look(name, forPrint), ...this.variant(index, name) }));
+      this.metric = metric;
+      this.boxes.forEach((box) => {
+        const place = box.parentElement.querySelector(".swatch");
+        place.replaceChildren();
+        if (box.checked) {
+          const { colour, dash } = this.look(box.value, forPrint);
+          place.appendChild(swatch(colour, dash));
+        }
+      });
+      this.drawChart(forPrint);
+      this.describe();
+      const range = this.find(".step");
+      const stay = Number(range.max) === metric.steps.length - 1 && this.touched;
+      range.max = metric.steps.length - 1;
+      if (!stay) range.value = range.max;
+      this.read(Number(range.value), false);
+    }
+
+    // Series after x: per variant low, high, mean, and then the lines of single seeds.
+    series() {
+      const each = this.find(".each-seed").checked;
+      const data = [this.metric.steps], series = [{}], bands = [];
+      const add = (values, options) => {
+        data.push(values);
+        series.push({ spanGaps: false, points: { show: values.filter((v) => v !== null).length === 1 }, ...options });
+        return data.length - 1;
+      };
+      this.parts.forEach((part) => {
+        const ok = part.seeds.filter((seed) => seed.ok);
+        if (ok.length > 1) {
+          const low = add(part.low, { stroke: "transparent", points: { show: false } });
+          const high = add(part.high, { stroke: "transparent", points: { show: false } });
+          bands.push({ series: [high, low], fill: `${part.colour}2b` });
+        }
+        add(part.mean, { stroke: part.colour, width: 2, dash: part.dash });
+        part.seeds.forEach((seed) => {
+          // Beyond the mean, which ends with the first seed that ends, the others go on as thin lines; so do failed runs.
+          const beyond = seed.values.map((value, i) => (part.mean[i] === null || part.mean[i + 1] === null ? value : null));
+          if (each || !seed.ok) add(seed.values, { stroke: `${part.colour}${seed.ok ? "90" : "c0"}`, width: 1, dash: seed.ok ? [] : [1, 3] });
+          else if (beyond.some((value, i) => value !== null && part.mean[i] === null)) add(beyond, { stroke: `${part.colour}90`, width: 1 });
+        });
+      });
+      return { data, series, bands };
+    }
+
+    drawChart(forPrint) {
+      const plot = this.find(".plot");
+      const styles = getComputedStyle(this.root);
+      const ink = forPrint ? "#1d1d1b" : styles.getPropertyValue("--muted").trim();
+      const rule = forPrint ? "#dddbd3" : styles.getPropertyValue("--rule").trim();
+      const { data, series, bands } = this.series();
+      const values = data.slice(1).flat().filter((value) => value !== null);
+      const log = this.find(".log-scale");
+      log.disabled = !values.length || values.reduce((a, b) => Math.min(a, b)) <= 0;
+      log.parentElement.title = log.disabled ? "some values are not positive" : "";
+      const axis = { stroke: ink, font: "12px system-ui, sans-serif", ticks: { stroke: rule, width: 1, size: 4 }, grid: { stroke: rule, width: 1 } };
+      const options = {
+        width: forPrint ? 640 : Math.max(plot.clientWidth, 200),
+        height: 300,
+        scales: { x: { time: false }, y: log.checked && !log.disabled ? { distr: 3 } : {} },
+        axes: [{ ...axis, grid: { show: false }, label: "step", labelSize: 18, labelFont: axis.font, size: 34 }, { ...axis, size: 58, values: (_, ticks) => ticks.map((t) => (t === null ? "" : String(+t.toPrecision(6)).replace("-", "−"))) }],
+        legend: { show: false },
+        cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
+        series, bands,
+        hooks: { setCursor: [(chart) => {
+          if (chart.cursor.idx === null || chart.cursor.idx === undefined || this.moving) return;
+          this.find(".step").value = chart.cursor.idx;
+          this.read(chart.cursor.idx, false);
+        }] },
+      };
+      if (this.chart) this.chart.destroy();
+      this.chart = new uPlot(options, data, plot);
+    }
+
+    read(index, move) {
+      if (move) {
+        this.touched = true;
+        this.moving = true;
+        this.chart.setCursor({ left: this.chart.valToPos(this.metric.steps[index], "x"), top: 0 });
+        this.moving = false;
+      }
+      const step = this.metric.steps[index];
+      const range = this.find(".step");
+      range.setAttribute("aria-valuetext", `step ${step}`);
+      const table = this.find(".readout");
+      table.caption.textContent = `${this.metric.label} at step ${step}${index === this.metric.steps.length - 1 ? ", the last" : ""}`;
+      table.tBodies[0].replaceChildren(...this.parts.map((part) => {
+        const row = element("tr");
+        const ok = part.seeds.filter((seed) => seed.ok);
+        const name = element("th", undefined);
+        name.scope = "row";
+        name.append(swatch(part.colour, part.dash), ` ${part.name}`);
+        const bad = part.seeds.reduce((sum, seed) => sum + seed.bad, 0);
+        const lost = part.seeds.length - ok.length;
+        const notes = [`${ok.length}`, lost ? `${lost} not ended well (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
+        const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
+        row.append(name, element("td", show(part.mean[index]), "n"), element("td", spread, "n"), element("td", notes.join(", ")));
+        return row;
+      }));
+    }
+
+    describe() {
+      const last = this.metric.steps.length - 1;
+      const names = this.names.join(", ") || "no variant chosen";
+      const ends = this.parts.map((part) => {
+        const values = part.mean.filter((value) => value !== null);
+        return `${part.name} ends at ${show(values[values.length - 1])}`;
+      });
+      this.find(".plot").setAttribute("aria-label", `${this.metric.label} over steps, to step ${this.metric.steps[last]}: ${ends.join("; ") || names}`);
+      this.find(".chart-title").textContent = this.metric.label;
+      const bins = this.metric.per_bin > 1
+        ? `Each point is the mean of ${this.metric.per_bin} neighbouring logged steps (${this.metric.logged} were logged): spikes narrower than that are flattened; the database has every step.`
+        : "Every logged step is drawn.";
+      this.find(".method").textContent = `Lines are means over seeds, bands reach from the lowest to the highest seed. A mean ends where its first seed ends; thin lines are single seeds. ${bins}`;
+    }
+  }
+
+  document.querySelectorAll(".curves").forEach((root) => {
+    // Drawn when it comes into sight: a page of many studies opens at once.
+    const start = () => { if (!root.drawn) { root.drawn = true; root.curves = new Curves(root); } };
+    new IntersectionObserver((entries, observer) => {
+      if (entries.some((entry) => entry.isIntersecting)) { observer.disconnect(); start(); }
+    }, { rootMargin: "600px" }).observe(root);
+    window.addEventListener("beforeprint", () => { start(); root.curves.draw(true); });
+  });
+})();

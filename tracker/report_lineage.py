@@ -1,0 +1,103 @@
+"""The lineage of a study as rows of a graph, and the forest plot drawn beside them, as numbers that a template places."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Lines = str  # of one lane in one row: "full", "top" (ends at the node), "bottom" (starts at the node) or "none"
+
+
+@dataclass(frozen=True)
+class GraphRow:
+    """One variant in the graph: the node is in `lane`; a branch comes from the lane to its left."""
+
+    variant: str
+    lane: int
+    branch: bool
+    lines: tuple[Lines, ...]
+
+
+def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
+    """Order variants depth first and give each a lane, as `git log --graph` does.
+
+    `parents` maps every variant to its parent, in declared order. A node's largest subtree comes last and continues in its
+    lane, so that the trunk of the study is one straight line and what was tried from it branches off to the right. A parent
+    that is not itself a variant counts as none.
+    """
+    children: dict[str | None, list[str]] = {}
+    for variant, parent in parents.items():
+        children.setdefault(parent if parent in parents else None, []).append(variant)
+    sizes = _subtree_sizes(parents, children)
+    placed: list[
+        tuple[str, int, bool, bool, frozenset[int]]
+    ] = []  # variant, lane, branch, joined from above, lanes passing
+    stack = [(root, 0, False, False, frozenset[int]()) for root in reversed(children.get(None, []))]
+    while stack:
+        variant, lane, branch, joined, passing = stack.pop()
+        placed.append((variant, lane, branch, joined, passing))
+        below = sorted(children.get(variant, []), key=lambda child: sizes[child])
+        if below:
+            stack.append((below[-1], lane, False, True, passing))
+            stack.extend((child, lane + 1, True, False, passing | {lane}) for child in reversed(below[:-1]))
+    width = 1 + max((lane for _, lane, *_ in placed), default=0)
+    return [
+        GraphRow(variant, lane, branch, _lines(width, lane, joined, passing, bool(children.get(variant))))
+        for variant, lane, branch, joined, passing in placed
+    ]
+
+
+def _lines(width: int, lane: int, joined: bool, passing: frozenset[int], has_children: bool) -> tuple[Lines, ...]:
+    own = {(True, True): "full", (True, False): "top", (False, True): "bottom", (False, False): "none"}
+    return tuple(
+        own[joined, has_children] if index == lane else "full" if index in passing else "none" for index in range(width)
+    )
+
+
+def _subtree_sizes(parents: Mapping[str, str | None], children: Mapping[str | None, Sequence[str]]) -> dict[str, int]:
+    sizes = dict.fromkeys(parents, 1)
+    order: list[str] = list(children.get(None, []))
+    for variant in order:  # grows while it is walked: breadth first, parents before children
+        order.extend(children.get(variant, []))
+    for variant in reversed(order):
+        sizes[variant] += sum(sizes[child] for child in children.get(variant, []))
+    return sizes
+
+
+@dataclass(frozen=True)
+class ForestAxis:
+    """A horizontal axis shared by the edges of one study, symmetric about no effect. Lengths are SVG units."""
+
+    limit: float
+    margin: float | None
+    width: float = 240.0
+    pad: float = 10.0
+
+    def x(self, value: float) -> float:
+        """Position of an effect; effects beyond the axis land on its end."""
+        share = min(max(value / self.limit, -1.0), 1.0)
+        return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
+
+    def beyond(self, value: float) -> bool:
+        """Whether an effect lies outside the axis, so that the mark at its end is an arrow."""
+        return abs(value) > self.limit * (1 + 1e-9)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Round numbers: -t, 0, t with t the largest of 1, 2, 5 times a power of ten inside the axis."""
+        power = 10.0 ** math.floor(math.log10(self.limit))
+        largest = max((m * power for m in (1, 2, 5) if m * power <= self.limit * (1 + 1e-9)), default=power)
+        return [-largest, 0.0, largest]
+
+
+def forest_axis(bounds: Sequence[float], margin: float | None) -> ForestAxis:
+    """Choose the axis: all interval bounds, but no more than three times their upper quartile.
+
+    So one wide interval hides no other.
+    """
+    finite = sorted(abs(bound) for bound in bounds if math.isfinite(bound))
+    if not finite:
+        return ForestAxis(limit=margin * 2 if margin else 1.0, margin=margin)
+    quartile = finite[3 * len(finite) // 4]
+    limit = min(finite[-1], 3 * quartile) if quartile > 0 else finite[-1]
+    limit = max(limit, 1.5 * (margin or 0.0)) * 1.05
+    return ForestAxis(limit=limit if limit > 0 else 1.0, margin=margin)

@@ -1,0 +1,81 @@
+"""Published against measured: one dot plot per column of the table, as positions that a template draws."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracker.report_format import tick
+from tracker.tables import Row, Table
+
+ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One variant: x of the published and of the measured value, and of the mean minus and plus one standard deviation."""
+
+    name: str
+    y: float
+    published: float | None
+    measured: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One column; `ticks` are (x, text)."""
+
+    label: str
+    dots: list[Dot]
+    ticks: list[tuple[float, str]]
+    left: int = LEFT
+    width: int = LEFT + PLOT + RIGHT
+
+    @property
+    def height(self) -> int:
+        """Height of the drawing."""
+        return ROW * len(self.dots) + FOOT
+
+
+def published_panels(table: Table) -> list[Panel]:
+    """One panel per column that has published numbers, with every variant that has a published number in any of them."""
+    rows = [row for row in table.rows if any(value is not None for value in row.published)]
+    return [
+        _panel(column.label, index, rows) for index, column in enumerate(table.columns) if column.published and rows
+    ]
+
+
+def _panel(label: str, index: int, rows: Sequence[Row]) -> Panel:
+    values = [0.0]  # the axes of distances and rates start at zero: differences keep their proportion
+    for row in rows:
+        mean, sd = row.cells[index].mean, row.cells[index].sd or 0.0
+        values += [] if mean is None else [mean - sd, mean + sd]
+        values += [value for value in (row.published[index],) if value is not None]
+    low, high = min(values), max(values)
+    span = high - low or 1.0
+
+    def x(value: float) -> float:
+        return round(LEFT + PLOT * (value - low) / span, 2)
+
+    dots = []
+    for place, row in enumerate(rows):
+        mean, sd, published = row.cells[index].mean, row.cells[index].sd, row.published[index]
+        ends = (None, None) if mean is None or sd is None else (x(mean - sd), x(mean + sd))
+        dots.append(
+            Dot(
+                row.name if len(row.name) <= 17 else f"{row.name[:16]}…",
+                ROW * (place + 0.5),
+                None if published is None else x(published),
+                None if mean is None else x(mean),
+                *ends,
+            )
+        )
+    return Panel(label, dots, [(x(value), tick(value)) for value in _round_ticks(low, high)])
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """Zero and at most three other multiples of a round step inside [low, high]."""
+    span = high - low or 1.0
+    step = next(m * 10.0**e for e in range(-12, 13) for m in (1, 2, 5) if span / (m * 10.0**e) <= 3)
+    first, last = -int(-low // step) if low < 0 else 0, int(high / step)
+    return [round(step * k, 12) for k in range(min(first, 0), last + 1)]
