@@ -16,7 +16,7 @@ from tracker.audit_measured import measured
 from tracker.lineage import describe_value
 from tracker.report_edges import VERDICTS
 from tracker.report_evidence import evidence
-from tracker.report_format import duration, minute, number, p_value, plural, signed, state_word, tick
+from tracker.report_format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.report_model import Check, Judge, build_page, changed_keys, plan_in_words, primary_in_words
 from tracker.store import Store
 from tracker.table_formats import show_seeds
@@ -28,7 +28,7 @@ SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page_tables.js
 
 
 def write_report(database: Path, out: Path) -> Path:
-    """Draw the page of `database` into the file `out`, which is replaced only when the page is complete; return `out`."""
+    """Draw the page of `database` into `out`, which is replaced only when the page is complete; return `out`."""
     with Store(database) as store:
         page = render(store)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +84,7 @@ def _environment() -> Environment:
         "duration": duration,
         "plural": plural,
         "tick": tick,
+        "severity": severity_word,
         "state": state_word,
         "value": describe_value,
         "seeds": show_seeds,

@@ -1,17 +1,50 @@
-"""Published against measured: one dot plot per column of the table, as positions that a template draws."""
+"""Published against measured: the audit's findings by kind, and one dot plot per column of the table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracker.audit import Finding
 from tracker.report_format import tick
 from tracker.tables import Row, Table
 
 ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
 
 
+KINDS = {
+    "group": "Taken together",
+    "mean": "Means of their parts",
+    "claim": "What the source claims",
+    "attainability": "Values that no count of items can give",
+    "noise": "Differences within the noise of the items",
+    "reproduction": "Measured beside published",
+}
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """The audit's findings of one kind, the most severe first."""
+
+    title: str
+    findings: list[Finding]
+
+
+def finding_groups(findings: Sequence[Finding]) -> list[FindingGroup]:
+    """Findings by kind: what sums them up first, single cells last."""
+    order = {"error": 0, "warn": 1}
+    kinds = [*KINDS, *sorted({finding.kind for finding in findings} - set(KINDS))]
+    groups = [
+        FindingGroup(
+            KINDS.get(kind, kind),
+            sorted((f for f in findings if f.kind == kind), key=lambda finding: order.get(finding.severity, 2)),
+        )
+        for kind in kinds
+    ]
+    return [group for group in groups if group.findings]
+
+
 @dataclass(frozen=True)
 class Dot:
-    """One variant: x of the published and of the measured value, and of the mean minus and plus one standard deviation."""
+    """One variant: x of the published and the measured value, and of the mean minus and plus one standard deviation."""
 
     name: str
     y: float
@@ -38,7 +71,7 @@ class Panel:
 
 
 def published_panels(table: Table) -> list[Panel]:
-    """One panel per column that has published numbers, with every variant that has a published number in any of them."""
+    """One panel per column that has published numbers, with every variant that has one in any column."""
     rows = [row for row in table.rows if any(value is not None for value in row.published)]
     return [
         _panel(column.label, index, rows) for index, column in enumerate(table.columns) if column.published and rows
