@@ -81,9 +81,9 @@ def published_panels(table: Table) -> list[Panel]:
 def _panel(label: str, index: int, rows: Sequence[Row]) -> Panel:
     values = [0.0]  # the axes of distances and rates start at zero: differences keep their proportion
     for row in rows:
-        mean, sd = row.cells[index].mean, row.cells[index].sd or 0.0
-        values += [] if mean is None else [mean - sd, mean + sd]
-        values += [value for value in (row.published[index],) if value is not None]
+        centre, half, reported = row.cells[index].mean, row.cells[index].sd or 0.0, row.published[index]
+        values += [] if centre is None else [centre - half, centre + half]
+        values += [] if reported is None else [reported]
     low, high = min(values), max(values)
     span = high - low or 1.0
 
@@ -93,14 +93,15 @@ def _panel(label: str, index: int, rows: Sequence[Row]) -> Panel:
     dots = []
     for place, row in enumerate(rows):
         mean, sd, published = row.cells[index].mean, row.cells[index].sd, row.published[index]
-        ends = (None, None) if mean is None or sd is None else (x(mean - sd), x(mean + sd))
+        spread = None if mean is None or sd is None else (x(mean - sd), x(mean + sd))
         dots.append(
             Dot(
-                row.name if len(row.name) <= 17 else f"{row.name[:16]}…",
-                ROW * (place + 0.5),
-                None if published is None else x(published),
-                None if mean is None else x(mean),
-                *ends,
+                name=row.name if len(row.name) <= 17 else f"{row.name[:16]}…",
+                y=ROW * (place + 0.5),
+                published=None if published is None else x(published),
+                measured=None if mean is None else x(mean),
+                low=spread[0] if spread else None,
+                high=spread[1] if spread else None,
             )
         )
     return Panel(label, dots, [(x(value), tick(value)) for value in _round_ticks(low, high)])

@@ -27,9 +27,9 @@ ATTACK = "<script>alert(1)</script>"
 TREE = {"v1": (None, {}), ATTACK: ("v1", {"a<b": ("</script>", "<!--")}), "v2": ("v1", {"lr": (1, 2)})}
 
 
-def build(folder, studies=(Study(),), scale="simulated", edit=None):
+def build(folder, studies=(), scale="simulated", edit=None):
     """Simulate, let `edit` change the plan, collect; return the database."""
-    path = simulate(folder / "results", studies, scale=scale)
+    path = simulate(folder / "results", [Study()] if studies == () else studies, scale=scale)
     if edit:
         plan = json.loads(path.read_text())
         edit(plan)
