@@ -24,6 +24,7 @@ from tracker.verdicts import edge_verdicts, interactions
 
 HERE = Path(__file__).parent
 STYLES = ("uPlot-1.6.32.min.css", "page.css")
+LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page_tables.js", "page_curves.js")
 
 
@@ -47,7 +48,9 @@ def render(store: Store, judge: Judge | None = None, check: Check | None = None)
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
-    return template.render(page=page, style=style, scripts=scripts, csp=content_policy(style, scripts))
+    licences = [(name, _asset(file)) for name, file in LICENCES.items()]
+    policy = content_policy(style, scripts)
+    return template.render(page=page, style=style, scripts=scripts, csp=policy, licences=licences)
 
 
 def content_policy(style: str, scripts: list[str]) -> str:

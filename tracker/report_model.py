@@ -11,7 +11,7 @@ import pandas as pd
 from tracker.audit import Finding
 from tracker.report_curves import plan_curves, study_curves
 from tracker.report_edges import EdgeRow, Edges, clean_records, study_edges
-from tracker.report_format import day
+from tracker.report_format import day, plural
 from tracker.report_published import FindingGroup, Panel, finding_groups, published_panels
 from tracker.store import Store
 from tracker.tables import Table, build_table
@@ -37,6 +37,12 @@ class RunGrid:
     seeds: list[int]
     cells: dict[str, dict[int, tuple[str, str] | None]]
     counts: dict[str, int]
+
+    @property
+    def seeds_per_variant(self) -> str:
+        """`5 seeds`, or `2 to 5 seeds` where some variants have more than others."""
+        planned = sorted(sum(cell is not None for cell in row.values()) for row in self.cells.values()) or [0]
+        return plural(planned[-1], "seed") if planned[0] == planned[-1] else f"{planned[0]} to {planned[-1]} seeds"
 
     @property
     def planned(self) -> int:

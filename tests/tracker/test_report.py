@@ -254,6 +254,14 @@ def test_what_fails_alike_stands_once_and_what_only_waits_not_at_all(tmp_path):
     ]
 
 
+def test_variants_may_have_different_numbers_of_seeds(tmp_path):
+    def drop(plan):
+        plan["studies"][0]["runs"] = [r for r in plan["studies"][0]["runs"] if (r["variant"], r["seed"]) != ("v1", 1)]
+
+    assert "; 7 of 7 runs ended well" in (shown := text_of(page(build(tmp_path, edit=drop))))
+    assert "1 to 2 seeds per variant" in shown
+
+
 def test_provenance_counts_stages_by_value(tmp_path):
     path = simulate(tmp_path / "results", [Study(variants=1, seeds=2)])
     changed = stage_dir(path, "toy", "v0", 1, "train") / "provenance.json"
