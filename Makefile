@@ -13,7 +13,7 @@ GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
-	ls reports/*/table.md reports/*/*.svg 2>/dev/null; exit $$status
+	ls reports/index.html reports/*/table.md reports/*/*.svg 2>/dev/null; exit $$status
 
 smoke: venv ## the same grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)

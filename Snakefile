@@ -1,8 +1,8 @@
 # What runs is decided by the plan (tracker/plan.py), which resolves and checks configs/ before the first job.
-#   snakemake --cores --resources gpu=2          everything
+#   snakemake --cores all --resources gpu=2          everything
 #   snakemake -n                                 what would run
-#   snakemake --cores tables                     the tables and what they need; also: collect, figures, report
-#   snakemake --cores --config variant=v8        a part of the grid; see configs/config.yaml for the other keys
+#   snakemake --cores all tables                     the tables and what they need; also: collect, figures, report
+#   snakemake --cores all --config variant=v8        a part of the grid; see configs/config.yaml for the other keys
 from snakemake.utils import min_version
 
 min_version("9.20")
@@ -32,9 +32,10 @@ rule all:
         PLAN.statuses(),
         DATABASE,
         RENDERED,
+        PAGE,
         GATE,
     message:
-        "all selected stages, their tables and figures"
+        "all selected stages, their tables, figures and report page"
 
 
 onerror:

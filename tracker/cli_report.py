@@ -20,9 +20,8 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 def run_report(arguments: argparse.Namespace) -> int:
     """Write the page and print where it is."""
-    settings = None if arguments.results and (arguments.reports or arguments.out) else load_settings({})
-    results = arguments.results or settings.results  # type: ignore[union-attr]
-    reports = arguments.reports or (settings.reports if settings else None)
-    path = write_report(load_or_collect(results), arguments.out or reports / "index.html")
+    settings = load_settings({})
+    out = arguments.out or (arguments.reports or settings.reports) / "index.html"
+    path = write_report(load_or_collect(arguments.results or settings.results), out)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0

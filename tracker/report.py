@@ -16,7 +16,7 @@ from tracker.audit_measured import measured
 from tracker.lineage import describe_value
 from tracker.report_edges import VERDICTS
 from tracker.report_evidence import evidence
-from tracker.report_format import duration, minute, number, p_value, plural, signed, state_word, tick
+from tracker.report_format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.report_model import Check, Judge, build_page, changed_keys, plan_in_words, primary_in_words
 from tracker.store import Store
 from tracker.table_formats import show_seeds
@@ -24,11 +24,12 @@ from tracker.verdicts import edge_verdicts, interactions
 
 HERE = Path(__file__).parent
 STYLES = ("uPlot-1.6.32.min.css", "page.css")
+LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page_tables.js", "page_curves.js")
 
 
 def write_report(database: Path, out: Path) -> Path:
-    """Draw the page of `database` into the file `out`, which is replaced only when the page is complete; return `out`."""
+    """Draw the page of `database` into `out`, which is replaced only when the page is complete; return `out`."""
     with Store(database) as store:
         page = render(store)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +48,9 @@ def render(store: Store, judge: Judge | None = None, check: Check | None = None)
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
-    return template.render(page=page, style=style, scripts=scripts, csp=content_policy(style, scripts))
+    licences = [(name, _asset(file)) for name, file in LICENCES.items()]
+    policy = content_policy(style, scripts)
+    return template.render(page=page, style=style, scripts=scripts, csp=policy, licences=licences)
 
 
 def content_policy(style: str, scripts: list[str]) -> str:
@@ -84,6 +87,7 @@ def _environment() -> Environment:
         "duration": duration,
         "plural": plural,
         "tick": tick,
+        "severity": severity_word,
         "state": state_word,
         "value": describe_value,
         "seeds": show_seeds,

@@ -31,7 +31,7 @@ GROUP BY stage, metric, variant, seed, bin ORDER BY stage, metric, variant, seed
 
 @dataclass(frozen=True)
 class CurveBudget:
-    """What the page holds: `kept` DataFrame(study, stage, metric, steps, series) and the number of bins of each curve."""
+    """What the page holds: `kept` DataFrame(study, stage, metric, steps, series) and the bins of each curve."""
 
     kept: pd.DataFrame
     left_out: dict[str, int]
@@ -58,10 +58,10 @@ def plan_curves(store: Store, definitions: dict[str, dict[str, Any]], values: in
 def study_curves(store: Store, study: str, definition: dict[str, Any], budget: CurveBudget) -> dict[str, Any]:
     """Return one study's curves for the page's script.
 
-    `{variants: [name], metrics: [{name, label, stage, per_bin, steps: [x], series: [[variant, seed, ok, bad, base64]]}]}`.
-    The base64 is float32, little endian, one value per entry of `steps`: the mean of the finite values that were logged in
-    that bin, NaN where there is none; `bad` counts the values that are not finite. `ok` is whether the run ended well: only
-    those enter a mean.
+    `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
+    `[variant, seed, ok, bad, base64]`. The base64 is float32, little endian, one value per entry of `steps`: the mean
+    of the finite values that were logged in that bin, NaN where there is none; `bad` counts the values that are not
+    finite. `ok` is whether the run ended well: only those enter a mean.
     """
     variants = [variant["name"] for variant in store.variants(study)]
     index = {name: i for i, name in enumerate(variants)}
@@ -71,12 +71,14 @@ def study_curves(store: Store, study: str, definition: dict[str, Any], budget: C
     binned = store.sql(BINNED, [study, budget.bins])
     groups = dict(iter(binned.groupby(["stage", "metric"], sort=False)))
     metrics = []
-    for row in budget.kept[budget.kept["study"] == study].itertuples(index=False):
+    rows: Any = budget.kept[budget.kept["study"] == study].itertuples(index=False)
+    for row in rows:
         points = groups[row.stage, row.metric]
         centres = points.drop_duplicates("bin").sort_values("bin")["centre"]
+        of_run: Any = points.groupby(["variant", "seed"], sort=False)
         series = [
             [index[variant], int(seed), (variant, seed) in ok, *_encode(group, len(centres))]
-            for (variant, seed), group in points.groupby(["variant", "seed"], sort=False)
+            for (variant, seed), group in of_run
         ]
         metric = {"name": row.metric, "label": labels.get(row.metric, row.metric), "stage": row.stage}
         metric |= {"declared": row.metric in labels, "per_bin": -(-row.steps // budget.bins), "logged": row.steps}

@@ -1,4 +1,4 @@
-"""The edges of a study as the page shows them: place in the lineage, change, effect with interval, verdict and evidence."""
+"""The edges of a study as the page shows them: place in the lineage, change, effect, verdict and evidence."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -59,8 +59,8 @@ class Edges:
 def study_edges(variants: Sequence[Mapping[str, Any]], verdicts: pd.DataFrame, margin: float | None) -> Edges:
     """Join the variants of one study with its verdicts.
 
-    `verdicts` has a row per judged edge with at least parent, child and verdict; other columns may be missing, and a missing
-    value is NaN or None.
+    `verdicts` has a row per judged edge with at least parent, child and verdict; other columns may be missing, and a
+    missing value is NaN or None.
     """
     records = clean_records(verdicts)
     bounds = [abs(r[k]) for r in records for k in ("low", "high", "effect") if is_number(r.get(k))]
@@ -86,15 +86,10 @@ def _interval(record: Mapping[str, Any], axis: ForestAxis) -> Interval | None:
     effect, low, high = (record.get(key) for key in ("effect", "low", "high"))
     if not is_number(effect):
         return None
-    bounded = is_number(low) and is_number(high)
-    return Interval(
-        point=axis.x(effect),
-        outside=(1 if effect > 0 else -1) if axis.beyond(effect) else 0,
-        low=axis.x(low) if bounded else None,
-        high=axis.x(high) if bounded else None,
-        arrow_low=bounded and low < -axis.limit,
-        arrow_high=bounded and high > axis.limit,
-    )
+    point, outside = axis.x(effect), (1 if effect > 0 else -1) if axis.beyond(effect) else 0
+    if not (is_number(low) and is_number(high)):
+        return Interval(point, outside, None, None, arrow_low=False, arrow_high=False)
+    return Interval(point, outside, axis.x(low), axis.x(high), low < -axis.limit, high > axis.limit)
 
 
 def clean_records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 MINUS, NOTHING = "−", "–"
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether there is a finite number to show."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -33,7 +33,7 @@ def p_value(value: Any) -> str:
 
 
 def decimals_for(spreads: Iterable[float], least: int = 2, most: int = 5) -> int:
-    """Decimals that show two significant digits of a typical spread (a margin, a standard deviation, an interval's half)."""
+    """Decimals that show two significant digits of a typical spread (a margin, an sd, half an interval)."""
     known = sorted(abs(s) for s in spreads if is_number(s) and s != 0)
     if not known:
         return 4
@@ -70,6 +70,11 @@ def minute(moment: str) -> str:
 def tick(value: float) -> str:
     """A label of an axis: as few digits as the number needs."""
     return "0" if value == 0 else f"{value:g}".replace("-", MINUS)
+
+
+def severity_word(severity: str) -> str:
+    """Severity of a finding or of a health event in a reader's word."""
+    return {"warn": "warning", "abort": "aborted"}.get(severity, severity)
 
 
 def state_word(state: str) -> str:

@@ -1,4 +1,4 @@
-"""The lineage of a study as rows of a graph, and the forest plot drawn beside them, as numbers that a template places."""
+"""The lineage of a study as rows of a graph, and the axis of the forest plot drawn beside them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ class GraphRow:
 def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
     """Order variants depth first and give each a lane, as `git log --graph` does.
 
-    `parents` maps every variant to its parent, in declared order. A node's largest subtree comes last and continues in its
-    lane, so that the trunk of the study is one straight line and what was tried from it branches off to the right. A parent
-    that is not itself a variant counts as none.
+    `parents` maps every variant to its parent, in declared order. A node's largest subtree comes last and continues in
+    its lane, so that the trunk of the study is one straight line and what was tried from it branches off to the right.
+    A parent that is not itself a variant counts as none.
     """
     children: dict[str | None, list[str]] = {}
     for variant, parent in parents.items():

@@ -11,8 +11,8 @@ import pandas as pd
 from tracker.audit import Finding
 from tracker.report_curves import plan_curves, study_curves
 from tracker.report_edges import EdgeRow, Edges, clean_records, study_edges
-from tracker.report_format import day
-from tracker.report_published import Panel, published_panels
+from tracker.report_format import day, plural
+from tracker.report_published import FindingGroup, Panel, finding_groups, published_panels
 from tracker.store import Store
 from tracker.tables import Table, build_table
 
@@ -39,6 +39,12 @@ class RunGrid:
     counts: dict[str, int]
 
     @property
+    def seeds_per_variant(self) -> str:
+        """`5 seeds`, or `2 to 5 seeds` where some variants have more than others."""
+        planned = sorted(sum(cell is not None for cell in row.values()) for row in self.cells.values()) or [0]
+        return plural(planned[-1], "seed") if planned[0] == planned[-1] else f"{planned[0]} to {planned[-1]} seeds"
+
+    @property
     def planned(self) -> int:
         """Number of runs in the plan."""
         return sum(self.counts.values())
@@ -51,11 +57,21 @@ class RunGrid:
 
 @dataclass(frozen=True)
 class Published:
-    """Numbers that someone reported: the file's content, the panels that set them beside ours, and the audit's findings."""
+    """Numbers that someone reported: their source, the panels that set them beside ours, and the audit's findings."""
 
     source: str
     panels: list[Panel]
     findings: Sequence[Finding]
+
+    @property
+    def groups(self) -> list[FindingGroup]:
+        """The findings by kind."""
+        return finding_groups(self.findings)
+
+    @property
+    def errors(self) -> int:
+        """Number of findings that are wrong or impossible, not merely unsupported."""
+        return sum(finding.severity == "error" for finding in self.findings)
 
 
 @dataclass(frozen=True)
@@ -125,7 +141,7 @@ class Page:
 
 
 def build_page(store: Store, judge: Judge, check: Check) -> Page:
-    """Gather the page. `judge(study)` returns its verdicts and its interactions, `check(study, published)` the audit."""
+    """Gather the page; `judge(study)` returns verdicts and interactions, `check(study, published)` the audit."""
     meta, names = store.meta(), store.studies()
     definitions = {name: store.study(name) for name in names}
     budget = plan_curves(store, definitions)
@@ -192,14 +208,14 @@ def run_grid(store: Store, study: str, variants: Sequence[str]) -> RunGrid:
     runs = store.runs(study)
     seeds = sorted({int(seed) for seed in runs["seed"]})
     cells: dict[str, dict[int, tuple[str, str] | None]] = {v: dict.fromkeys(seeds) for v in variants}
-    for run in runs.itertuples(index=False):
-        cells[run.variant][int(run.seed)] = (run.state, run.reason or "")
+    for run in clean_records(runs):
+        cells[run["variant"]][run["seed"]] = (run["state"], run["reason"] or "")
     counts = {str(state): int(count) for state, count in runs["state"].value_counts().sort_index().items()}
     return RunGrid(seeds, cells, counts)
 
 
 def problems(store: Store, study: str) -> list[dict[str, Any]]:
-    """What is not ok, once per stage, state and reason: {stage, state, reason, runs, dirs of the stages that wrote a log}.
+    """What is not ok, once per stage, state and reason: {stage, state, reason, runs, dirs of stages with a log}.
 
     What only waits for another stage of the same run is left out. Failures come first, then what was not run.
     """
@@ -226,7 +242,7 @@ def problems(store: Store, study: str) -> list[dict[str, Any]]:
 
 
 def health_events(store: Store, study: str) -> list[dict[str, Any]]:
-    """Health events, the most severe first; that of a shared stage is listed once, with all runs that the stage serves."""
+    """Health events, the most severe first; a shared stage's event stands once, with all runs that the stage serves."""
     frame = store.sql(
         "SELECT h.*, any_value(r.stage) AS stage, min(v.position) AS first,"
         " list(r.variant || ' seed ' || r.seed ORDER BY v.position, r.seed) AS runs"
@@ -239,9 +255,9 @@ def health_events(store: Store, study: str) -> list[dict[str, Any]]:
 
 
 def provenance(store: Store, study: str) -> list[dict[str, Any]]:
-    """Facts of the study's stages: [{key, main, values: [(text, number of stages)]}], one per leaf of provenance.json."""
+    """One entry per leaf of provenance.json: {key, main, values: [(text, number of stages)]}."""
     frame = store.sql(
-        "SELECT DISTINCT p.key, p.data FROM provenance p JOIN run_stages r USING (key) WHERE r.study = ? ORDER BY p.key",
+        "SELECT key, data FROM provenance WHERE key IN (SELECT key FROM run_stages WHERE study = ?) ORDER BY key",
         [study],
     )
     counted: dict[str, dict[str, int]] = {}
@@ -267,7 +283,8 @@ def _leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
 def device_seconds(store: Store, study: str) -> float:
     """Wall time of all distinct stages that the study's runs used, shared ones once."""
     frame = store.sql(
-        "SELECT coalesce(sum(wall_s), 0) AS seconds FROM stages WHERE key IN (SELECT key FROM run_stages WHERE study = ?)",
+        "SELECT coalesce(sum(wall_s), 0) AS seconds FROM stages"
+        " WHERE key IN (SELECT key FROM run_stages WHERE study = ?)",
         [study],
     )
     return float(frame["seconds"][0])
@@ -302,8 +319,8 @@ def plan_in_words(analysis: Mapping[str, Any]) -> str:
         f" Seeds may be added while a change is undecided, with looks at {', '.join(counts)} seeds." if counts else ""
     )
     return (
-        f"The figure that decides is {primary_in_words(analysis)}. Every variant is compared with its parent on the same seeds and"
-        f" items. A difference inside ±{analysis.get('margin')} counts as none. Over all changes of the study, the chance of any"
-        f" false “better” or “worse” is held at {analysis.get('alpha')} ({str(analysis.get('correction', 'no')).capitalize()}"
-        f" correction).{looks}"
+        f"The figure that decides is {primary_in_words(analysis)}. Every variant is compared with its parent on the"
+        f" same seeds and items. A difference inside ±{analysis.get('margin')} counts as none. Over all changes of the"
+        f" study, the chance of any false “better” or “worse” is held at {analysis.get('alpha')}"
+        f" ({str(analysis.get('correction', 'no')).capitalize()} correction).{looks}"
     )

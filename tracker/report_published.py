@@ -1,17 +1,50 @@
-"""Published against measured: one dot plot per column of the table, as positions that a template draws."""
+"""Published against measured: the audit's findings by kind, and one dot plot per column of the table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracker.audit import Finding
 from tracker.report_format import tick
 from tracker.tables import Row, Table
 
 ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
 
 
+KINDS = {
+    "group": "Taken together",
+    "mean": "Means of their parts",
+    "claim": "What the source claims",
+    "attainability": "Values that no count of items can give",
+    "noise": "Differences within the noise of the items",
+    "reproduction": "Measured beside published",
+}
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """The audit's findings of one kind, the most severe first."""
+
+    title: str
+    findings: list[Finding]
+
+
+def finding_groups(findings: Sequence[Finding]) -> list[FindingGroup]:
+    """Findings by kind: what sums them up first, single cells last."""
+    order = {"error": 0, "warn": 1}
+    kinds = [*KINDS, *sorted({finding.kind for finding in findings} - set(KINDS))]
+    groups = [
+        FindingGroup(
+            KINDS.get(kind, kind),
+            sorted((f for f in findings if f.kind == kind), key=lambda finding: order.get(finding.severity, 2)),
+        )
+        for kind in kinds
+    ]
+    return [group for group in groups if group.findings]
+
+
 @dataclass(frozen=True)
 class Dot:
-    """One variant: x of the published and of the measured value, and of the mean minus and plus one standard deviation."""
+    """One variant: x of the published and the measured value, and of the mean minus and plus one standard deviation."""
 
     name: str
     y: float
@@ -38,7 +71,7 @@ class Panel:
 
 
 def published_panels(table: Table) -> list[Panel]:
-    """One panel per column that has published numbers, with every variant that has a published number in any of them."""
+    """One panel per column that has published numbers, with every variant that has one in any column."""
     rows = [row for row in table.rows if any(value is not None for value in row.published)]
     return [
         _panel(column.label, index, rows) for index, column in enumerate(table.columns) if column.published and rows
@@ -48,9 +81,9 @@ def published_panels(table: Table) -> list[Panel]:
 def _panel(label: str, index: int, rows: Sequence[Row]) -> Panel:
     values = [0.0]  # the axes of distances and rates start at zero: differences keep their proportion
     for row in rows:
-        mean, sd = row.cells[index].mean, row.cells[index].sd or 0.0
-        values += [] if mean is None else [mean - sd, mean + sd]
-        values += [value for value in (row.published[index],) if value is not None]
+        centre, half, reported = row.cells[index].mean, row.cells[index].sd or 0.0, row.published[index]
+        values += [] if centre is None else [centre - half, centre + half]
+        values += [] if reported is None else [reported]
     low, high = min(values), max(values)
     span = high - low or 1.0
 
@@ -60,14 +93,15 @@ def _panel(label: str, index: int, rows: Sequence[Row]) -> Panel:
     dots = []
     for place, row in enumerate(rows):
         mean, sd, published = row.cells[index].mean, row.cells[index].sd, row.published[index]
-        ends = (None, None) if mean is None or sd is None else (x(mean - sd), x(mean + sd))
+        spread = None if mean is None or sd is None else (x(mean - sd), x(mean + sd))
         dots.append(
             Dot(
-                row.name if len(row.name) <= 17 else f"{row.name[:16]}…",
-                ROW * (place + 0.5),
-                None if published is None else x(published),
-                None if mean is None else x(mean),
-                *ends,
+                name=row.name if len(row.name) <= 17 else f"{row.name[:16]}…",
+                y=ROW * (place + 0.5),
+                published=None if published is None else x(published),
+                measured=None if mean is None else x(mean),
+                low=spread[0] if spread else None,
+                high=spread[1] if spread else None,
             )
         )
     return Panel(label, dots, [(x(value), tick(value)) for value in _round_ticks(low, high)])

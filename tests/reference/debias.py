@@ -168,7 +168,7 @@ class Editor:
             figures=mean,
             p=p,
             logp=logp,
-            ss=(p[:, 1] > p[:, 0]).double().mean().item(),
+            ss=(logp[:, 1] > logp[:, 0]).double().mean().item(),
             shifts={name: shift.detach() for name, shift in shifts.items()},
             gradients=gradients,
             grad_norm=float(norm),
@@ -184,7 +184,7 @@ class Editor:
         other = sentence_scores(logits_of(self.model, others), others["labels"])
         edit = bias_loss(anti, stereo)
         retention = kl(other[1], sentence_scores(old_other, others["labels"])[0])
-        ss = (stereo[0] > anti[0]).double().mean().item()
+        ss = (stereo[1] > anti[1]).double().mean().item()
         figures = {"edit_loss": float(edit.detach()), "loc_loss": float(retention.detach()), "ss": ss}
         loss = edit
         if config.grpo.weight > 0:

@@ -92,7 +92,7 @@ def test_interrupted_and_continued_equals_undisturbed(home, undisturbed, tmp_pat
 def test_metrics_of_a_full_objective_and_of_the_baseline(home, undisturbed, tmp_path):
     common = {"loss", "edit_loss", "loc_loss", "ss", "ss_distance", "lms", "shift_norm", "grad_norm", "lr", "lambda"}
     extra = {"grpo_loss", "reward", "kl", "rcs_alpha", "rcs_weight", "fairness"}
-    dev = {"loss", "edit_loss", "loc_loss", "ss_distance", "ss_distance_max", "lms"}
+    dev = {"loss", "edit_loss", "loc_loss", "ss_distance", "ss_distance_max", "lms", "lms_change"}
     dev |= {f"{figure}_{domain}" for figure in ("ss", "ss_distance") for domain in ("gender", "race")}
     names = set(metrics(undisturbed).name)
     assert names == {f"train/{name}" for name in common | extra} | {f"edit/{name}" for name in dev}
@@ -226,7 +226,7 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
     for (protocol, domain), group in items.groupby(["protocol", "subset"]):
         wide = group.pivot(index="item", columns="name", values="value")
         assert len(wide) == len(prepared.indices("test", domain))
-        assert values[f"{protocol}/{domain}/ss"] == pytest.approx((wide.stereo_p > wide.anti_p).mean())
+        assert values[f"{protocol}/{domain}/ss"] == pytest.approx((wide.stereo_logp > wide.anti_logp).mean())
         wins = (wide.anti_logp > wide.unrelated_logp) / 2 + (wide.stereo_logp > wide.unrelated_logp) / 2
         assert values[f"{protocol}/{domain}/lms"] == pytest.approx(wins.mean())
         ss, lms = values[f"{protocol}/{domain}/ss"], values[f"{protocol}/{domain}/lms"]

@@ -47,10 +47,10 @@
     apply();
   });
 
-  // A print shows all evidence; afterwards the page is as it was.
+  // A print shows the evidence and changes of every edge, not the long tails of lists; afterwards the page is as it was.
   let opened = [];
   window.addEventListener("beforeprint", () => {
-    opened = Array.from(document.querySelectorAll("details:not([open])"));
+    opened = Array.from(document.querySelectorAll(".lineage details:not([open])"));
     opened.forEach((details) => { details.open = true; });
   });
   window.addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));

@@ -33,7 +33,7 @@ class ItemScores:
     @property
     def ss(self) -> Tensor:
         """[B], 1 where the stereotype is preferred."""
-        return stereotype_preferred(self.p[:, 1], self.p[:, 0])
+        return stereotype_preferred(self.logp[:, 1], self.logp[:, 0])
 
     @property
     def lms(self) -> Tensor:

@@ -67,7 +67,7 @@ class Objective:
         anti_logp, stereo_logp, unrelated_logp = scores.logp.view(-1, 3).unbind(1)
         edit = bias_edit.edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
         retention = bias_edit.retention_loss(unrelated_logp, reference.unrelated_p)
-        ss = float(stereotype_preferred(stereo_p, anti_p).mean())
+        ss = float(stereotype_preferred(stereo_logp, anti_logp).mean())
         figures = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
         figures["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
         combined = edit

@@ -146,9 +146,9 @@ class Trainer:
     def development(self) -> dict[str, float]:
         """Figures `edit/...` of protocol `edited` on the development items; the normaliser stays as it is."""
         config = self.config
-        losses, domains = [], {}
+        losses, domains, before_lms = [], {}, []
         for domain in self.domains:
-            scored = []
+            scored, unscored = [], []
             for indices in edit_batches(self.prepared.indices("dev", domain), config.edit.n_edits):
                 size, chunk = config.edit.batch_size, config.editor.batch_size
                 measured = measure_edited(
@@ -157,13 +157,16 @@ class Trainer:
                 references = [unedited(self.prepared, batch) for batch in micro_batches(indices, size)]
                 losses += [scores.losses(before) for scores, before in zip(measured, references, strict=True)]
                 scored += measured
+                unscored += references
             domains[domain] = summarise(scored)
+            before_lms.append(summarise(unscored)["lms"])
         edit, loc = (sum(column) / len(losses) for column in zip(*losses, strict=True))
         distances = [figures["ss_distance"] for figures in domains.values()]
         figures = {"edit/loss": edit + config.loc_coef * loc, "edit/edit_loss": edit, "edit/loc_loss": loc}
         figures["edit/ss_distance"] = sum(distances) / len(distances)
         figures["edit/ss_distance_max"] = max(distances)
         figures["edit/lms"] = sum(values["lms"] for values in domains.values()) / len(domains)
+        figures["edit/lms_change"] = figures["edit/lms"] - sum(before_lms) / len(before_lms)
         for domain, values in domains.items():
             figures |= {f"edit/ss_{domain}": values["ss"], f"edit/ss_distance_{domain}": values["ss_distance"]}
         return figures

@@ -95,7 +95,7 @@ def render_what_is_there() -> None:
     """Collect and render after an error that kept the rules from doing so: a stage that left no status."""
     if all(status.exists() for status in PLAN.statuses()):
         return
-    for command in ("collect", "tables", "figures"):
+    for command in ("collect", "tables", "figures", "report"):
         subprocess.run(shlex.split(f"{TRACKER} {command} {FOLDERS}"), check=False)
 
 

@@ -105,7 +105,6 @@ rule figures:
         f"{TRACKER} figures {FOLDERS} > {{log}} 2>&1"
 
 
-# Not in `all` until `python -m tracker report` exists: then add PAGE to the inputs of `all` and of `gate`.
 rule report:
     input:
         DATABASE,
@@ -134,6 +133,7 @@ rule gate:
     input:
         DATABASE,
         RENDERED,
+        PAGE,
     output:
         GATE,
     log:

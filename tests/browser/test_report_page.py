@@ -1,0 +1,312 @@
+"""The report page as a reader uses it: in a real browser, from file://, by mouse and keyboard, on a phone, in print."""
+
+import re
+
+import pytest
+
+from tests.simulate import DEBIAS, Study, simulate
+from tracker.collect import collect
+from tracker.report import write_report
+
+ATTACK = "<script>alert(1)</script>"
+LINEAGE = {**DEBIAS, ATTACK: ("v8", {"rcs.alphas": ([0, 1, 2], ATTACK)})}
+STATES = {("v7", 1): "failed", ("v10", 0): "diverged", **{("v9", seed): "failed" for seed in range(3)}}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    published = {name: {"gender": 0.01 + 0.001 * i, "mean": 0.02} for i, name in enumerate(DEBIAS) if i < 6}
+    event = {"rule": "lms", "metric": "train/m01", "severity": "warn", "first_step": 2, "last_step": 9, "value": 0.5}
+    event |= {"diagnosis": "The model prefers unrelated sentences. " * 4, "remedy": ATTACK}
+    studies = [
+        Study(
+            "debias",
+            lineage=LINEAGE,
+            seeds=3,
+            steps=900,
+            states=STATES,
+            published=published,
+            health={("v2", 0): [event]},
+        ),
+        Study("gspo", variants=8, seeds=2, steps=30),
+    ]
+    simulate(folder / "results", studies, scale="demo")
+    return write_report(collect(folder / "results").database, folder / "index.html")
+
+
+@pytest.fixture
+def open_page(browser, file):
+    """Return a function that opens the page; at the end no error, warning or dialog may have been seen."""
+    troubles, contexts = [], []
+
+    def opened(width=1280, height=900, scheme="light", scripts=True):
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts, offline=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on(
+            "request", lambda request: troubles.append(request.url) if not request.url.startswith("file:") else None
+        )
+        page.goto(file.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def drawn(page):
+    """Scroll to the first study's curves, which are drawn when they come into sight; return their element."""
+    curves = page.locator(".curves").first
+    curves.scroll_into_view_if_needed()
+    curves.locator("canvas").wait_for()
+    return curves
+
+
+def column(page, index):
+    """Shown values of one column of the first comparison table, without the reference row."""
+    rows = page.locator("table.cmp").first.locator("tbody tr:not(.reference):visible")
+    return [text.strip() for text in rows.locator(f":nth-child({index})").all_inner_texts()]
+
+
+def names(page):
+    return page.locator("table.cmp").first.locator("tbody tr:not(.reference):visible > th").all_inner_texts()
+
+
+def numbers(texts):
+    return [float(match[0].replace("−", "-")) for text in texts if (match := re.match(r"[−\d.]+", text))]
+
+
+def test_a_variant_named_like_a_script_is_text(open_page):
+    page = open_page()
+    assert ATTACK in names(page)
+    assert page.locator(f"label.check:has-text('{ATTACK}')").count() == 1
+    curves = drawn(page)
+    curves.locator(f"label:has-text('{ATTACK}') input").check()
+    assert ATTACK in curves.locator(".readout").inner_text()
+    assert page.locator("script").count() == 2 + 4
+
+
+def test_sorting_goes_both_ways_and_leaves_the_reference_and_the_missing_in_place(open_page):
+    page = open_page()
+    table = page.locator("table.cmp").first
+    lineage_order = names(page)
+    button = table.get_by_role("button", name="gender", exact=True)
+    index = 1 + table.locator("thead th").all_inner_texts().index("gender")
+    button.click()
+    up = column(page, index)
+    assert numbers(up) == sorted(numbers(up))
+    assert table.locator("thead th[aria-sort=ascending]").inner_text().startswith("gender")
+    button.click()
+    down = column(page, index)
+    assert numbers(down) == sorted(numbers(down), reverse=True)
+    assert numbers(up) != numbers(down)
+    for shown in (up, down):
+        assert shown[-1] == "failed"  # v9, of which no run ended well
+        assert "failed" not in shown[:-1]
+    assert table.locator("tbody tr").first.inner_text().startswith("unedited")
+    table.get_by_role("button", name="Variant").click()
+    assert names(page) == lineage_order
+
+
+def test_filters_by_words_and_by_verdict(open_page):
+    page = open_page()
+    everything = names(page)
+    box = page.get_by_label("Filter").first
+    box.fill("rcs alphas")
+    assert set(names(page)) == {"v8", "v8.1", ATTACK}
+    assert "3 of 15 variants" in page.locator("output.count").first.inner_text()
+    box.fill("")
+    page.get_by_label("Verdict").first.select_option("invalid")
+    assert {"v7", "v9", "v10"} <= set(names(page)) < set(everything)
+    page.get_by_label("Verdict").first.select_option("")
+    assert names(page) == everything
+
+
+PIXELS = """canvas => {
+  const d = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  let painted = 0, sum = 0;
+  for (let i = 0; i < d.length; i += 4) {
+    if (!d[i + 3]) continue;
+    painted++;
+    sum = (sum * 31 + d[i] + 7 * d[i + 1] + 13 * d[i + 2] + i) % 1e9;
+  }
+  return [painted, sum];
+}"""
+
+
+def ink(curves):
+    """How many pixels of the chart are painted, and a sum that changes with the picture."""
+    curves.page.wait_for_timeout(100)  # the chart is painted in the next frame
+    return curves.locator("canvas").evaluate(PIXELS)
+
+
+def readout(curves):
+    """The table of values at a step: {variant: [mean, spread, seeds]}."""
+    rows = [row.locator("th, td").all_inner_texts() for row in curves.locator(".readout tbody tr").all()]
+    return {name.strip(): cells for name, *cells in rows}
+
+
+def test_curves_switch_variants_and_metrics(open_page):
+    page = open_page()
+    curves = drawn(page)
+    first = ink(curves)
+    assert first[0] > 2000
+    curves.get_by_label("Show").select_option(label="v4 and its parent v3")
+    assert curves.locator(".variants input:checked").count() == 2
+    assert set(readout(curves)) == {"v3", "v4"}
+    pair = ink(curves)
+    curves.locator("label:has(input[value=v5]) input").check()
+    assert set(readout(curves)) == {"v3", "v4", "v5"}
+    assert curves.get_by_label("Show").input_value() == ""
+    three = ink(curves)
+    before = curves.locator(".readout").inner_text()
+    curves.locator("select.metric").select_option(index=1)
+    assert curves.locator(".readout").inner_text() != before
+    assert "metric 1" in curves.locator(".plot").get_attribute("aria-label")
+    other = ink(curves)
+    curves.get_by_label("each seed").check()
+    assert len({first[1], pair[1], three[1], other[1], ink(curves)[1]}) == 5
+    assert "Each point is the mean of 3 neighbouring logged steps" in curves.locator(".method").inner_text()
+
+
+def test_a_failed_run_stays_out_of_the_mean_and_is_named(open_page):
+    page = open_page()
+    curves = drawn(page)
+    curves.get_by_label("Show").select_option(label="v7 and its parent v4")
+    rows = {name: cells[-1] for name, cells in readout(curves).items()}
+    assert rows == {"v4": "3", "v7": "2, 1 not ended well (dotted)"}
+
+
+BY_HAND = """root => {
+  const { data, parts } = root.curves, index = data.variants.indexOf('v1'), step = 7;
+  const part = parts.find((p) => p.name === 'v1');
+  const value = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer)[step];
+  const seeds = data.metrics[0].series.filter((s) => s[0] === index).map((s) => value(s[4]));
+  return [part.mean[step], part.low[step], part.high[step], seeds];
+}"""
+
+
+def test_means_and_bands_are_those_of_the_seeds(open_page):
+    page = open_page()
+    curves = drawn(page)
+    curves.get_by_label("Show").select_option(label="v1 and its parent baseline")
+    mean, low, high, by_hand = curves.evaluate(BY_HAND)
+    assert len(by_hand) == 3
+    assert mean == pytest.approx(sum(by_hand) / 3, rel=1e-6)
+    assert (low, high) == (min(by_hand), max(by_hand))
+
+
+def test_by_keyboard_alone(open_page):
+    page = open_page()
+    page.keyboard.press("Tab")
+    skip = page.locator(":focus")
+    assert skip.inner_text() == "Skip to the results"
+    assert skip.bounding_box()["x"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    head = page.locator("table.cmp").first.get_by_role("button", name="race", exact=True)
+    head.focus()
+    assert head.evaluate("b => getComputedStyle(b).outlineStyle") == "solid"
+    for key, direction in (("Enter", "ascending"), ("Space", "descending")):
+        page.keyboard.press(key)
+        assert page.locator("table.cmp").first.locator(f"th[aria-sort={direction}]").inner_text().startswith("race")
+    curves = drawn(page)
+    slider = curves.get_by_label("Read the values at step")
+    slider.focus()
+    at_end = curves.locator(".readout caption").inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert curves.locator(".readout caption").inner_text() != at_end
+    assert re.fullmatch(r"step [\d.]+", slider.get_attribute("aria-valuetext"))
+    page.locator(".lineage summary", has_text="Evidence").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".lineage details[open]").count() == 1
+
+
+NAMELESS = """() => [...document.querySelectorAll('input, select, button, a, summary, [tabindex="0"]')]
+  .filter((n) => !(n.labels?.length || n.getAttribute('aria-label') || n.getAttribute('aria-labelledby')))
+  .filter((n) => !n.textContent.trim()).map((n) => n.outerHTML)"""
+DANGLING = """() => [...document.querySelectorAll('a[href^="#"], [aria-labelledby]')]
+  .map((n) => n.getAttribute('aria-labelledby') ?? n.getAttribute('href').slice(1))
+  .filter((id) => !document.getElementById(id))"""
+
+
+def test_every_control_has_a_name(open_page):
+    page = open_page()
+    drawn(page)
+    nameless = page.evaluate(NAMELESS)
+    assert nameless == []
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(n => n.id)")
+    assert len(ids) == len(set(ids))
+    dangling = page.evaluate(DANGLING)
+    assert dangling == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+def test_the_page_is_never_wider_than_the_screen(open_page, width, scheme):
+    page = open_page(width, 844, scheme)
+    for curves in page.locator(".curves").all():
+        curves.scroll_into_view_if_needed()
+        curves.locator("canvas").wait_for()
+    for details in page.locator("details").all():
+        details.evaluate("node => { node.open = true; }")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# WCAG 2.1, relative luminance and contrast ratio.
+CONTRAST = """() => {
+  const linear = (x) => (x / 255 <= 0.04045 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
+  const rgb = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const luminance = (colour) => rgb(colour).map(linear).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = getComputedStyle(node).backgroundColor;
+      if (!/, 0\\)$/.test(colour)) return colour;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const own = (node) => [...node.childNodes].some((c) => c.nodeType === 3 && c.textContent.trim());
+  const poor = new Set();
+  for (const node of document.querySelectorAll('main *, header *, footer *')) {
+    if (node.closest('svg, select') || !own(node)) continue;
+    const [a, b] = [luminance(getComputedStyle(node).color), luminance(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.add(`${node.tagName}.${node.className} ${ratio.toFixed(2)}`);
+  }
+  return [...poor];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_contrast(open_page, scheme):
+    page = open_page(scheme=scheme)
+    drawn(page)
+    assert page.evaluate(CONTRAST) == []
+
+
+LIGHTNESS = """() => {
+  const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number);
+  return (r + g + b) / 3;
+}"""
+
+
+def test_dark_mode_is_dark_and_a_print_of_it_is_light(open_page):
+    page = open_page(scheme="dark")
+    assert page.evaluate(LIGHTNESS) < 60
+    page.emulate_media(media="print")
+    assert page.evaluate(LIGHTNESS) > 240
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_without_scripts_all_but_the_curves_is_there(open_page):
+    page = open_page(scripts=False)
+    text = page.locator("main").inner_text()
+    assert "The curves need JavaScript; everything else on this page does not." in text
+    assert "v8-earlystop-max" in text

@@ -1,0 +1,77 @@
+"""The smoke grid, end to end: every variant of every configured study, with real trainers on tiny models."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tracker.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDIES = yaml.safe_load((ROOT / "configs" / "config.yaml").read_text())["studies"]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("smoke")
+
+
+def snakemake(folder, *words):
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--resources", "gpu=2", *words]
+    command += ["--config", "scale=smoke", f"results={folder / 'results'}", f"reports={folder / 'reports'}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+
+
+@pytest.fixture(scope="module")
+def grid(folder):
+    done = snakemake(folder)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+def declared(study):
+    return {path.stem for path in (ROOT / "configs" / "studies" / study).glob("*.yaml")} - {"_study"}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_variant_is_in_the_table_with_numbers(grid, study):
+    table = pd.read_csv(grid / "reports" / study / "runs.csv")
+    assert declared(study) <= set(table["variant"])
+    assert table["value"].map(math.isfinite).all()
+    with Store(grid / "results" / "tracker.duckdb") as store:
+        states = store.sql("SELECT DISTINCT state FROM runs WHERE study = ?", [study])["state"].tolist()
+    assert states == ["ok"]
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_final_metrics_are_those_of_the_items(grid, study):
+    """What the trainer reports is what DuckDB computes from the rows of the primary protocol."""
+    with Store(grid / "results" / "tracker.duckdb") as store:
+        analysis = store.study(study)["analysis"]
+        stated = store.sql(
+            "SELECT r.variant, r.seed, i.subset, avg(i.value) AS of_items, any_value(r.value) AS stated "
+            "FROM results r JOIN finals f USING (study, variant, seed) JOIN items i ON i.key = f.key "
+            "WHERE r.study = ? AND i.protocol = ? AND i.name = ? "
+            "AND r.metric = i.protocol || '/' || i.subset || '/' || i.name GROUP BY ALL",
+            [study, analysis["protocol"], analysis["value"]],
+        )
+    assert len(stated) >= len(declared(study))
+    assert (stated["of_items"] - stated["stated"]).abs().max() < 1e-6
+
+
+def test_the_page_shows_every_study(grid):
+    page = (grid / "reports" / "index.html").read_text(encoding="utf-8")
+    for study in STUDIES:
+        assert all(variant in page for variant in declared(study))
+
+
+def test_a_second_run_starts_no_job(grid):
+    again = snakemake(grid)
+    assert again.returncode == 0
+    assert "Nothing to be done" in again.stdout + again.stderr
