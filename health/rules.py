@@ -10,6 +10,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 Severity = Literal["note", "warn", "abort"]
@@ -46,6 +47,10 @@ class Rule:
     severity: Severity = "warn"
     diagnosis: str = ""
     remedy: str = ""
+
+    def covers(self, metric: str) -> bool:
+        """Tell whether the rule is about the metric of this name."""
+        return metric == self.metric or fnmatchcase(metric, self.metric)
 
     def is_outside(self, quantity: float) -> bool:
         """Tell whether a measured quantity (see `measure`) breaks the rule."""

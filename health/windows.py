@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from math import isfinite, nan
 
 from health.rules import Rule
@@ -54,8 +53,7 @@ class Monitor:
 
     def _watches_of(self, metric: str) -> list["_Watch"]:
         if metric not in self._watches:
-            matching = (rule for rule in self._rules if metric == rule.metric or fnmatchcase(metric, rule.metric))
-            self._watches[metric] = [_Watch(rule, metric) for rule in matching]
+            self._watches[metric] = [_Watch(rule, metric) for rule in self._rules if rule.covers(metric)]
         return self._watches[metric]
 
 
@@ -68,13 +66,14 @@ def evaluate(rules: Iterable[Rule], series: Mapping[str, Sequence[Point]]) -> li
     for rule in rules:
         reference = series.get(rule.reference or "", ())
         for metric in series:
-            if metric == rule.metric or fnmatchcase(metric, rule.metric):
+            if rule.covers(metric):
                 found.extend(_events_of(rule, metric, series[metric], reference))
     return sorted(found, key=lambda event: (event.first_step, event.metric))
 
 
 def _events_of(rule: Rule, metric: str, points: Sequence[Point], reference: Sequence[Point]) -> list[Event]:
-    watch, events, position, latest = _Watch(rule, metric), [], 0, None
+    watch, position, latest = _Watch(rule, metric), 0, None
+    events: list[Event] = []
     for step, value in points:
         while position < len(reference) and reference[position][0] <= step:
             latest = reference[position][1]

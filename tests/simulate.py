@@ -66,6 +66,9 @@ class Study:
     `distances`: a variant's true |rate - 0.5| (default `distance`, so by default there is no true effect).
     `rho`: correlation of an item's latent ease between runs, in [0, 1); at 0 the items are unpaired.
     `seed_sd`: standard deviation of a seed's own shift of the rate.
+    `health`: {(variant, seed): events} of the train stage, each {rule, metric, severity, first_step, last_step, value,
+    diagnosis, remedy}. Each becomes a rule of the study, that its metric must not exceed 0, and a metric that only this
+    run logs: `value` (above 0) at the event's steps, 0 just before and after.
     `states`: {(variant, seed): state} ends the *train* stage of that run as failed, diverged, running or missing; its
     evaluate stage is then blocked (or missing).
     """
@@ -157,9 +160,19 @@ def _definition(study: Study) -> dict[str, Any]:
         "curves": [{"metric": f"train/m{i:02d}", "label": f"metric {i}"} for i in range(min(study.metrics, 4))],
         "analysis": analysis,
         "analysis_digest": hashlib.sha256(json.dumps(analysis).encode()).hexdigest()[:16],
-        "health": [],
+        "health": _rules(study),
         "published": published if study.published else None,
     }
+
+
+def _rules(study: Study) -> list[dict[str, Any]]:
+    """One rule per name of an event: its metric must not be above 0."""
+    rules: dict[str, dict[str, Any]] = {}
+    for event in (event for events in study.health.values() for event in events):
+        words = {"diagnosis": event.get("diagnosis", ""), "remedy": event.get("remedy", "")}
+        rule = {"id": event["rule"], "stage": "train", "metric": event["metric"], "severity": event["severity"]} | words
+        assert rules.setdefault(rule["id"], rule | {"range": {"max": 0.0}})["metric"] == rule["metric"]
+    return list(rules.values())
 
 
 def _variants(study: Study) -> list[dict[str, Any]]:
@@ -212,9 +225,9 @@ def _run(study: Study, variant: str, seed: int, *, train: dict, evaluate: dict, 
     reason = {"failed": "RuntimeError: simulated failure", "diverged": "train/m00 is not finite"}.get(state, "")
     folder = _finish(train, state, reason)
     if state not in ("running", "missing"):
-        _curves(study, _generator(root, study.name, variant, seed)).to_parquet(folder / "metrics.parquet", index=False)
-    if events := study.health.get((variant, seed)):
-        (folder / "health.json").write_text(json.dumps(list(events)))
+        curves = _curves(study, _generator(root, study.name, variant, seed))
+        watched = [_excursion(event) for event in study.health.get((variant, seed), ())]
+        pd.concat([curves, *watched]).to_parquet(folder / "metrics.parquet", index=False)
     if state != "ok":
         _finish(evaluate, "missing" if state in ("running", "missing") else "blocked", f"input train is {state}")
         return
@@ -231,6 +244,16 @@ def _curves(study: Study, rng: np.random.Generator) -> pd.DataFrame:
     values = decay + rng.normal(0, 0.02, (study.steps, study.metrics))
     names = np.array([f"train/m{i:02d}" for i in range(study.metrics)])
     columns = {"step": steps.repeat(study.metrics), "name": np.tile(names, study.steps), "value": values.ravel()}
+    return pd.DataFrame(columns).astype(METRICS_DTYPES)
+
+
+def _excursion(event: Mapping[str, Any]) -> pd.DataFrame:
+    """The series that makes the event's rule trip from its first to its last step."""
+    assert event["value"] > 0
+    assert not event["metric"].startswith("train/m"), "curves have values of their own"
+    steps = np.arange(event["first_step"] - 1, event["last_step"] + 2)
+    inside = (steps >= event["first_step"]) & (steps <= event["last_step"])
+    columns = {"step": steps, "name": event["metric"], "value": np.where(inside, event["value"], 0.0)}
     return pd.DataFrame(columns).astype(METRICS_DTYPES)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from tracker.analysis_history import record_analysis
 from tracker.errors import ConfigError, TrackerError
+from tracker.health_events import find_events
 from tracker.stage_folder import StageState, folders, read_plan, read_state
 from tracker.store import DATABASE, SCHEMA, SCHEMA_VERSION
 
@@ -22,17 +23,6 @@ from tracker.store import DATABASE, SCHEMA, SCHEMA_VERSION
 SHARDS = {
     "metrics": {"step": "integer", "name": "string", "value": "number"},
     "items": {"item": "string", "subset": "string", "protocol": "string", "name": "string", "value": "number"},
-}
-# Fields of an event in health.json.
-HEALTH: dict[str, Callable[[Any], Any]] = {
-    "rule": str,
-    "metric": str,
-    "severity": str,
-    "first_step": int,
-    "last_step": int,
-    "value": float,
-    "diagnosis": str,
-    "remedy": str,
 }
 IS_TYPE = {
     "integer": pa.types.is_integer,
@@ -66,7 +56,7 @@ def collect(results: Path) -> Collected:
     stage with an unreadable file becomes `corrupt`, with the reason, and contributes no rows; all others stay.
 
     Raises:
-        ConfigError: there is no plan.
+        ConfigError: there is no plan, or a health rule in it is malformed.
         TrackerError: the rows written are not those of the shards.
     """
     plan_path, database = results / "plan.json", results / DATABASE
@@ -81,8 +71,9 @@ def collect(results: Path) -> Collected:
             _write_plan(connection, plan, hashlib.sha256(plan_path.read_bytes()).hexdigest()[:16])
             for table in SHARDS:
                 _write_shards(connection, table, places, states)
-            _write_json_files(connection, places, states)
+            _write_provenance(connection, places, states)
             _drop_corrupt(connection, states)
+            _insert(connection, "health", find_events(connection, plan, plan_path))
             _write_stages(connection, plan, places, states)
             collected = _summary(connection, database)
             connection.execute("CHECKPOINT")
@@ -207,37 +198,24 @@ def _load(
         _load(connection, table, shards[middle:], states)
 
 
-def _write_json_files(
+def _write_provenance(
     connection: duckdb.DuckDBPyConnection, places: dict[str, Path], states: dict[str, StageState]
 ) -> None:
-    health, provenance = [], []
+    rows = []
     for key, folder in places.items():
-        if states[key].state in ("corrupt", "missing", "running"):
+        path = folder / "provenance.json"
+        if states[key].state in ("corrupt", "missing", "running") or not path.exists():
             continue
-        for name in ("health.json", "provenance.json"):
-            path = folder / name
-            try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-                if name == "health.json":
-                    health += [(key, *_event(event)) for event in content]
-                else:
-                    provenance.append((key, json.dumps(content, sort_keys=True)))
-            except FileNotFoundError:
-                continue
-            except (ValueError, OSError, AttributeError, TypeError) as error:
-                states[key] = _corrupt(states[key], path, error)
-    _insert(connection, "health", health)
-    _insert(connection, "provenance", provenance)
-
-
-def _event(event: dict[str, Any]) -> list[Any]:
-    """One event as a row; null and absent fields stay null."""
-    return [None if event.get(name) is None else convert(event[name]) for name, convert in HEALTH.items()]
+        try:
+            rows.append((key, json.dumps(json.loads(path.read_text(encoding="utf-8")), sort_keys=True)))
+        except (ValueError, OSError) as error:
+            states[key] = _corrupt(states[key], path, error)
+    _insert(connection, "provenance", rows)
 
 
 def _drop_corrupt(connection: duckdb.DuckDBPyConnection, states: dict[str, StageState]) -> None:
     corrupt = [key for key, state in states.items() if state.state == "corrupt"]
-    for table in (*SHARDS, "health", "provenance"):
+    for table in (*SHARDS, "provenance"):
         if corrupt:
             connection.execute(f"DELETE FROM {table} WHERE list_contains(?, key)", [corrupt])
 

@@ -4,7 +4,7 @@
 
 Seeds are added at the looks that the study's analysis declares (`looks: [2, 4, 8]`) and no others, so that the
 p-values of `tracker.verdicts` (tracker/sequential.py) hold however often one looked. Hours are device-hours: wall
-time times devices.
+time times devices (`stages.device_hours`).
 """
 
 import subprocess
@@ -95,8 +95,7 @@ def _read(database: Path, study: str) -> tuple[pd.DataFrame, list[int], dict[str
         loaded = load_study(store, study)
         edges = edge_verdicts(store, study)
         cost = store.sql(
-            """SELECT r.variant, sum(coalesce(s.wall_s, 0) / 3600
-                 * (1 + len(regexp_extract_all(coalesce(s.device, ''), ',')))) / count(DISTINCT r.seed) AS hours
+            """SELECT r.variant, sum(s.device_hours) / count(DISTINCT r.seed) AS hours
                FROM run_stages r JOIN stages s USING (key)
                WHERE r.study = ? AND s.seed IS NOT NULL GROUP BY r.variant""",
             [study],

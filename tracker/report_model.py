@@ -281,9 +281,9 @@ def _leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
 
 
 def device_seconds(store: Store, study: str) -> float:
-    """Wall time of all distinct stages that the study's runs used, shared ones once."""
+    """Device time of all distinct stages that the study's runs used, shared ones once."""
     frame = store.sql(
-        "SELECT coalesce(sum(wall_s), 0) AS seconds FROM stages"
+        "SELECT coalesce(sum(device_hours), 0) * 3600 AS seconds FROM stages"
         " WHERE key IN (SELECT key FROM run_stages WHERE study = ?)",
         [study],
     )

@@ -11,17 +11,20 @@ import pandas as pd
 
 from tracker.errors import ConfigError, TrackerError
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 DATABASE = "tracker.duckdb"
 
-SCHEMA = """
+SCHEMA = r"""
 CREATE TABLE meta (key VARCHAR, value VARCHAR);
 CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VARCHAR, definition JSON);
 CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
     file VARCHAR, resolved JSON, factors JSON, changes JSON);
 CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, label VARCHAR, state VARCHAR,
     reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, dir VARCHAR,
-    inputs JSON);
+    inputs JSON,
+    -- device is `cpu` (one device) or `2 x NVIDIA H100`.
+    device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600
+        * coalesce(try_cast(regexp_extract(device, '^(\d+) x ', 1) AS INTEGER), 1)) VIRTUAL);
 CREATE TABLE run_stages (study VARCHAR, variant VARCHAR, seed BIGINT, stage VARCHAR, position INTEGER, key VARCHAR);
 CREATE TABLE metrics (key VARCHAR, step BIGINT, name VARCHAR, value DOUBLE);
 CREATE TABLE items (key VARCHAR, item VARCHAR, subset VARCHAR, protocol VARCHAR, name VARCHAR, value DOUBLE);
@@ -181,7 +184,10 @@ class Store:
 
     def stages(self, study: str | None = None) -> pd.DataFrame:
         """All stages (of one study, with the assets that it uses where `study` is given)."""
-        columns = "key, study, stage, seed, label, state, reason, started, ended, wall_s, attempt, device, dir, inputs"
+        columns = (
+            "key, study, stage, seed, label, state, reason, started, ended, wall_s, attempt, device, dir, inputs,"
+            " device_hours"
+        )
         if study is None:
             return self.sql(f"SELECT {columns} FROM stages ORDER BY rowid")
         return self.sql(f"SELECT {columns} FROM stages WHERE study = ? ORDER BY rowid", [study])

@@ -76,6 +76,7 @@ class Study:
     values: Mapping[tuple[str, int], Mapping[str, pd.Series]]  # subset: value by item, sorted
     duplicates: frozenset[tuple[str, int]]
     stages: pd.DataFrame  # variant, seed, key, hours
+    warned: Mapping[tuple[str, int], Sequence[str]] = field(default_factory=dict)  # runs with events of severity warn
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
     def seeds(self, variant: str) -> set[int]:
@@ -99,18 +100,19 @@ def judge(study: Study) -> list[Edge]:
         edge.p_adjusted = float(p)
     tested = max(sum(not np.isnan(edge.p) for edge in edges), 1)
     for edge in edges:
-        if edge.estimate is None:
-            continue
-        numbers = edge.estimate
-        level = analysis["alpha"] / tested
-        edge.mde = minimal_detectable_effect(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
-        edge.seeds_needed = seeds_needed(
-            numbers.centre, numbers.seed_variance, numbers.item_variance, numbers.seeds, level
-        )
-        if edge.detail != "invalid":
-            edge.detail, edge.reason = _word(edge, numbers, analysis)
-        edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
+        if edge.estimate is not None:
+            _decide(edge, edge.estimate, analysis, tested)
+        edge.reason = "; ".join(filter(None, (edge.reason, *_warnings(study, (edge.child, edge.parent)))))
     return edges
+
+
+def _decide(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any], tested: int) -> None:
+    level = analysis["alpha"] / tested
+    edge.mde = minimal_detectable_effect(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
+    edge.seeds_needed = seeds_needed(numbers.centre, numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
+    if edge.detail != "invalid":
+        edge.detail, edge.reason = _word(edge, numbers, analysis)
+    edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
 
 
 def interactions(store: Any, study: str | None = None) -> pd.DataFrame:
@@ -131,17 +133,19 @@ def load_study(store: Any, name: str) -> Study:
     analysis = definition["analysis"]
     variants = query(store, "SELECT variant, parent, factors FROM variants WHERE study = ? ORDER BY position", [name])
     runs = query(store, "SELECT variant, seed, state, reason FROM runs WHERE study = ? ORDER BY variant, seed", [name])
-    aborted = query(
+    events = query(
         store,
-        """SELECT r.variant, r.seed, min(h.rule || ': ' || h.diagnosis) AS why
+        """SELECT DISTINCT r.variant, r.seed, h.severity, h.rule || ': ' || h.diagnosis AS why
            FROM run_stages r JOIN health h USING (key)
-           WHERE r.study = ? AND h.severity = 'abort' GROUP BY ALL ORDER BY ALL""",
+           WHERE r.study = ? AND h.severity IN ('abort', 'warn') ORDER BY ALL""",
         [name],
     )
+    unhealthy: dict[str, dict[tuple[str, int], list[str]]] = {"abort": {}, "warn": {}}
+    for event in events.to_dict("records"):
+        unhealthy[event["severity"]].setdefault((event["variant"], int(event["seed"])), []).append(event["why"])
     stages = query(
         store,
-        """SELECT r.variant, r.seed, r.key, coalesce(s.wall_s, 0) / 3600
-             * (1 + len(regexp_extract_all(coalesce(s.device, ''), ','))) AS hours
+        """SELECT r.variant, r.seed, r.key, s.device_hours AS hours
            FROM run_stages r JOIN stages s USING (key) WHERE r.study = ? ORDER BY r.variant, r.seed, r.position""",
         [name],
     )
@@ -165,7 +169,8 @@ def load_study(store: Any, name: str) -> Study:
         analysis=analysis,
         variants=variants,
         states={(r["variant"], int(r["seed"])): (r["state"], r["reason"] or "") for r in runs.to_dict("records")},
-        aborted={(r["variant"], int(r["seed"])): r["why"] for r in aborted.to_dict("records")},
+        aborted={run: "; ".join(reasons) for run, reasons in unhealthy["abort"].items()},
+        warned=unhealthy["warn"],
         values=values,
         duplicates=frozenset(duplicates),
         stages=stages,
@@ -224,6 +229,19 @@ def _fault(study: Study, variant: str, seed: int) -> str:
         if not np.isfinite(found[subset].to_numpy()).all():
             return f"{variant} seed {seed} has an item of {subset} whose value is not finite"
     return ""
+
+
+def _warnings(study: Study, variants: Sequence[str]) -> list[str]:
+    """One phrase per rule of severity warn that runs of the variants broke; they do not change the verdict."""
+    runs: dict[str, list[str]] = {}
+    for variant in variants:
+        for seed in sorted(study.seeds(variant)):
+            for why in study.warned.get((variant, seed), ()):
+                runs.setdefault(why, []).append(f"{variant} seed {seed}")
+    return [
+        f"unhealthy (warn): {why} ({', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''})"
+        for why, found in runs.items()
+    ]
 
 
 def _item_faults(study: Study, runs: Sequence[tuple[str, int]]) -> Iterator[str]:
@@ -326,7 +344,8 @@ def _interaction(study: Study, parents: Mapping[str, Any], combination: str, par
         )
         return row | {"reason": why}
     values, _, problem = paired_values(study, [combination, *parts, baseline])
-    row |= {"baseline": baseline, "reason": problem}
+    warnings = _warnings(study, [combination, *parts, baseline])
+    row |= {"baseline": baseline, "reason": "; ".join(filter(None, (problem, *warnings)))}
     if not values:
         return row
     weights = [1.0, *[-1.0] * len(parts), len(parts) - 1.0]

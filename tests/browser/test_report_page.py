@@ -17,8 +17,6 @@ STATES = {("v7", 1): "failed", ("v10", 0): "diverged", **{("v9", seed): "failed"
 def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     published = {name: {"gender": 0.01 + 0.001 * i, "mean": 0.02} for i, name in enumerate(DEBIAS) if i < 6}
-    event = {"rule": "lms", "metric": "train/m01", "severity": "warn", "first_step": 2, "last_step": 9, "value": 0.5}
-    event |= {"diagnosis": "The model prefers unrelated sentences. " * 4, "remedy": ATTACK}
     studies = [
         Study(
             "debias",
@@ -27,7 +25,6 @@ def file(tmp_path_factory):
             steps=900,
             states=STATES,
             published=published,
-            health={("v2", 0): [event]},
         ),
         Study("gspo", variants=8, seeds=2, steps=30),
     ]

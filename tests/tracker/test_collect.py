@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulate import Study, simulate, stage_dir, write_status
 from tracker import collect as collect_module
+from tracker.cli import main
 from tracker.collect import collect
 from tracker.errors import ConfigError, TrackerError
 from tracker.stage_folder import read_state
@@ -102,8 +103,6 @@ def test_a_broken_shard_makes_its_stage_corrupt_and_leaves_the_rest(results, dam
         ("status.json", "[]", "no known state"),
         ("status.json", '{"state": "great"}', "no known state"),
         ("status.json", '{"state": "ok", "key": "other"}', "belongs to the stage other"),
-        ("health.json", "[1]", "health.json"),
-        ("health.json", '[{"rule": "r", "first_step": "x"}]', "health.json"),
         ("provenance.json", "not json", "provenance.json"),
     ],
 )
@@ -129,17 +128,58 @@ def test_states_come_from_the_folders(results):
     assert runs.loc[("v0", 1), ["state", "reason"]].tolist() == ["ok", ""]
 
 
-def test_health_and_provenance_arrive(results):
-    event = {"rule": "lms", "metric": "edit/lms", "severity": "warn", "first_step": 3, "last_step": 5, "value": 0.4}
-    simulate(results, [Study(health={("v1", 0): [event]})])
+def test_provenance_arrives(results):
+    simulate(results)
     collect(results)
     with Store(results / DATABASE) as store:
-        [row] = store.health("toy").to_dict("records")
         provenance = store.provenance("toy")
-    assert (row["variant"], row["seed"], row["stage"]) == ("v1", 0, "train")
-    assert {key: row[key] for key in event} == event
-    assert pd.isna(row["remedy"])
     assert json.loads(provenance["data"].iloc[0])["git"]["commit"] == "c0ffee"
+
+
+@pytest.mark.parametrize(
+    ("device", "hours"),
+    [("cpu", 0.5), ("1 x NVIDIA H100", 0.5), ("2 x NVIDIA H100, 80 GB", 1.0), ("16 x A100", 8.0), (None, 0.5)],
+)
+def test_device_hours_are_wall_time_times_devices(results, device, hours):
+    plan = simulate(results)
+    folder = stage_dir(plan, "toy", "v1", 1, "train")
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(status | {"device": device, "wall_s": 1800}))
+    collect(results)
+    with Store(results / DATABASE) as store:
+        stages = store.stages().set_index("key")
+    assert stages.loc[folder.name, "device_hours"] == hours
+
+
+def test_a_stage_that_never_ran_took_no_time(results):
+    simulate(results, [Study(states={("v1", 1): "missing"})])
+    collect(results)
+    with Store(results / DATABASE) as store:
+        assert store.sql("SELECT DISTINCT device_hours FROM stages WHERE state = 'missing'").iloc[:, 0].tolist() == [0]
+
+
+def test_a_plan_of_which_nothing_ran_gives_an_empty_database(results, capsys):
+    simulate(results)
+    shutil.rmtree(results / "stages")
+    collected = collect(results)
+    assert collected.states == {"missing": 18}
+    assert collected.rows == {"metrics": 0, "items": 0, "health": 0}
+    assert main(["collect", "--results", str(results)]) == 0
+    assert main(["tables", "--results", str(results), "--reports", str(results / "reports")]) == 0
+    assert main(["verdicts", "toy", "--results", str(results)]) == 0
+    assert "missing" in capsys.readouterr().out
+    with Store(results / DATABASE) as store:
+        assert (store.runs("toy")["state"] == "missing").all()
+
+
+def test_a_stage_that_logged_nothing_is_still_ok(results):
+    plan = simulate(results)
+    path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
+    pd.read_parquet(path).head(0).to_parquet(path, index=False)
+    assert collect(results).states == {"ok": 18}
+    assert stage_state(results, "toy", "v1", 1, "train") == ("ok", "")
+    path.write_bytes(b"")  # no Parquet at all
+    assert collect(results).states == {"corrupt": 1, "ok": 17}
 
 
 def test_a_failing_collect_keeps_the_old_database_and_leaves_nothing_aside(results, monkeypatch):
@@ -213,7 +253,14 @@ def test_a_stage_without_status_is_running_only_while_its_lock_is_held(results):
 
 @pytest.mark.slow
 def test_five_million_points_arrive_in_thirty_seconds(results):
-    simulate(results, [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)])
+    plan = simulate(results, [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)])
+    content = json.loads(plan.read_text())
+    rule = {"id": "r", "stage": "train", "metric": "train/m0[0-4]", "range": {"max": 0.01}, "window": 3}
+    for study in content["studies"]:
+        study["health"] = [rule | {"severity": "warn", "diagnosis": "d", "remedy": "r"}]
+    plan.write_text(json.dumps(content))
     start = time.perf_counter()
-    assert collect(results).rows["metrics"] == 5_005_000
+    collected = collect(results)
+    assert collected.rows["metrics"] == 5_005_000
+    assert collected.rows["health"] >= 2500  # every series begins above the bound
     assert time.perf_counter() - start < 30

@@ -119,7 +119,10 @@ def test_hostile_names_are_drawn_as_text(tmp_path):
 
 
 def test_figures_are_the_same_bytes_with_the_folders_gone(tmp_path):
-    first = [path.read_bytes() for path in rendered(tmp_path, Study(lineage=DEBIAS, seeds=3, metrics=1, steps=10), into="one")]
+    first = [
+        path.read_bytes()
+        for path in rendered(tmp_path, Study(lineage=DEBIAS, seeds=3, metrics=1, steps=10), into="one")
+    ]
     shutil.rmtree(tmp_path / "results" / "stages")
     (tmp_path / "results" / "plan.json").unlink()
     again = render_figures(tmp_path / "results" / DATABASE, tmp_path / "two")

@@ -284,14 +284,35 @@ def hostile(plan):
         variant["why"] = f"\"'>{ATTACK}"
 
 
+def add_event(database, study, variant, seed, **event):
+    """Add a health event to the train stage of one run."""
+    defaults = {"rule": "r", "metric": "m", "severity": "warn", "first_step": 1, "last_step": 1, "value": 1.0}
+    event = defaults | {"diagnosis": "d", "remedy": "r"} | event
+    with duckdb.connect(str(database)) as con:
+        con.execute(
+            f"INSERT INTO health (key, {', '.join(event)}) SELECT key, {', '.join('?' * len(event))} FROM run_stages"
+            " WHERE study = ? AND variant = ? AND seed = ? AND stage = 'train'",
+            [*event.values(), study, variant, seed],
+        )
+
+
+def test_health_events_come_with_diagnosis_and_remedy_the_most_severe_first(tmp_path):
+    database = build(tmp_path)
+    add_event(database, "toy", "v0", 0, metric="lms", first_step=3, last_step=9, value=0.25, remedy="Raise loc_coef.")
+    add_event(database, "toy", "v1", 1, severity="abort", diagnosis="The loss is not finite.", value=float("nan"))
+    shown = text_of(page(database))
+    assert "warning v0 seed 0, train: lms reached 0.25 at steps 3 to 9 (rule r)" in shown
+    assert "What to try: Raise loc_coef." in shown
+    assert shown.index("The loss is not finite.") < shown.index("Raise loc_coef.")
+    assert "2 health events" in shown
+
+
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
-    event = {"rule": ATTACK, "metric": ATTACK, "severity": ATTACK, "first_step": 1, "last_step": 2, "value": 1.0}
-    event |= {"diagnosis": ATTACK, "remedy": ATTACK}
-    study = Study(
-        lineage=TREE, states={("v2", 1): "failed"}, health={("v1", 0): [event]}, published={ATTACK: {"mean": 0.1}}
-    )
-    return page(build(tmp_path_factory.mktemp("attack"), [study], scale=ATTACK, edit=hostile))
+    study = Study(lineage=TREE, states={("v2", 1): "failed"}, published={ATTACK: {"mean": 0.1}})
+    database = build(tmp_path_factory.mktemp("attack"), [study], scale=ATTACK, edit=hostile)
+    add_event(database, "toy", "v1", 0, **dict.fromkeys(("rule", "metric", "severity", "diagnosis", "remedy"), ATTACK))
+    return page(database)
 
 
 def test_markup_in_names_and_texts_stays_text(attacked):

@@ -109,6 +109,29 @@ def test_an_abort_event_makes_its_edge_invalid_and_a_warning_does_not(tmp_path):
     assert edges.loc["v1"].verdict != "invalid"
 
 
+def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    event |= {"diagnosis": "words are lost", "remedy": "lower lr"}
+    noted = {"rule": "slow", "metric": "speed", "severity": "note", "first_step": 1, "last_step": 2, "value": 0.1}
+    healthy, _ = run(tmp_path / "a")
+    warned, results = run(tmp_path / "b", health={("v1", 0): [event], ("v1", 2): [event], ("v0", 1): [noted]})
+    ours, theirs = warned.loc["v1"], healthy.loc["v1"]
+    assert ours.reason == f"{theirs.reason}; unhealthy (warn): lms-low: words are lost (v1 seed 0, v1 seed 2)"
+    assert ours.drop("reason").equals(theirs.drop("reason"))
+    everyone = {(variant, seed): [event] for variant in ("v0", "v1") for seed in range(4)}
+    edges, _ = run(tmp_path / "c", health=everyone)
+    assert edges.loc["v1"].reason.endswith("lms-low: words are lost (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
+    with Store(results / "tracker.duckdb") as store:
+        assert len(store.health("toy")) == 3  # the note is kept, but is no part of a verdict
+
+
+def test_a_warning_is_told_with_an_invalid_edge(tmp_path):
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    edges, _ = run(tmp_path, states={("v1", 1): "diverged"}, health={("v1", 1): [event]})
+    assert edges.loc["v1"].verdict == "invalid"
+    assert "v1 seed 1 is diverged (train/m00 is not finite); unhealthy (warn): lms-low" in edges.loc["v1"].reason
+
+
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
@@ -166,6 +189,15 @@ def test_holm_counts_the_edges_that_were_tested(tmp_path):
 def test_cost_is_what_the_child_added(tmp_path):
     edges, _ = run(tmp_path, seeds=4)
     assert edges.loc["v1"].cost_hours == pytest.approx(4 * 2 * 12.5 / 3600)  # train and evaluate; prepare is shared
+
+
+def test_cost_counts_devices(tmp_path):
+    def on_two_devices(plan):
+        path = stage_dir(plan, "toy", "v1", 2, "train") / "status.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "2 x NVIDIA H100"}))
+
+    edges, _ = run(tmp_path, on_two_devices)
+    assert edges.loc["v1"].cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
 
 
 def test_looks_spend_alpha(tmp_path):
