@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tracker import dotted
+from tracker.dirty_tree import check_trees
 from tracker.errors import ConfigError, TrackerError
 from tracker.extra_seeds import extended, load_extra_seeds
 from tracker.fingerprint import fingerprint
@@ -134,6 +135,15 @@ class Plan:
             # Not synced: a power cut may leave it empty, then it is written again; ten thousand syncs take a minute.
             if not (file.exists() and file.stat().st_size):
                 write(file, json.dumps(stage.config, ensure_ascii=False, indent=1) + "\n", sync=False)
+
+    def pending(self, study: str | None = None) -> list[PlannedStage]:
+        """Return the selected stages that have no status yet or, with `retry: failed`, are to run again."""
+        again = _RETRIED if self.settings.retry == "failed" else ()
+        return [stage for stage in self.selected(study) if state(stage.status) in (None, *again)]
+
+    def check_trees(self, root: Path = _PROJECT) -> list[str]:
+        """Return warnings about uncommitted files, as each study's `dirty_tree` asks. ConfigError where it refuses."""
+        return check_trees(self, root)
 
     def retry_failed(self) -> list[PlannedStage]:
         """Set aside the status of every selected stage that did not end well, so that it runs again; return them.

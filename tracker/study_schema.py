@@ -230,6 +230,9 @@ class StudyFile(_Strict):
     analysis: Analysis
     published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
     health: list[HealthRule] = []
+    dirty_tree: Literal["allow", "warn", "refuse"] = Field(
+        default="warn", description="When files differ from their commit: start stages, warn and start, or refuse."
+    )
 
     @model_validator(mode="after")
     def _stages_agree(self) -> Self:

@@ -82,6 +82,7 @@ class Study:
     variants: dict[str, Variant]
     definition: dict[str, Any]
     health: tuple[HealthRule, ...]
+    dirty_tree: str
     published: dict[str, Any] | None
 
     @property
@@ -182,6 +183,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         variants=variants,
         definition=written.model_dump(mode="json", include={"table", "curves", "figures", "analysis", "health"}),
         health=tuple(written.health),
+        dirty_tree=written.dirty_tree,
         published=_load_published(configs, written, file, variants),
     )
 

@@ -7,10 +7,12 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TextIO
 
 _PR_SET_PDEATHSIG = 1
+_PATIENCE = 1.0
 
 
 class FolderInUse(RuntimeError):
@@ -38,18 +40,33 @@ def end_on_signals() -> None:
 
 
 def lock_folder(folder: Path) -> int:
-    """Hold `folder` until this process ends; return the descriptor. Raises FolderInUse if another process holds it."""
+    """Hold `folder` until this process ends; return the descriptor.
+
+    Raises FolderInUse if another process holds it for longer than a second: `tracker status` and `collect` take the
+    lock for an instant, to see whether a stage runs.
+    """
     path = folder / ".lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _lock_within(descriptor, _PATIENCE):
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
-        raise FolderInUse(f"{folder}: process {holder} is running this stage; wait for it or end it") from None
+        raise FolderInUse(f"{folder}: process {holder} is running this stage; wait for it or end it")
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
+
+
+def _lock_within(descriptor: int, seconds: float) -> bool:
+    """Take the lock as soon as it is free; return whether that was within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
 
 
 def keep_terminal(log: Path) -> TextIO:

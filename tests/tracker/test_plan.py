@@ -434,7 +434,7 @@ def test_health_rules_of_debias_are_rules_of_the_health_package(copy):
 
     declared = debias(copy).studies["debias"].definition["health"]
     rules = {rule.id: rule for rule in parse_rules(declared)}
-    assert rules["lms-collapse"].is_outside(-0.5)
-    assert not rules["lms-collapse"].is_outside(-0.1)
+    assert rules["lms-collapse"].is_outside(-0.9)
+    assert not rules["lms-collapse"].is_outside(0.0)
     assert rules["loss-not-finite"].is_outside(float("nan"))
     assert rules["bias-grows"].measure == "change"

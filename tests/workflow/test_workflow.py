@@ -3,10 +3,11 @@
 import csv
 import json
 import os
+import subprocess
 import time
 
 import pytest
-from project import Project, kill, wait_for
+from project import STUDY, Project, kill, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +134,24 @@ def test_a_gpu_request_above_the_pool_is_refused(project):
     assert done.returncode != 0
     assert "gpu" in done.stdout
     assert project.would_run("--resources", "gpu=3") == RENDERED  # how many devices it had is not part of a result
+
+
+def test_a_dirty_tree_is_warned_of_or_refused_before_any_job(finished, project):
+    assert "is in no git repository" in finished.output
+    project.write(".gitignore", "__pycache__/\n.snakemake/\nleases/\n")
+    project.write("configs/studies/debias/_study.yaml", f"{STUDY}dirty_tree: refuse\n")
+    git = ["git", "-C", str(project.folder), "-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for words in (["init", "-q"], ["add", "-A", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run([*git, *words], check=True)
+    (project.statuses()[0]).unlink()
+    project.write("notes.txt", "")
+    assert project.would_run()
+    done = project.snakemake(check=False)
+    assert done.returncode == 1
+    assert "dirty_tree = 'refuse': uncommitted files (notes.txt), so the study debias does not start" in done.stdout
+    assert "Traceback" not in done.stdout
+    (project.folder / "notes.txt").unlink()
+    assert "warning:" not in project.snakemake().stdout
 
 
 def test_a_failing_variant_costs_only_its_row_and_can_be_retried(project):

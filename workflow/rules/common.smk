@@ -23,6 +23,8 @@ def load_plan() -> Plan:
         executes = workflow.resource_settings.cores or workflow.resource_settings.nodes
         if workflow.is_main_process and executes and not workflow.output_settings.dryrun:
             hold_results(plan)
+            for warning in plan.check_trees():
+                print(f"warning: {warning}", file=sys.stderr)
             if plan.settings.retry == "failed":
                 plan.retry_failed()
             plan.write()
