@@ -1,1 +1,1 @@
-"""Compares numbers: variants, plan, store, tables, verdicts. Never imports torch, transformers, snakemake or trainers."""
+"""Compares numbers: variants, plan, store, tables, verdicts; never imports torch, transformers, snakemake, trainers."""

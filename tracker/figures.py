@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-# Okabe and Ito, Color Universal Design (2008): distinct also with colour-blind eyes; yellow is left out, it is too pale.
+# Okabe and Ito, Color Universal Design (2008): distinct also with colour-blind eyes; yellow is left out as too pale.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 INK, MUTED, FAINT, WARN = "#222222", "#888888", "#DDDDDD", "#B34700"

@@ -79,7 +79,8 @@ def to_latex(table: Table) -> str:
     lines += [rf"\begin{{tabular}}{{@{{}}lp{{6cm}}{'r' * measured}r{'r' * len(published)}@{{}}}}", r"\toprule"]
     if published:
         lines.append(
-            rf"& & \multicolumn{{{measured}}}{{c}}{{measured}} & & \multicolumn{{{len(published)}}}{{c}}{{published}} \\"
+            rf"& & \multicolumn{{{measured}}}{{c}}{{measured}}"
+            rf" & & \multicolumn{{{len(published)}}}{{c}}{{published}} \\"
         )
         first = measured + 4
         lines.append(rf"\cmidrule(lr){{3-{measured + 2}}}\cmidrule(l){{{first}-{first + len(published) - 1}}}")

