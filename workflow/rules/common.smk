@@ -14,14 +14,14 @@ from tracker.plan import Plan, TrackerError, build_plan, load_settings
 def load_plan() -> Plan:
     """Return the plan for configs/ and `--config`; a wrong configuration ends Snakemake with one line.
 
-    Only the process that starts the jobs writes it down; a dry run, `--lint` and the like (which ask for no cores), and the
-    processes of the jobs, change nothing.
+    Only the process that starts the jobs writes it down and holds the results; a dry run, `--lint` and the processes of the
+    jobs change nothing.
     """
     pool = workflow.global_resources["gpu"].value if "gpu" in workflow.global_resources else None
     try:
         plan = build_plan(load_settings(config), pool)
-        executes = workflow.resource_settings.cores or workflow.resource_settings.nodes
-        if workflow.is_main_process and executes and not workflow.output_settings.dryrun:
+        executes = workflow.dag_settings is not None and not workflow.output_settings.dryrun  # --lint has no DAG
+        if workflow.is_main_process and executes:
             hold_results(plan)
             for warning in plan.check_trees():
                 print(f"warning: {warning}", file=sys.stderr)
