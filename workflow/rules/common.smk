@@ -20,7 +20,8 @@ def load_plan() -> Plan:
     pool = workflow.global_resources["gpu"].value if "gpu" in workflow.global_resources else None
     try:
         plan = build_plan(load_settings(config), pool)
-        executes = workflow.dag_settings is not None and not workflow.output_settings.dryrun  # --lint has no DAG
+        # At this point Snakemake itself does not know yet that it only lints.
+        executes = not workflow.output_settings.dryrun and "--lint" not in sys.argv
         if workflow.is_main_process and executes:
             hold_results(plan)
             for warning in plan.check_trees():
