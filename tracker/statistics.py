@@ -177,7 +177,7 @@ def contrast(
             reach = of_gains(gain(draw_together(means + deviations, share), direction)).mean(axis=1)
 
     effect = float(per_seed.mean())
-    half = half_width(seed_variance, item_variance, seeds, 1 - confidence)
+    half = half_width(seed_variance, item_variance, seeds, 1 - confidence) + unseen(values, 1 - confidence)
     outer = np.quantile(reach, [(1 - confidence) / 2, (1 + confidence) / 2])
     crossing = _crossing(reach) if np.ptp(reach) > 0 else 0.0
     return Estimate(
@@ -300,7 +300,27 @@ def _resolution(values: Sequence[Array]) -> float:
     Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
     matter.
     """
-    if all((subset == subset[:1]).all() for subset in values):
+    if _arms_agree(values):
         return 0.0
     steps = [np.diff(np.unique(subset)).min(initial=np.inf) / subset.shape[2] for subset in values]
     return float(sum(step**2 for step in steps if np.isfinite(step)) / (6 * len(values) ** 2))
+
+
+def _arms_agree(values: Sequence[Array]) -> bool:
+    return all((subset == subset[:1]).all() for subset in values)
+
+
+def unseen(values: Sequence[Array], alpha: float) -> float:
+    """Return the difference that could go unseen where no item differs between arms; 0 where one does.
+
+    Resampling items that all agree yields no spread at all, but n items without a difference only say that the share of
+    items with one is below -ln(alpha / 2) / n on either side (rule of three: Hanley and Lippman-Hand, 1983, JAMA 249,
+    1743-1745). The worst case puts them all in the subset with the fewest items. An item changes by at least the
+    smallest step between values: 1 for 0/1 items, next to nothing for continuous ones.
+    """
+    if not _arms_agree(values):
+        return 0.0
+    shares = [min(1.0, -np.log(alpha / 2) / subset.shape[2]) for subset in values]
+    steps = [np.diff(np.unique(subset)).min(initial=np.inf) for subset in values]
+    hidden = [share * step for share, step in zip(shares, steps, strict=True) if np.isfinite(step)]
+    return float(max(hidden, default=0.0) / len(values))

@@ -302,6 +302,9 @@ def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[s
         return sign, shown
     if np.isnan(edge.p):
         shown = f"before the first look, at {analysis['looks'][0]} seeds"
+    if numbers.effect == 0 and numbers.seed_variance + numbers.item_variance == 0:
+        unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
+        return "undecided", unseen
     more = f"about {edge.seeds_needed} seeds" if edge.seeds_needed else "more items, not only more seeds,"
     return "undecided", f"{shown}; {more} would be needed for an effect this large"
 

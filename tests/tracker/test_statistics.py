@@ -20,6 +20,7 @@ from tracker.statistics import (
     shared_variance,
     sign_flip,
     unfolding,
+    unseen,
 )
 
 TARGET = {"target": 0.5}
@@ -91,7 +92,8 @@ def test_equal_runs_have_no_effect_and_no_spread():
     values = crossed()
     same = np.stack([values[0], values[0]])
     numbers = contrast([same], (1, -1), "max")
-    assert (numbers.effect, numbers.low, numbers.high, numbers.p) == (0, 0, 0, 1)
+    assert (numbers.effect, numbers.p) == (0, 1)
+    assert -1e-4 < numbers.low <= 0 <= numbers.high < 1e-4  # continuous values: next to no room for the unseen
 
 
 def test_swapping_the_arms_mirrors_everything():
@@ -281,3 +283,17 @@ def test_seeds_needed_is_the_first_number_that_suffices():
     assert seeds_needed(-1.0, 0.5, 0.01, 4, 0.05) == needed
     assert seeds_needed(0.1, 0.5, 1.0, 4, 0.05) is None  # item noise alone hides it
     assert seeds_needed(1.0, float("nan"), 0.01, 1, 0.05) is None
+
+
+def test_items_that_all_agree_leave_room_for_what_was_not_seen():
+    """Rule of three by hand: 0 of 29 differ, so below 3.689 / 29 = 0.1272 do; a third in a mean of three."""
+    generator = np.random.default_rng(5)
+    run = [generator.integers(0, 2, (1, 2, n)).astype(float) for n in (60, 60, 29)]
+    same = [np.concatenate([subset, subset]) for subset in run]
+    estimate = contrast(same, (1, -1), {"target": 0.5})
+    assert estimate.effect == 0
+    assert estimate.high == pytest.approx(-np.log(0.025) / 29 / 3) == pytest.approx(0.0424, abs=1e-4)
+    assert estimate.low == -estimate.high
+    assert estimate.p == 1
+    same[0][0, 0, 0] = 1 - same[0][0, 0, 0]  # one item differs: its own variance takes over
+    assert unseen(same, 0.05) == 0
