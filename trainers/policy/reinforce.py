@@ -20,7 +20,7 @@ from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import RewardModel
 from trainers.policy.sources import asset_files, load_task, policy_folder
-from trainers.policy.state import pack, unpack
+from trainers.state import pack, unpack
 from trainers.policy.text import pad_token
 from trainers.policy.update import prepare, update_policy
 from trainers.stage import Stage

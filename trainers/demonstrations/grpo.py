@@ -1,0 +1,79 @@
+"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the same sequences. Imports no transformers."""
+
+from importlib import import_module
+
+import torch
+from torch import Tensor
+
+from trainers.demonstrations.config import OBJECTIVES
+from trainers.demonstrations.selector import PointerSelector, sequence_logps
+from trainers.demonstrations.training import (
+    TrainingData,
+    fit,
+    load_selector,
+    load_training_data,
+    rewards_of,
+    save_selector,
+    selector_file,
+)
+from trainers.objectives.selection_grpo import grpo_loss
+from trainers.stage import Stage
+
+
+def run(stage: Stage) -> None:
+    """Train on from each selector of stage `rce`; where GRPO is off, hand it on as it is."""
+    config, earlier = stage.config, stage.inputs["rce"]
+    if config.selector.kind != "pointer":
+        stage.log.info("selector %s is not trained", config.selector.kind)
+        return
+    data, rewards = load_training_data(stage), config.rewards()
+    for place, reward in enumerate(rewards):
+        if selector_file(stage.out, reward.mode).exists():  # of an earlier attempt
+            continue
+        model = load_selector(earlier, reward.mode, config.selector, data.query.shape[1], stage.devices[0])
+        if config.grpo.enabled:
+            loss = _Loss(stage, model, data, rewards_of(data.offline, reward))
+            if len(rewards) == 1:
+                save_advantages(stage, data, loss.advantages)
+            fit(stage, model, loss.of_epoch, queries=len(data), settings=config.grpo, place=place, places=len(rewards))
+        save_selector(stage.out, reward.mode, model)
+
+
+class _Loss:
+    """The loss of a batch of queries; the reference is the RCE policy, the old policy that before the epoch."""
+
+    def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
+        self.settings, self.model, self.data = stage.config.grpo, model, data
+        advantage = import_module(f"{OBJECTIVES}.selection_advantage_{self.settings.advantage}")
+        bound = self.settings.advantage_clip
+        self.advantages = advantage.advantages(rewards).clamp(-bound, bound)
+        self.trained = torch.ones(len(data), dtype=torch.bool, device=rewards.device)
+        if self.settings.min_positive_ratio is not None:
+            conditional = import_module(f"{OBJECTIVES}.selection_conditional")
+            self.trained = conditional.trained_queries(data.offline.correct, self.settings.min_positive_ratio)
+        self.right = data.offline.correct >= 1
+        self.reference = self._logps(load_reference(stage, model))
+        self.old = self.reference
+
+    @torch.no_grad()
+    def _logps(self, model: PointerSelector) -> Tensor:
+        data = self.data
+        return sequence_logps(model(data.query, data.candidates, data.offline.pointers), data.offline.pointers)
+
+    def of_epoch(self, epoch: int) -> "_Loss":
+        self.old = self._logps(self.model)
+        return self
+
+    def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:
+        settings, data = self.settings, self.data
+        kept = rows[self.trained[rows]]
+        share = len(kept) / len(rows)
+        if not len(kept):  # no query of the batch gives a loss: a zero with a (zero) gradient
+            return sum(parameter.sum() for parameter in self.model.parameters()) * 0.0, {"trained_queries": 0.0}
+        pointers = data.offline.pointers[kept]
+        logps = sequence_logps(self.model(data.query[kept], data.candidates[kept], pointers), pointers)
+        loss, diagnostics = grpo_loss(
+            logps, self.old[kept], self.reference[kept], self.advantages[kept], clip=settings.clip, beta=settings.beta
+        )
+        figures = {name: float(value) for name, value in diagnostics.items()} | {"trained_queries": share}
+        return loss * share, figures
