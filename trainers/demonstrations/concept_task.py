@@ -61,3 +61,11 @@ def draw_queries(task: Any) -> Sequences:
     shuffled = torch.rand(count, task.candidates, generator=generator).argsort(1)
     query = torch.randint(task.labels, (count, 1), generator=generator)
     return draw_sequences(task, torch.cat([query, spread[shuffled]], dim=1), generator, clean=1)
+
+
+def word_embeddings(task: Any) -> Tensor:
+    """Return random embeddings (words, d) in which words of a concept have an expected cosine of `concept_share`."""
+    generator = torch.Generator().manual_seed(task.seed + 1)
+    centres = torch.randn(task.concepts, task.d_embedding, generator=generator).repeat_interleave(task.words, 0)
+    own = torch.randn(task.concepts * task.words, task.d_embedding, generator=generator)
+    return task.concept_share**0.5 * centres + (1 - task.concept_share) ** 0.5 * own

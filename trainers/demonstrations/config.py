@@ -38,6 +38,10 @@ class Concepts(_Strict):
     labels: int = Field(default=8, ge=2, description="Labels, and concepts that occur in one query's pool.")
     word_noise: Fraction = Field(default=0.15, description="Share of words that are replaced by any other.")
     label_noise: Fraction = Field(default=0.15, description="Share of demonstrations with a random label.")
+    concept_share: float = Field(
+        default=0.3, ge=0, le=1, description="Of the embedding's variance: the cosine of two words of one concept."
+    )
+    d_embedding: int = Field(default=64, ge=2, description="Size of the embeddings that selectors see.")
     sizes: Sizes = Field(default=Sizes(), description="Queries per split.")
     candidates: int = Field(default=16, ge=2, description="Demonstrations to choose from, K.")
     seed: int = Field(default=0, ge=0, description="Of the queries; the same for every training seed.")
@@ -91,6 +95,9 @@ class Learner(_Strict):
     steps: int = Field(default=500, ge=1, description="Steps of AdamW.")
     batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
     lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate.")
+    clean_share: Fraction = Field(
+        default=0.6, description="Share of the steps, at the start, without noise: the way out of the plateau."
+    )
     seed: int = Field(default=0, ge=0, description="Of weights and sequences.")
 
 

@@ -51,12 +51,11 @@ class _Loss:
         if self.settings.min_positive_ratio is not None:
             conditional = import_module(f"{OBJECTIVES}.selection_conditional")
             self.trained = conditional.trained_queries(data.offline.correct, self.settings.min_positive_ratio)
-        self.right = data.offline.correct >= 1
-        self.reference = self._logps(load_reference(stage, model))
-        self.old = self.reference
+        self.reference = self.old = self._logps(model)  # the RCE policy, also where training goes on from a checkpoint
 
     @torch.no_grad()
     def _logps(self, model: PointerSelector) -> Tensor:
+        """Return the log-probabilities (Q, N, S) of all sequences' choices."""
         data = self.data
         return sequence_logps(model(data.query, data.candidates, data.offline.pointers), data.offline.pointers)
 
@@ -77,3 +76,16 @@ class _Loss:
         )
         figures = {name: float(value) for name, value in diagnostics.items()} | {"trained_queries": share}
         return loss * share, figures
+
+
+def save_advantages(stage: Stage, data: TrainingData, advantages: Tensor) -> None:
+    """Write every sequence's advantage as items of protocol `data`.
+
+    Subset `all_wrong` holds the queries without a right sequence, `mixed` those with both, `all_right` the rest.
+    """
+    rows = []
+    right = (data.offline.correct >= 1).sum(1).tolist()
+    for query, values, count in zip(data.offline.queries, advantages.tolist(), right, strict=True):
+        subset = "all_wrong" if count == 0 else "all_right" if count == len(values) else "mixed"
+        rows += [(f"{query}/{number}", subset, "data", "advantage", value) for number, value in enumerate(values)]
+    stage.save_items(rows)

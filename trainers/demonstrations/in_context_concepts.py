@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import Lfm2Config, Lfm2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from trainers.demonstrations.concept_task import draw_queries, draw_sequences, first_label, vocabulary
+from trainers.demonstrations.concept_task import draw_queries, draw_sequences, first_label, vocabulary, word_embeddings
 from trainers.demonstrations.in_context import Pools, Scores, consecutive_splits
 from trainers.state import pack, unpack
 from trainers.stage import Stage
@@ -29,8 +29,11 @@ class ConceptModel:
         self.data = Pools([f"query-{number}" for number in range(count)], consecutive_splits(task.sizes), pools)
 
     def embeddings(self) -> tuple[Tensor, Tensor]:
-        """Return the mean word embeddings of queries (Q, d) and demonstrations (Q K, d); labels are not in them."""
-        mean = self.model.get_input_embeddings()(self.queries.words.to(self.device)).mean(2).cpu()
+        """Return the mean word embeddings of queries (Q, d) and demonstrations (Q K, d); labels are not in them.
+
+        They come from an encoder of their own, as CLIP's do: similar words are near each other, but not all.
+        """
+        mean = word_embeddings(self.task)[self.queries.words].mean(2)
         return mean[:, 0], mean[:, 1:].flatten(0, 1)
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
@@ -62,8 +65,8 @@ def build(task: Any, settings: Any) -> Lfm2ForCausalLM:
         intermediate_size=settings.feed_forward,
         num_hidden_layers=2,
         layer_types=["conv", "full_attention"],
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        num_attention_heads=2,
+        num_key_value_heads=2,
         max_position_embeddings=128,
         block_auto_adjust_ff_dim=False,
         tie_word_embeddings=False,
@@ -85,6 +88,7 @@ def build(task: Any, settings: Any) -> Lfm2ForCausalLM:
 def train(stage: Stage) -> None:
     """Train the learner on sequences of its own and save it; the loss is that of the right labels."""
     task, settings = stage.config.task, stage.config.learner
+    clean = task.model_copy(update={"word_noise": 0.0, "label_noise": 0.0})
     model = build(task, settings).to(stage.devices[0]).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
     generator = torch.Generator().manual_seed(settings.seed + 1_000_003)
@@ -96,7 +100,8 @@ def train(stage: Stage) -> None:
     every = 10 * stage.config.checkpoint_every
     for step in range(first, settings.steps):
         optimizer.param_groups[0]["lr"] = settings.lr * _rate(step, settings.steps)
-        loss, accuracy = _loss(task, settings, model, generator)
+        noisy = step >= settings.clean_share * settings.steps
+        loss, accuracy = _loss(task if noisy else clean, settings, model, generator)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

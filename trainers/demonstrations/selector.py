@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 CHOSEN = -1e9  # a logit, finite so that 0 times its exponential's gradient is 0
 
+SIMILARITY_SCALE = 5.0  # of the cosine, at the start
+
 
 class CrossAttention(nn.Module):
     """One layer: the query attends to the candidates, then a feed-forward layer; both residual, normalised first."""
@@ -43,7 +45,10 @@ class PointerSelector(nn.Module):
         self.first_input = nn.Parameter(torch.zeros(hidden))
         self.step_context = nn.GRUCell(hidden, hidden)
         self.pointer = nn.Linear(hidden, hidden)
-        self.similarity_scale = nn.Parameter(torch.ones(()))
+        self.similarity_scale = nn.Parameter(torch.tensor(SIMILARITY_SCALE))
+        with torch.no_grad():  # both encoders start as one that keeps angles: the first policy points by similarity
+            nn.init.orthogonal_(self.query_projection.weight)
+            self.candidate_projection.load_state_dict(self.query_projection.state_dict())
 
     def encode(self, query: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return states (B, h), candidates (B, K, h) and similarities (B, K) of the two encoders' outputs.
