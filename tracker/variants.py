@@ -170,6 +170,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
             changes=changes,
             factors=tuple(dict.fromkeys(change.factor for change in changes)),
         )
+    _check_figures(written, file, variants)
     return Study(
         name=name,
         title=written.title,
@@ -344,6 +345,14 @@ def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> b
     return key in leaves and leaves[key] is None and key not in others and any(o.startswith(f"{key}.") for o in others)
 
 
+def _check_figures(written: StudyFile, file: Path, variants: Mapping[str, Variant]) -> None:
+    for figure in written.figures:
+        for name in (name for panel in figure.panels for name in panel.variants or []):
+            if name not in variants:
+                where = f"figures.{figure.name}.variants"
+                raise ConfigError(file, where, name, "there is no such variant", suggest(name, variants))
+
+
 def _load_published(
     configs: Path, written: StudyFile, file: Path, variants: Mapping[str, Variant]
 ) -> dict[str, Any] | None:
@@ -356,6 +365,10 @@ def _load_published(
     for name in published.rows:
         if name not in variants:
             raise ConfigError(path, f"rows.{name}", None, "there is no such variant", suggest(name, variants))
+    for delta in published.deltas:
+        for name in (delta.variant, delta.against):
+            if name not in variants:
+                raise ConfigError(path, "deltas", name, "there is no such variant", suggest(name, variants))
     for column in written.table.columns:
         if column.published is not None and column.published not in published.columns:
             remedy = suggest(column.published, published.columns)

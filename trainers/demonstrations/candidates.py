@@ -1,4 +1,4 @@
-"""Stage `candidates` of study `demonstrations`: propose sequences for the training queries and score them, once for all.
+"""Stage `candidates` of study `demonstrations`: propose sequences for the training queries and score them, once.
 
 With the config key `offline` the scored sequences come from a legacy JSON file instead.
 """
@@ -44,10 +44,10 @@ def _scored(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
     count = len(methods)
     flat, repeated = pointers.flatten(0, 1), numbers.repeat_interleave(count)
     scores = score_pointers(
-        model, repeated, flat, settings.batch_size, lambda done, total: stage.progress(done, total, "sequences")
+        model, repeated, flat, stage.config.score_batch, lambda done, total: stage.progress(done, total, "sequences")
     )
     nothing = torch.zeros(len(numbers), 0, dtype=torch.int64)
-    zero_shot = score_pointers(model, numbers, nothing, settings.batch_size)
+    zero_shot = score_pointers(model, numbers, nothing, stage.config.score_batch)
     gain = scores.gold_logp - zero_shot.gold_logp.repeat_interleave(count)
     _log(stage, scores.correct.view(-1, count), methods, zero_shot.accuracy.mean().item())
     columns = {

@@ -1,4 +1,4 @@
-"""Task `concepts`: which label belongs to a pair of words? Only demonstrations tell: every sequence has its own mapping.
+"""Task `concepts`: which label belongs to a pair of words? Every sequence has a mapping of its own.
 
 A demonstration is word, word, label. Words of a concept are tokens next to each other; labels follow the words.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sequences:
-    """N sequences of T word pairs: words (N, T, 2), the label that is shown (N, T), the right one (N, T), concepts (N, T)."""
+    """N sequences of T word pairs: words (N, T, 2); label shown, right label (gold) and concept, each (N, T)."""
 
     words: Tensor
     shown: Tensor

@@ -1,7 +1,7 @@
 """Configuration of the study `demonstrations`: a pointer selector of in-context demonstrations, trained offline.
 
-Only pydantic is imported: `_study.yaml` names `DemonstrationsConfig`, and validating and planning read it without torch.
-Every field has a default, because a stage is given the keys that it reads and no others.
+Only pydantic is imported: `_study.yaml` names `DemonstrationsConfig`, and validating and planning read it without
+torch. Every field has a default, because a stage is given the keys that it reads and no others.
 """
 
 from typing import Annotated, Literal, Self
@@ -24,9 +24,9 @@ class _Strict(BaseModel):
 class Sizes(_Strict):
     """Queries per split. Selectors learn on train; per-shot choices use validation; test is read at the end only."""
 
-    train: int = Field(default=400, ge=1, description="Queries with scored candidate sequences.")
-    validation: int = Field(default=300, ge=1, description="Queries on which choices are made.")
-    test: int = Field(default=500, ge=1, description="Queries that give the results.")
+    train: int = Field(default=1600, ge=1, description="Queries with scored candidate sequences.")
+    validation: int = Field(default=1000, ge=1, description="Queries on which choices are made.")
+    test: int = Field(default=2000, ge=1, description="Queries that give the results.")
 
 
 class Concepts(_Strict):
@@ -39,7 +39,7 @@ class Concepts(_Strict):
     word_noise: Fraction = Field(default=0.15, description="Share of words that are replaced by any other.")
     label_noise: Fraction = Field(default=0.15, description="Share of demonstrations with a random label.")
     concept_share: float = Field(
-        default=0.3, ge=0, le=1, description="Of the embedding's variance: the cosine of two words of one concept."
+        default=0.1, ge=0, le=1, description="Of the embedding's variance: the cosine of two words of one concept."
     )
     d_embedding: int = Field(default=64, ge=2, description="Size of the embeddings that selectors see.")
     sizes: Sizes = Field(default=Sizes(), description="Queries per split.")
@@ -49,7 +49,9 @@ class Concepts(_Strict):
     @model_validator(mode="after")
     def _enough(self) -> Self:
         if self.labels > self.concepts:
-            raise ValueError(f"labels = {self.labels} exceeds concepts = {self.concepts}: a query needs as many concepts")
+            raise ValueError(
+                f"labels = {self.labels} exceeds concepts = {self.concepts}: a query needs as many concepts"
+            )
         return self
 
 
@@ -104,14 +106,13 @@ class Learner(_Strict):
 class Proposals(_Strict):
     """Candidate sequences per query, drawn by similarity of the embeddings, without repeating a demonstration."""
 
-    beam: int = Field(default=2, ge=0, description="The most probable sequences, by beam search.")
+    beam: int = Field(default=1, ge=0, description="The most probable sequences, by beam search.")
     temperatures: list[Annotated[float, Field(gt=0)]] = Field(
-        default=[1.0, 2.0, 4.0], description="One sampled sequence for each, at this temperature."
+        default=[2.0, 4.0, 8.0], description="One sampled sequence for each, at this temperature."
     )
-    random: int = Field(default=3, ge=0, description="Sequences drawn uniformly.")
+    random: int = Field(default=4, ge=0, description="Sequences drawn uniformly.")
     scale: float = Field(default=5.0, gt=0, description="Logits are scale times the cosine, at temperature 1.")
     seed: int = Field(default=0, ge=0, description="Of the draws; the same for every training seed.")
-    batch_size: int = Field(default=512, ge=1, description="Sequences that the in-context model scores at once.")
 
     @model_validator(mode="after")
     def _several(self) -> Self:
@@ -168,9 +169,9 @@ class Reward(_Strict):
 class Rce(_Strict):
     """Reward-weighted cross-entropy: weights softmax(reward / tau) over a query's sequences."""
 
-    epochs: int = Field(default=30, ge=1, description="Passes over the queries.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
-    lr: float = Field(default=1e-3, gt=0, le=1, description="Of AdamW.")
+    lr: float = Field(default=2e-3, gt=0, le=1, description="Of AdamW.")
     tau_start: float = Field(default=2.0, gt=0, description="Temperature of the first step.")
     tau_end: float = Field(default=0.5, gt=0, description="Temperature of the last step; linear between.")
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share spread over the candidates still free.")
@@ -181,9 +182,9 @@ class Grpo(_Strict):
 
     enabled: bool = Field(default=True, description="false: the RCE policy is the result.")
     advantage: Literal["zscore", "rank"] = Field(default="zscore", description="Within the sequences of one query.")
-    epochs: int = Field(default=30, ge=1, description="Passes over the queries.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
-    lr: float = Field(default=5e-4, gt=0, le=1, description="Of AdamW.")
+    lr: float = Field(default=1e-3, gt=0, le=1, description="Of AdamW.")
     clip: float = Field(default=0.2, gt=0, lt=1, description="The ratio to the policy before the epoch is clipped.")
     beta: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL against the RCE policy.")
     advantage_clip: float = Field(default=5.0, gt=0, description="Advantages are clipped to +- this.")
@@ -208,6 +209,7 @@ class DemonstrationsConfig(_Strict):
     learner: Learner = Field(default=Learner(), description="The in-context model of task concepts.")
     shots: int = Field(default=4, ge=1, le=32, description="Length of a sequence; 1 to so many shots are evaluated.")
     proposals: Proposals = Field(default=Proposals(), description="Candidate sequences.")
+    score_batch: int = Field(default=512, ge=1, description="Prompts that the in-context model answers at once.")
     selector: Selector = Field(default=Selector(), description="What chooses.")
     reward: Reward = Field(default=Reward(), description="What is rewarded.")
     rce: Rce = Field(default=Rce(), description="First training stage.")
@@ -216,7 +218,7 @@ class DemonstrationsConfig(_Strict):
         default=[],
         description="Train a selector for each of these modes; per shot number the best on validation selects.",
     )
-    checkpoint_every: int = Field(default=10, ge=1, description="Epochs (learner: tens of steps) between checkpoints.")
+    checkpoint_every: int = Field(default=2, ge=1, description="Epochs (learner: tens of steps) between checkpoints.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -251,7 +253,7 @@ class DemonstrationsConfig(_Strict):
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         trained = self.selector.kind == "pointer"
         if stage == "rce":
-            return self._reward_modules() + [f"{OBJECTIVES}.selection_rce"] if trained else []
+            return [*self._reward_modules(), f"{OBJECTIVES}.selection_rce"] if trained else []
         if stage == "grpo":
             if not (trained and self.grpo.enabled):
                 return []

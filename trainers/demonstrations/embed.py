@@ -1,4 +1,4 @@
-"""Stage `embed` of study `demonstrations`: embeddings of queries and demonstrations, shared by all variants and seeds."""
+"""Stage `embed` of study `demonstrations`: embeddings of queries and demonstrations, shared by all variants."""
 
 from trainers.demonstrations.in_context import load_in_context_model
 from trainers.demonstrations.prepared import Prepared, save_prepared

@@ -1,7 +1,7 @@
-"""Stage `evaluate` of study `demonstrations`: accuracy after 1 to S chosen demonstrations (docs/metrics-demonstrations.md).
+"""Stage `evaluate` of study `demonstrations`: accuracy after 1 to S chosen demonstrations.
 
-The first k choices of a selector are its k-shot choice. Whatever is chosen here is chosen on the validation split; the
-test split is read once, at the end.
+Metrics: docs/metrics-demonstrations.md. The first k choices of a selector are its k-shot choice. Whatever is chosen here
+is chosen on the validation split; the test split is read once, at the end.
 """
 
 import torch
@@ -26,7 +26,7 @@ def run(stage: Stage) -> None:
     validation = {}
     for mode in selectors:
         pointers = select(stage, prepared, mode, "validation")
-        validation[mode] = {k: measure(stage, model, prepared, pointers, "validation", k) for k in shots}
+        validation[mode] = {k: measure(stage, model, prepared, pointers[:, :k], "validation") for k in shots}
     accuracy = {mode: {k: scores.accuracy.mean().item() for k, scores in by.items()} for mode, by in validation.items()}
     chosen = {k: max(selectors, key=lambda mode: accuracy[mode][k]) for k in shots}  # the first of equals
     if len(selectors) > 1:
@@ -34,7 +34,8 @@ def run(stage: Stage) -> None:
         stage.log.info("chosen on validation: %s", chosen)
     _report(stage, prepared, {k: validation[chosen[k]][k] for k in shots}, "validation")
     pointers = {mode: select(stage, prepared, mode, "test") for mode in dict.fromkeys(chosen.values())}
-    _report(stage, prepared, {k: measure(stage, model, prepared, pointers[chosen[k]], "test", k) for k in shots}, "test")
+    test = {k: measure(stage, model, prepared, pointers[chosen[k]][:, :k], "test") for k in shots}
+    _report(stage, prepared, test, "test")
 
 
 def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
@@ -51,16 +52,15 @@ def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
     return selector.select(query.to(device), candidates.to(device), config.shots).cpu()
 
 
-def measure(
-    stage: Stage, model: InContextModel, prepared: Prepared, pointers: Tensor, split: str, shots: int
-) -> Scores:
-    """Score the first `shots` choices (N, S) of the queries of a split."""
+def measure(stage: Stage, model: InContextModel, prepared: Prepared, pointers: Tensor, split: str) -> Scores:
+    """Score choices (N, k) for the queries of a split."""
+    unit = f"queries ({split}, {pointers.shape[1]} shots)"
     return score_pointers(
         model,
         prepared.numbers(split),
-        pointers[:, :shots],
-        stage.config.proposals.batch_size,
-        lambda done, total: stage.progress(done, total, f"queries ({split}, {shots} shots)"),
+        pointers,
+        stage.config.score_batch,
+        lambda done, total: stage.progress(done, total, unit),
     )
 
 

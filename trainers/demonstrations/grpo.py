@@ -1,4 +1,4 @@
-"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the same sequences. Imports no transformers."""
+"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the same sequences. No transformers here."""
 
 from importlib import import_module
 

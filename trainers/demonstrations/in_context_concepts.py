@@ -11,8 +11,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from trainers.demonstrations.concept_task import draw_queries, draw_sequences, first_label, vocabulary, word_embeddings
 from trainers.demonstrations.in_context import Pools, Scores, consecutive_splits
-from trainers.state import pack, unpack
 from trainers.stage import Stage
+from trainers.state import pack, unpack
 
 FOLDER = "learner"
 EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and of a word's own part
@@ -114,9 +114,7 @@ def train(stage: Stage) -> None:
     model.save_pretrained(stage.out / FOLDER)
 
 
-def _loss(
-    task: Any, settings: Any, model: Lfm2ForCausalLM, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _loss(task: Any, settings: Any, model: Lfm2ForCausalLM, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return the mean cross-entropy of all labels of a fresh batch, and the accuracy at the last of them."""
     shape = (settings.batch_size, settings.demonstrations)
     batch = draw_sequences(task, torch.randint(task.labels, shape, generator=generator), generator)

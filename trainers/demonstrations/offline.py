@@ -1,4 +1,4 @@
-"""Offline data: scored candidate sequences as Parquet, one row per (query, sequence), and the legacy JSON of that shape."""
+"""Offline data: scored candidate sequences as Parquet, one row per (query, sequence), and legacy JSON."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Stage `rce` of study `demonstrations`: imitate the scored sequences, the better ones more. Imports no transformers."""
+"""Stage `rce` of study `demonstrations`: imitate scored sequences, the better ones more. No transformers here."""
 
 from importlib import import_module
 

@@ -8,7 +8,9 @@ from trainers.objectives.selection_missing import missing_as_zero
 
 
 def rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return alpha min(1, info_scale info_score) + (1 - alpha) (correct + acc_score / 2), (Q, N); what is missing counts as 0.
+    """Return alpha min(1, info_scale info_score) + (1 - alpha) (correct + acc_score / 2), (Q, N).
+
+    What is missing counts as 0.
 
     The source assumes gains of 0 to 0.1, so that info_scale = 10 fills [0, 1]. Larger gains all count as 1; a loss has
     no lower bound, as in the source.

@@ -9,7 +9,9 @@ from trainers.objectives.selection_missing import missing_as_zero
 
 
 def rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return max(2, 2 hard_weight + soft_weight acc_score) of positives, min(1, soft_weight acc_score) of negatives, (Q, N); what is missing counts as 0.
+    """Return max(2, 2 hard_weight + soft_weight acc_score) of positives, (Q, N); what is missing counts as 0.
+
+    Negatives get min(1, soft_weight acc_score).
 
     At weights of 1 this is `hard_plus_soft_v2`; with others it keeps the gap where that formula would close it.
 
