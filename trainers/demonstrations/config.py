@@ -32,7 +32,7 @@ class Sizes(_Strict):
 class Concepts(_Strict):
     """Two words of a concept -> its label, which only the demonstrations tell: every query has a mapping of its own."""
 
-    name: Literal["concepts"] = "concepts"
+    name: Literal["concepts"]
     concepts: int = Field(default=16, ge=2, description="Concepts in all.")
     words: int = Field(default=8, ge=2, description="Words per concept.")
     labels: int = Field(default=8, ge=2, description="Labels, and concepts that occur in one query's pool.")
@@ -61,7 +61,7 @@ class TextQuestions(_Strict):
     An option counts as the answer when its text has the highest mean log-probability per token after the prompt.
     """
 
-    name: Literal["text"] = "text"
+    name: Literal["text"]
     sizes: Sizes = Field(default=Sizes(), description="Queries per split; what is left over are the demonstrations.")
     candidates: int = Field(default=32, ge=2, description="Demonstrations drawn for each query, K.")
     seed: int = Field(default=0, ge=0, description="Of the split and of the draw.")
@@ -74,7 +74,7 @@ class VisualQuestions(_Strict):
     one, min(matches / 3, 1) after the official normalisation of answers.
     """
 
-    name: Literal["vision"] = "vision"
+    name: Literal["vision"]
     images: str = Field(default=".", min_length=1, description="Folder to which the images' paths are relative.")
     sizes: Sizes = Field(default=Sizes(), description="Queries per split; what is left over are the demonstrations.")
     candidates: int = Field(default=64, ge=2, description="Demonstrations drawn for each query, K.")
@@ -198,7 +198,7 @@ class DemonstrationsConfig(_Strict):
     """Everything that a variant of `demonstrations` may change."""
 
     task: Annotated[Concepts | TextQuestions | VisualQuestions, Field(discriminator="name")] = Field(
-        default=Concepts(), description="What is asked, and by which in-context model it is answered."
+        default=Concepts(name="concepts"), description="What is asked, and by which in-context model it is answered."
     )
     model: Asset | None = Field(default=None, description="The language or vision-language model; null for concepts.")
     embedder: Asset | None = Field(default=None, description="CLIP, for task vision.")

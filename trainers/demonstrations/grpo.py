@@ -5,16 +5,15 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from trainers.demonstrations.config import OBJECTIVES
+from trainers.demonstrations.config import OBJECTIVES, Reward
 from trainers.demonstrations.selector import PointerSelector, sequence_logps
 from trainers.demonstrations.training import (
     TrainingData,
-    fit,
     load_selector,
     load_training_data,
     rewards_of,
     save_selector,
-    selector_file,
+    train_selectors,
 )
 from trainers.objectives.selection_grpo import grpo_loss
 from trainers.stage import Stage
@@ -27,16 +26,21 @@ def run(stage: Stage) -> None:
         stage.log.info("selector %s is not trained", config.selector.kind)
         return
     data, rewards = load_training_data(stage), config.rewards()
-    for place, reward in enumerate(rewards):
-        if selector_file(stage.out, reward.mode).exists():  # of an earlier attempt
-            continue
-        model = load_selector(earlier, reward.mode, config.selector, data.query.shape[1], stage.devices[0])
-        if config.grpo.enabled:
-            loss = _Loss(stage, model, data, rewards_of(data.offline, reward))
-            if len(rewards) == 1:
-                save_advantages(stage, data, loss.advantages)
-            fit(stage, model, loss.of_epoch, queries=len(data), settings=config.grpo, place=place, places=len(rewards))
-        save_selector(stage.out, reward.mode, model)
+
+    def selector(reward: Reward) -> PointerSelector:
+        return load_selector(earlier, reward.mode, config.selector, data.query.shape[1], stage.devices[0])
+
+    def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
+        model = selector(reward)
+        return model, _Loss(stage, model, data, rewards_of(data.offline, reward))
+
+    if not config.grpo.enabled:
+        for reward in rewards:
+            save_selector(stage.out, reward.mode, selector(reward))
+        return
+    train_selectors(stage, rewards, start, queries=len(data), settings=config.grpo)
+    if len(rewards) == 1:
+        save_advantages(stage, data, start(rewards[0])[1].advantages)
 
 
 class _Loss:
@@ -59,9 +63,9 @@ class _Loss:
         data = self.data
         return sequence_logps(model(data.query, data.candidates, data.offline.pointers), data.offline.pointers)
 
-    def of_epoch(self, epoch: int) -> "_Loss":
+    def begin_epoch(self) -> None:
+        """Take the current policy as the old one of the ratio."""
         self.old = self._logps(self.model)
-        return self
 
     def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:
         settings, data = self.settings, self.data

@@ -111,7 +111,7 @@ class TextModel:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Read JSON lines with question, options ("A. ...\\nB. ...") and answer (one of the options).
+    """Read JSON lines with question, options (one a line, "A. ...") and answer (one of them).
 
     Raises ValueError with file and line where a key is missing or the answer is not an option.
     """

@@ -5,16 +5,9 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from trainers.demonstrations.config import OBJECTIVES
-from trainers.demonstrations.selector import build_selector
-from trainers.demonstrations.training import (
-    TrainingData,
-    fit,
-    load_training_data,
-    rewards_of,
-    save_selector,
-    selector_file,
-)
+from trainers.demonstrations.config import OBJECTIVES, Reward
+from trainers.demonstrations.selector import PointerSelector, build_selector
+from trainers.demonstrations.training import TrainingData, load_training_data, rewards_of, train_selectors
 from trainers.stage import Stage
 
 
@@ -25,13 +18,12 @@ def run(stage: Stage) -> None:
         stage.log.info("selector %s is not trained", config.selector.kind)
         return
     data, rewards = load_training_data(stage), config.rewards()
-    for place, reward in enumerate(rewards):
-        if selector_file(stage.out, reward.mode).exists():  # of an earlier attempt
-            continue
+
+    def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
         model = build_selector(config.selector, data.query.shape[1], stage.seed).to(stage.devices[0])
-        loss = _Loss(stage, model, data, rewards_of(data.offline, reward))
-        fit(stage, model, loss.of_epoch, queries=len(data), settings=config.rce, place=place, places=len(rewards))
-        save_selector(stage.out, reward.mode, model)
+        return model, _Loss(stage, model, data, rewards_of(data.offline, reward))
+
+    train_selectors(stage, rewards, start, queries=len(data), settings=config.rce)
     if len(rewards) == 1:
         save_rewards(stage, data, rewards_of(data.offline, rewards[0]))
 
@@ -46,14 +38,14 @@ def free_candidates(pointers: Tensor, candidates: int) -> Tensor:
 class _Loss:
     """The loss of a batch of queries at a step."""
 
-    def __init__(self, stage: Stage, model: torch.nn.Module, data: TrainingData, rewards: Tensor) -> None:
+    def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.objective = import_module(f"{OBJECTIVES}.selection_rce")
         self.settings, self.model, self.data, self.rewards = stage.config.rce, model, data, rewards
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
         self.steps = self.settings.epochs * -(-len(data) // self.settings.batch_size)
 
-    def of_epoch(self, epoch: int) -> "_Loss":
-        return self
+    def begin_epoch(self) -> None:
+        """Nothing to note: the loss depends on the current policy only."""
 
     def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:
         settings, data = self.settings, self.data

@@ -1,15 +1,17 @@
 """What stages `rce` and `grpo` share: their data, the loop over epochs with exact resume, and the selectors' files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from trainers.atomic import replacing
+from trainers.checkpoint import Checkpoint
 from trainers.demonstrations.config import OBJECTIVES
 from trainers.demonstrations.offline import FILE, OfflineData, read_candidates
 from trainers.demonstrations.prepared import load_prepared
@@ -50,53 +52,87 @@ def rewards_of(offline: OfflineData, reward: object) -> Tensor:
     return module.rewards(offline.correct, offline.acc_score, offline.info_score, reward)
 
 
-def fit(
+def train_selectors(
     stage: Stage,
-    model: PointerSelector,
-    epoch_loss: Callable[[int], Callable[[Tensor, int], tuple[Tensor, Figures]]],
+    rewards: Sequence[object],
+    start: Callable[[object], tuple[PointerSelector, "Loss"]],
     *,
     queries: int,
     settings: object,
-    place: int,
-    places: int,
 ) -> None:
-    """Train `model` for `settings.epochs` epochs; continue after a kill with the same bits.
+    """Train a selector for each reward, one after the other, and save it; after a kill go on with the same bits.
 
     Args:
         stage: for checkpoints, metrics and progress. Metrics are means over an epoch, named after the stage.
-        model: trained in place.
-        epoch_loss: called with the epoch; returns the loss of (rows (B,), step) and its figures.
+        rewards: the modes.
+        start: returns the initial selector of a reward and its loss.
         queries: number of training queries.
-        settings: epochs, batch_size, lr.
-        place: which of `places` selectors that the stage trains one after the other.
-        places: their number.
+        settings: epochs, batch_size, lr and, if it has one, max_grad_norm.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
-    generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
-    parts = {"model": model}, {"optimizer": optimizer}, {"generator": generator}
-    first = 0
-    if (found := stage.load_checkpoint()) is not None and found.state["place"] == place:
-        unpack(found.tensors, *parts)
-        first = found.step % settings.epochs
-    prefix, total = stage.id.rpartition(".")[2], places * settings.epochs
-    per_epoch = -(-queries // settings.batch_size)
-    for epoch in range(first, settings.epochs):
-        loss_of, sums = epoch_loss(epoch), {}
-        order = torch.randperm(queries, generator=generator)
-        for number, rows in enumerate(order.split(settings.batch_size)):
-            loss, figures = loss_of(rows.to(stage.devices[0]), epoch * per_epoch + number)
-            optimizer.zero_grad(set_to_none=True)
+    found = stage.load_checkpoint()
+    for place, reward in enumerate(rewards):
+        if found is not None and place < found.state["place"]:
+            continue
+        model, loss = start(reward)
+        trainer = _Trainer(stage, model, loss, queries=queries, settings=settings)
+        trainer.run(place, len(rewards), found if found is not None and found.state["place"] == place else None)
+        save_selector(stage.out, reward.mode, model)
+        if place + 1 < len(rewards):  # nothing of the next one yet
+            stage.save_checkpoint((place + 1) * settings.epochs, {"begun": torch.zeros(())}, {"place": place + 1})
+
+
+class Loss(Protocol):
+    """What a training stage minimises."""
+
+    def begin_epoch(self) -> None:
+        """Take note of the policy before the epoch."""
+        ...
+
+    def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, Figures]:
+        """Return the loss of queries (B,) at a step, and figures to log."""
+        ...
+
+
+class _Trainer:
+    """One selector, its optimiser and the order of its queries."""
+
+    def __init__(self, stage: Stage, model: PointerSelector, loss: Loss, *, queries: int, settings: object) -> None:
+        self.stage, self.model, self.loss, self.queries, self.settings = stage, model, loss, queries, settings
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
+        self.generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
+        self.parts = {"model": model}, {"optimizer": self.optimizer}, {"generator": self.generator}
+
+    def run(self, place: int, places: int, found: Checkpoint | None) -> None:
+        """Train for all epochs, or for those that are left after the checkpoint."""
+        settings, stage, first = self.settings, self.stage, 0
+        if found is not None and "begun" not in found.tensors:
+            unpack(found.tensors, *self.parts)
+            first = found.step - place * settings.epochs
+        prefix = stage.id.rpartition(".")[2]
+        for epoch in range(first, settings.epochs):
+            figures = self._epoch(epoch)
+            done = place * settings.epochs + epoch + 1
+            stage.log_metrics(done, {f"{prefix}/{name}": value for name, value in figures.items()})
+            stage.progress(done, places * settings.epochs, "epochs")
+            if (epoch + 1) % stage.config.checkpoint_every == 0 and epoch + 1 < settings.epochs:
+                stage.save_checkpoint(done, pack(*self.parts), {"place": place})
+
+    def _epoch(self, epoch: int) -> Figures:
+        """Go through all queries once; return the means of loss, gradient norm and the loss's figures."""
+        self.loss.begin_epoch()
+        sums: Figures = {}
+        order = torch.randperm(self.queries, generator=self.generator)
+        batches = order.split(self.settings.batch_size)
+        for number, rows in enumerate(batches):
+            loss, figures = self.loss(rows.to(self.stage.devices[0]), epoch * len(batches) + number)
+            self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), getattr(settings, "max_grad_norm", 1.0))
-            optimizer.step()
-            figures |= {"loss": float(loss.detach()), "grad_norm": float(norm)}
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), getattr(self.settings, "max_grad_norm", 1.0))
+            self.optimizer.step()
+            figures = figures | {"loss": float(loss.detach()), "grad_norm": float(norm)}
             for name, value in figures.items():
-                sums[name] = sums.get(name, 0.0) + float(value) * len(rows) / queries
-        done = place * settings.epochs + epoch + 1
-        stage.log_metrics(done, {f"{prefix}/{name}": value for name, value in sums.items()})
-        stage.progress(done, total, "epochs")
-        if (epoch + 1) % stage.config.checkpoint_every == 0 and epoch + 1 < settings.epochs:
-            stage.save_checkpoint(done, pack(*parts), {"place": place})
+                sums[name] = sums.get(name, 0.0) + value * len(rows) / self.queries
+        return sums
 
 
 def selector_file(folder: Path, mode: str) -> Path:

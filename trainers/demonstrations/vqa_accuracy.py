@@ -1,4 +1,4 @@
-"""Accuracy of visual question answering as in the official evaluation (Antol et al., arXiv 1505.00468; OK-VQA uses it too).
+"""Accuracy of visual question answering as in the official evaluation (arXiv 1505.00468), which OK-VQA uses too.
 
 An answer and those of the annotators are normalised: lower case, no punctuation, number words as digits, no articles,
 contractions with their apostrophes. Accuracy is min(matches / 3, 1).
@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-_PUNCTUATION = ";/[]\"{}()=+\\_-><@`,?!"
+_PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 _PERIOD = re.compile(r"(?<!\d)\.(?!\d)")  # not the point of a decimal number
 _COMMA_IN_NUMBER = re.compile(r"\d,\d")
 _DIGITS = {
@@ -16,16 +16,15 @@ _DIGITS = {
     for number, word in enumerate("zero one two three four five six seven eight nine ten".split())  # noqa: SIM905
 } | {"none": "0"}
 _ARTICLES = frozenset({"a", "an", "the"})
-# Words that annotators write without their apostrophe. Those that are words without it (its, were, well, ill, wed, hell,
-# shell, lets) are left alone.
+# Written without their apostrophes by annotators. Left out: what is another word without it (its, were, ill).
 _CONTRACTIONS = """
 ain't aren't can't couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd've he's how'd how's
 i'm i've isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock oughtn't
 shan't she'd've she's should've shouldn't shouldn't've somebody's someone's something's that'd that's there'd there're
-there's they'd they'd've they'll they're they've twas wasn't we've weren't what'll what're what's what've when's where'd
-where's where've who'd who'll who's who've why'll why're why's won't would've wouldn't wouldn't've y'all you'd you'd've
+there's they'd they'd've they'll they're they've 'twas wasn't we've weren't what'll what're what's what've when's
+where'd where's where've who'd who'll who's who've why'll why're why's won't would've wouldn't wouldn't've y'all you'd you'd've
 you'll you're you've
-""".split()
+"""
 
 
 def _without_apostrophes(word: str) -> set[str]:
@@ -38,7 +37,7 @@ def _without_apostrophes(word: str) -> set[str]:
     return spellings
 
 
-_RESTORED = {spelling: word for word in _CONTRACTIONS for spelling in _without_apostrophes(word)}
+_RESTORED = {spelling: word for word in _CONTRACTIONS.split() for spelling in _without_apostrophes(word)}
 
 
 def normalise(answer: str) -> str:
