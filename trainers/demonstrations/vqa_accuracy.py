@@ -22,8 +22,8 @@ ain't aren't can't couldn't couldn't've didn't doesn't don't hadn't hadn't've ha
 i'm i've isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock oughtn't
 shan't she'd've she's should've shouldn't shouldn't've somebody's someone's something's that'd that's there'd there're
 there's they'd they'd've they'll they're they've 'twas wasn't we've weren't what'll what're what's what've when's
-where'd where's where've who'd who'll who's who've why'll why're why's won't would've wouldn't wouldn't've y'all you'd you'd've
-you'll you're you've
+where'd where's where've who'd who'll who's who've why'll why're why's won't would've wouldn't wouldn't've y'all you'd
+you'd've you'll you're you've
 """
 
 

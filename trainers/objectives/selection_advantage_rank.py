@@ -14,5 +14,5 @@ def advantages(rewards: Tensor) -> Tensor:
         raise ValueError("a rank advantage needs at least two sequences per query")
     better = (rewards[..., None, :] > rewards[..., :, None]).sum(-1)
     ties = (rewards[..., None, :] == rewards[..., :, None]).sum(-1) - 1
-    rank = better + 0.5 * ties
-    return (1.0 - 2.0 * rank / (count - 1)).to(rewards.dtype)
+    rank = better.to(rewards.dtype) + 0.5 * ties
+    return 1.0 - 2.0 * rank / (count - 1)
