@@ -320,7 +320,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 def _declare(
     model: type[BaseModel], parent: Mapping[str, Any], overrides: Mapping[str, Any], file: Path, prefix: str
 ) -> dict[str, Any]:
-    return validate(model, dotted.merge(parent, overrides), file, prefix).model_dump(mode="json")
+    return validate(model, dotted.merge_into(model, parent, overrides), file, prefix).model_dump(mode="json")
 
 
 def _refuse_idle(variant: _File, parent: Mapping[str, Any], declared: Mapping[str, Any]) -> None:

@@ -4,10 +4,11 @@ A demonstration is word, word, label. Words of a concept are tokens next to each
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from trainers.demonstrations.config import Concepts
 
 
 @dataclass(frozen=True)
@@ -20,17 +21,17 @@ class Sequences:
     concepts: Tensor
 
 
-def vocabulary(task: Any) -> int:
+def vocabulary(task: Concepts) -> int:
     """Return the number of tokens: words, then labels."""
     return task.concepts * task.words + task.labels
 
 
-def first_label(task: Any) -> int:
+def first_label(task: Concepts) -> int:
     """Return the token of label 0."""
     return task.concepts * task.words
 
 
-def draw_sequences(task: Any, places: Tensor, generator: torch.Generator, *, clean: int = 0) -> Sequences:
+def draw_sequences(task: Concepts, places: Tensor, generator: torch.Generator, *, clean: int = 0) -> Sequences:
     """Draw a mapping for each sequence and its word pairs.
 
     Args:
@@ -53,7 +54,7 @@ def draw_sequences(task: Any, places: Tensor, generator: torch.Generator, *, cle
     return Sequences(words, shown, gold, concepts)
 
 
-def draw_queries(task: Any) -> Sequences:
+def draw_queries(task: Concepts) -> Sequences:
     """Draw all queries with their pools: position 0 is the query, 1 to K its candidates, concepts evenly spread."""
     generator = torch.Generator().manual_seed(task.seed)
     count = task.sizes.train + task.sizes.validation + task.sizes.test
@@ -63,7 +64,7 @@ def draw_queries(task: Any) -> Sequences:
     return draw_sequences(task, torch.cat([query, spread[shuffled]], dim=1), generator, clean=1)
 
 
-def word_embeddings(task: Any) -> Tensor:
+def word_embeddings(task: Concepts) -> Tensor:
     """Return random embeddings (words, d) in which words of a concept have an expected cosine of `concept_share`."""
     generator = torch.Generator().manual_seed(task.seed + 1)
     centres = torch.randn(task.concepts, task.d_embedding, generator=generator).repeat_interleave(task.words, 0)

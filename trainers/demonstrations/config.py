@@ -175,6 +175,7 @@ class Rce(_Strict):
     tau_start: float = Field(default=2.0, gt=0, description="Temperature of the first step.")
     tau_end: float = Field(default=0.5, gt=0, description="Temperature of the last step; linear between.")
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share spread over the candidates still free.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Clipping of the gradient.")
 
 
 class Grpo(_Strict):

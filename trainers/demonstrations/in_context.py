@@ -1,6 +1,6 @@
 """What the stages ask of an in-context model; the modules `in_context_<task>` implement it, one kind of task each."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trainers.assets import files
-from trainers.demonstrations.config import IN_CONTEXT
+from trainers.demonstrations.config import IN_CONTEXT, Sizes
 from trainers.stage import Stage
 
 SPLITS = ("train", "validation", "test")
@@ -57,19 +57,22 @@ def load_in_context_model(stage: Stage) -> InContextModel:
 
 
 def score_pointers(
-    model: InContextModel, queries: Tensor, pointers: Tensor, batch_size: int, progress: object = None
+    model: InContextModel,
+    queries: Tensor,
+    pointers: Tensor,
+    batch_size: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Scores:
     """Score pointer sequences (B, S) into the pools of queries (B,), `batch_size` at a time.
 
-    progress: called with (done, total) after every batch, if given.
+    progress: called with (done, total) after every batch.
     """
     demonstrations = model.data.pools[queries[:, None], pointers]
     parts = []
     for begin in range(0, len(queries), batch_size):
         chunk = slice(begin, begin + batch_size)
         parts.append(model.score(queries[chunk], demonstrations[chunk]))
-        if callable(progress):
-            progress(min(begin + batch_size, len(queries)), len(queries))
+        progress(min(begin + batch_size, len(queries)), len(queries))
     return Scores(*(torch.cat([getattr(part, name) for part in parts]).cpu() for name in Scores.__annotations__))
 
 
@@ -78,8 +81,8 @@ def split_numbers(data: Pools, split: str) -> Tensor:
     return torch.tensor(list(data.splits[split]), dtype=torch.int64)
 
 
-def consecutive_splits(sizes: object) -> dict[str, range]:
-    """Return the ranges of train, validation and test, one after the other, from an object with these sizes."""
+def consecutive_splits(sizes: Sizes) -> dict[str, range]:
+    """Return the ranges of train, validation and test, one after the other."""
     splits, start = {}, 0
     for name in SPLITS:
         size = getattr(sizes, name)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from transformers import Lfm2Config, Lfm2ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from trainers.demonstrations.concept_task import draw_queries, draw_sequences, first_label, vocabulary, word_embeddings
+from trainers.demonstrations.config import Concepts, Learner
 from trainers.demonstrations.in_context import Pools, Scores, consecutive_splits
 from trainers.stage import Stage
 from trainers.state import pack, unpack
@@ -21,7 +21,7 @@ EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and 
 class ConceptModel:
     """The trained learner with the queries of the task."""
 
-    def __init__(self, task: Any, model: Lfm2ForCausalLM, device: str) -> None:
+    def __init__(self, task: Concepts, model: Lfm2ForCausalLM, device: str) -> None:
         self.task, self.model, self.device = task, model.to(device).eval().requires_grad_(False), device
         self.queries = draw_queries(task)
         count = len(self.queries.words)
@@ -51,13 +51,13 @@ class ConceptModel:
         return Scores(correct, gold_logp.exp(), gold_logp, correct)
 
 
-def load(task: Any, assets: Mapping[str, Path], learner: Path, device: str) -> ConceptModel:
+def load(task: Concepts, assets: Mapping[str, Path], learner: Path, device: str) -> ConceptModel:
     """Return the learner that the stage in the folder `learner` trained."""
     disable_progress_bar()
     return ConceptModel(task, Lfm2ForCausalLM.from_pretrained(learner / FOLDER, use_safetensors=True), device)
 
 
-def build(task: Any, settings: Any) -> Lfm2ForCausalLM:
+def build(task: Concepts, settings: Learner) -> Lfm2ForCausalLM:
     """Return an untrained learner; words of one concept start near each other, which lets attention find them."""
     config = Lfm2Config(
         vocab_size=vocabulary(task),
@@ -114,7 +114,9 @@ def train(stage: Stage) -> None:
     model.save_pretrained(stage.out / FOLDER)
 
 
-def _loss(task: Any, settings: Any, model: Lfm2ForCausalLM, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _loss(
+    task: Concepts, settings: Learner, model: Lfm2ForCausalLM, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Return the mean cross-entropy of all labels of a fresh batch, and the accuracy at the last of them."""
     shape = (settings.batch_size, settings.demonstrations)
     batch = draw_sequences(task, torch.randint(task.labels, shape, generator=generator), generator)

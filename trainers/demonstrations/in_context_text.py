@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.demonstrations.config import TextQuestions
 from trainers.demonstrations.in_context import Pools, Scores, consecutive_splits, draw_pools, one_file
 from trainers.models import load_model, load_tokenizer
 
@@ -41,7 +41,9 @@ class Question:
 class TextModel:
     """A frozen language model with the questions."""
 
-    def __init__(self, task: Any, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
+    def __init__(
+        self, task: TextQuestions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path
+    ) -> None:
         self.model, self.tokenizer, self.device = model, tokenizer, str(model.device)
         questions = read_questions(path)
         sizes = task.sizes
@@ -131,7 +133,7 @@ def read_questions(path: Path) -> list[Question]:
     return questions
 
 
-def load(task: Any, assets: Mapping[str, Path], learner: Path, device: str) -> TextModel:
+def load(task: TextQuestions, assets: Mapping[str, Path], learner: Path, device: str) -> TextModel:
     """Return the language model of the asset `model` with the questions of the asset `data`."""
     model = load_model(assets["model"], device=device)
     return TextModel(task, model, load_tokenizer(assets["model"]), one_file(assets["data"], (".jsonl", ".json")))

@@ -19,6 +19,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.utils.logging import disable_progress_bar
 
+from trainers.demonstrations.config import VisualQuestions
 from trainers.demonstrations.in_context import Pools, Scores, consecutive_splits, draw_pools, one_file
 from trainers.demonstrations.vqa_accuracy import vqa_accuracy
 from trainers.models import refuse_pickles
@@ -48,7 +49,7 @@ class VisionModel:
 
     def __init__(
         self,
-        task: Any,
+        task: VisualQuestions,
         model: Qwen2_5_VLForConditionalGeneration,
         *,
         tokenizer: PreTrainedTokenizerBase,
@@ -185,7 +186,7 @@ def read_visual_questions(path: Path, images: Path) -> list[VisualQuestion]:
     return found
 
 
-def load(task: Any, assets: Mapping[str, Path], learner: Path, device: str) -> VisionModel:
+def load(task: VisualQuestions, assets: Mapping[str, Path], learner: Path, device: str) -> VisionModel:
     """Return the vision-language model of the asset `model` with the questions of the asset `data`."""
     disable_progress_bar()
     dtype = getattr(torch, task.dtype)

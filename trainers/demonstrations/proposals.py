@@ -4,10 +4,10 @@ The proposal policy picks a candidate k with probability softmax(scale * cosine 
 (Plackett-Luce). It needs no trained model, so that the offline data is the same for every variant.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
+
+from trainers.demonstrations.config import Proposals
 
 
 def similarities(query: Tensor, candidates: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def sample(logits: Tensor, shots: int, generator: torch.Generator) -> Tensor:
     return (logits - (-uniform.log()).log()).topk(shots, dim=1).indices
 
 
-def propose(cosines: Tensor, shots: int, settings: Any) -> tuple[Tensor, Tensor, list[str]]:
+def propose(cosines: Tensor, shots: int, settings: Proposals) -> tuple[Tensor, Tensor, list[str]]:
     """Return sequences (Q, N, shots), their log-probabilities (Q, N) at temperature 1, and the N methods' names.
 
     Args:

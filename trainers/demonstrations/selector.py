@@ -4,10 +4,10 @@ After the pointer selectors of the source (docs/studies/demonstrations.md); poin
 1506.03134). All queries of a batch and all their sequences go through at once; only the S steps are a loop.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+
+from trainers.demonstrations.config import Selector
 
 CHOSEN = -1e9  # a logit, finite so that 0 times its exponential's gradient is 0
 
@@ -108,7 +108,7 @@ class PointerSelector(nn.Module):
         return pointers.squeeze(1)
 
 
-def build_selector(settings: Any, d_embedding: int, seed: int) -> PointerSelector:
+def build_selector(settings: Selector, d_embedding: int, seed: int) -> PointerSelector:
     """Return a selector with initial weights of the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainers.atomic import replacing
 from trainers.checkpoint import Checkpoint
-from trainers.demonstrations.config import OBJECTIVES
+from trainers.demonstrations.config import OBJECTIVES, Grpo, Rce, Reward, Selector
 from trainers.demonstrations.offline import FILE, OfflineData, read_candidates
 from trainers.demonstrations.prepared import load_prepared
 from trainers.demonstrations.selector import PointerSelector, build_selector
@@ -46,7 +46,7 @@ def load_training_data(stage: Stage) -> TrainingData:
     return TrainingData(offline, query.to(device), candidates.to(device))
 
 
-def rewards_of(offline: OfflineData, reward: object) -> Tensor:
+def rewards_of(offline: OfflineData, reward: Reward) -> Tensor:
     """Return the rewards (Q, N) of a mode; only its module is imported."""
     module = import_module(f"{OBJECTIVES}.selection_reward_{reward.mode}")
     return module.rewards(offline.correct, offline.acc_score, offline.info_score, reward)
@@ -54,11 +54,11 @@ def rewards_of(offline: OfflineData, reward: object) -> Tensor:
 
 def train_selectors(
     stage: Stage,
-    rewards: Sequence[object],
-    start: Callable[[object], tuple[PointerSelector, "Loss"]],
+    rewards: Sequence[Reward],
+    start: Callable[[Reward], tuple[PointerSelector, "Loss"]],
     *,
     queries: int,
-    settings: object,
+    settings: Rce | Grpo,
 ) -> None:
     """Train a selector for each reward, one after the other, and save it; after a kill go on with the same bits.
 
@@ -67,7 +67,7 @@ def train_selectors(
         rewards: the modes.
         start: returns the initial selector of a reward and its loss.
         queries: number of training queries.
-        settings: epochs, batch_size, lr and, if it has one, max_grad_norm.
+        settings: epochs, batch_size, lr, max_grad_norm.
     """
     found = stage.load_checkpoint()
     for place, reward in enumerate(rewards):
@@ -96,7 +96,7 @@ class Loss(Protocol):
 class _Trainer:
     """One selector, its optimiser and the order of its queries."""
 
-    def __init__(self, stage: Stage, model: PointerSelector, loss: Loss, *, queries: int, settings: object) -> None:
+    def __init__(self, stage: Stage, model: PointerSelector, loss: Loss, *, queries: int, settings: Rce | Grpo) -> None:
         self.stage, self.model, self.loss, self.queries, self.settings = stage, model, loss, queries, settings
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
         self.generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
@@ -127,7 +127,7 @@ class _Trainer:
             loss, figures = self.loss(rows.to(self.stage.devices[0]), epoch * len(batches) + number)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), getattr(self.settings, "max_grad_norm", 1.0))
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)
             self.optimizer.step()
             figures = figures | {"loss": float(loss.detach()), "grad_norm": float(norm)}
             for name, value in figures.items():
@@ -146,7 +146,7 @@ def save_selector(folder: Path, mode: str, model: PointerSelector) -> None:
         save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, temporary)
 
 
-def load_selector(folder: Path, mode: str, settings: object, d_embedding: int, device: str) -> PointerSelector:
+def load_selector(folder: Path, mode: str, settings: Selector, d_embedding: int, device: str) -> PointerSelector:
     """Return a trained selector in evaluation mode."""
     model = build_selector(settings, d_embedding, seed=0)
     model.load_state_dict(load_file(selector_file(folder, mode)))
