@@ -240,6 +240,14 @@ class DemonstrationsConfig(_Strict):
             (len(self.per_shot) == 1, "per_shot chooses between modes: list at least two"),
             (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice"),
             (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
+            (
+                self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
+                "reward has no effect: per_shot trains each mode at its default weights, random and nearest train nothing",
+            ),
+            (
+                not self.grpo.enabled and (self.grpo.advantage != "zscore" or self.grpo.min_positive_ratio is not None),
+                "grpo.advantage and grpo.min_positive_ratio have no effect with grpo.enabled false",
+            ),
         ]
         for wrong, problem in problems:
             if wrong:
