@@ -36,7 +36,7 @@ def draw_subsets(
     for panel, axes in zip(panels, grid.flat, strict=False):
         lines = _along_subsets(results, panel["metric"])
         places = _places(list(dict.fromkeys(lines["subset"])), order)
-        for variant in panel["variants"] or variants:
+        for variant in [] if lines.empty else panel["variants"] or variants:
             _draw_line(axes, lines[lines["variant"] == variant], places, look(list(variants).index(variant)), variant)
         axes.set_title(plain(wrapped(panel["label"], 36)), fontsize=8.5, weight="bold", loc="left")
         axes.set_xlabel(plain(definition["axis"] or "subset"), fontsize=7)
@@ -73,8 +73,11 @@ def _draw_line(
     axes: Axes, line: pd.DataFrame, places: Mapping[str, float], style: tuple[str, Any], variant: str
 ) -> None:
     colour, dash = style
+    if line.empty:
+        axes.plot([], [], color=FAINT, label=f"{plain(shortened(variant, NAME_WIDTH))} (no data)")
+        return
     line = line.assign(x=line["subset"].map(places)).sort_values("x")
-    label = plain(shortened(variant, NAME_WIDTH)) + (" (no data)" if line.empty else "")
+    label = plain(shortened(variant, NAME_WIDTH))
     axes.fill_between(line["x"], line["low"], line["high"], color=colour, alpha=0.12, linewidth=0)
     axes.plot(line["x"], line["mean"], color=colour, linestyle=dash, linewidth=1.2, marker="o", ms=2.5, label=label)
 

@@ -242,7 +242,7 @@ class DemonstrationsConfig(_Strict):
             (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
-                "reward has no effect: per_shot trains each mode at its default weights, random and nearest train nothing",
+                "reward has no effect: per_shot trains each mode at default weights, random and nearest train nothing",
             ),
             (
                 not self.grpo.enabled and (self.grpo.advantage != "zscore" or self.grpo.min_positive_ratio is not None),
