@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from health import Monitor
 from trainers import checkpoint
+from trainers.micro_batch import MicroBatch
 from trainers.runlog import Metrics, Progress, items_table, write_table
 
 
@@ -42,6 +43,7 @@ class Stage:
     metrics: Metrics
     monitor: Monitor
     meter: Progress
+    halvings: int = 0
 
     def log_metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Add numbers (or tensors of one element) to the series of their names.
@@ -63,6 +65,20 @@ class Stage:
     def progress(self, done: int, total: int, unit: str = "steps") -> None:
         """Note that `done` of `total` units are done; cheap enough for every step."""
         self.meter.update(done, total, unit)
+
+    def micro_batch(self, size: int | None) -> MicroBatch:
+        """Return what runs a model on rows, `size` at a time (None: all), and on fewer where memory does not suffice.
+
+        A halving is no failure: the log and the metrics `memory/*` say so, and the collector makes it a note.
+        """
+
+        def note(smaller: int) -> None:
+            self.halvings += 1
+            self.log.warning("out of memory: micro-batches of %d rows from here on, the same effective batch", smaller)
+            last = self.metrics.rows[-1][0] if self.metrics.rows else 0
+            self.log_metrics(last, {"memory/halvings": self.halvings, "memory/micro_batch": smaller})
+
+        return MicroBatch(size, note)
 
     def save_checkpoint(self, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Replace the checkpoint, atomically; it also carries the metrics logged so far.
