@@ -22,7 +22,7 @@ OUT_OF_MEMORY = Rule(
     id="out-of-memory",
     max=0,
     severity="note",
-    diagnosis="a device ran out of memory, and the micro-batch was halved so many times; the effective batch is the same",
+    diagnosis="a device ran out of memory: the micro-batch was halved so many times, the effective batch is the same",
     remedy="set the micro-batch to `memory/micro_batch`, to save the failed passes",
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from tracker.atomic import write_text
 from tracker.health_events import OUT_OF_MEMORY
 from tracker.lineage import lineage
 from tracker.store import Store
@@ -111,8 +112,7 @@ def render_tables(database: Path, reports_dir: Path) -> list[Path]:
             }
             for name, text in texts.items():
                 path = reports_dir / study / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8", newline="")
+                write_text(path, text)
                 written.append(path)
     return written
 

@@ -1,22 +1,27 @@
 """What a stage leaves of its course: metrics, evaluation items, progress, TensorBoard and, if asked, wandb."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import logging
+import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trainers.atomic import replacing, write_json
 from trainers.times import duration
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METRICS = pa.schema([("step", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
 ITEMS = pa.schema([(name, pa.string()) for name in ("item", "subset", "protocol", "name")] + [("value", pa.float64())])
@@ -38,19 +43,24 @@ class TensorBoard:
     """Event files under `folder`, begun anew: a resumed stage replays what it had logged; no point is there twice."""
 
     def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+        self._folder, self._writer = folder, None
         shutil.rmtree(folder, ignore_errors=True)
-        self._writer = SummaryWriter(str(folder))
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Add the values of one step."""
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+        # TensorBoard's own writer: that of torch would import torch.
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = self._writer or EventFileWriter(str(self._folder))
+        points = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=points)))
 
     def close(self) -> None:
         """Flush and close the files."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 class Wandb:
@@ -146,18 +156,19 @@ class Progress:
         self._path, self._title = path, title
         self._terminal = terminal or sys.stderr
         self._started = time.time()
+        # Intervals by the clock that is never set; -inf: never written.
         self._first: tuple[float, int] | None = None
-        self._written = 0.0
-        self._shown = time.time()
+        self._written = -math.inf
+        self._shown = time.monotonic()
 
     def update(self, done: int, total: int, unit: str) -> None:
         """Note that `done` of `total` units are done. Cheap: touches the disk at most once a second."""
-        now = time.time()
+        now = time.monotonic()
         if self._first is None:
             self._first = (now, done)  # a resumed stage does not count what its predecessor did
         if now - self._written >= 1 or done >= total:
             self._written = now
-            values = {"done": done, "total": total, "unit": unit, "started": self._started, "updated": now}
+            values = {"done": done, "total": total, "unit": unit, "started": self._started, "updated": time.time()}
             write_json(self._path, values)
         if now - self._shown >= LINE_SECONDS:
             self._shown = now
@@ -177,6 +188,8 @@ class Progress:
 
 def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame) -> pa.Table:
     """Return evaluation items as a table. Raises ValueError where a column is missing or an item is there twice."""
+    import pandas as pd  # late: a stage that saves no items does without
+
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), columns=ITEMS.names)
     if missing := set(ITEMS.names) - set(frame.columns):
         raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")

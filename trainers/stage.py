@@ -1,20 +1,26 @@
 """What a trainer sees of the stage that it runs. The only door between a trainer module and the files around it."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from health import Monitor
-from trainers import checkpoint
-from trainers.micro_batch import MicroBatch
 from trainers.runlog import Metrics, Progress, items_table, write_table
+
+# Imported where they are used: a stage that declares NEEDS_TORCH = False does without.
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from trainers.checkpoint import Checkpoint
+    from trainers.micro_batch import MicroBatch
 
 
 class Diverged(Exception):
@@ -71,6 +77,7 @@ class Stage:
 
         A halving is no failure: the log and the metrics `memory/*` say so, and the collector makes it a note.
         """
+        from trainers.micro_batch import MicroBatch
 
         def note(smaller: int) -> None:
             self.halvings += 1
@@ -85,14 +92,18 @@ class Stage:
 
         state: JSON values only (no tuples, no integer keys; ValueError). Random generators' states are tensors.
         """
+        from trainers import checkpoint
+
         rows = [list(row) for row in self.metrics.rows]
         checkpoint.save(self.out / "checkpoint", step, tensors, {"metrics": rows, "user": state})
 
-    def load_checkpoint(self) -> checkpoint.Checkpoint | None:
+    def load_checkpoint(self) -> Checkpoint | None:
         """Return (step, tensors, state) of the last checkpoint and restore the metrics; None where there is none.
 
         Call it before the first `log_metrics`. A checkpoint that is torn or damaged counts as none.
         """
+        from trainers import checkpoint
+
         found = checkpoint.load(self.out / "checkpoint")
         if found is None:
             return None
