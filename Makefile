@@ -9,7 +9,7 @@ SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv test test-fast lint format clean
+.PHONY: demo smoke decide venv test test-fast chaos lint format clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
@@ -34,6 +34,9 @@ test: lint ## everything, the small grid included
 
 test-fast: venv ## what takes seconds
 	$(BIN)/python -m pytest -q -m "not slow"
+
+chaos: venv ## faults, the long form: 50 kills over the smoke grid, full disks (needs root to mount one)
+	ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
 
 lint: venv
 	$(BIN)/ruff check
