@@ -59,16 +59,14 @@ dirty_tree: allow
 SCRIPT = """
 import json, sys
 from pathlib import Path
-import pandas as pd
 import pyarrow as pa, pyarrow.parquet as pq
 
 config, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
 scale = config["config"].get("scale", 1.0)
 metrics = pa.table({"step": range(20), "name": ["edited/mean/score"] * 20, "value": [s * scale for s in range(20)]})
 pq.write_table(metrics, out / "metrics.parquet", compression="zstd")
-items = pd.DataFrame([(str(i), "all", "edited", "score", float(i)) for i in range(4)])
-pq.write_table(pa.Table.from_pandas(items.set_axis(["item", "subset", "protocol", "name", "value"], axis=1)),
-               out / "items.parquet", compression="zstd")
+items = {"item": list("0123"), "subset": ["all"] * 4, "protocol": ["edited"] * 4, "name": ["score"] * 4}
+pq.write_table(pa.table({**items, "value": [0.0, 1.0, 2.0, 3.0]}), out / "items.parquet", compression="zstd")
 (out / "status.json").write_text(json.dumps({"state": "ok", "key": config["key"]}))
 """
 BARE = """

@@ -104,7 +104,7 @@ def _collect(results: Path) -> Collected:
                 _write_stages(connection, plan, places, states)
                 collected = _summary(connection, database)
                 connection.execute("CHECKPOINT")
-        except duckdb.IOException as error:  # a full disk
+        except (duckdb.IOException, duckdb.FatalException) as error:  # a full disk, then or at the checkpoint
             raise OSError(" ".join(str(error).split())) from error
         finally:
             with suppress(OSError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracker.atomic import write_text
+from tracker.plan_files import state as ended_as
 from tracker.stage_folder import DATABASE, StageState, read_state
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ COLLECTED = "collected.json"
 
 def retry_failed(plan: "Plan") -> "list[PlannedStage]":
     """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    again = [stage for stage in plan.selected() if read_state(stage.dir, stage.key).state in (*RETRIED, "corrupt")]
+    again = [stage for stage in plan.selected() if ended_as(stage.status) in RETRIED]
     for stage in again:
         _set_aside(stage)
     return again

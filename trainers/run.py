@@ -247,7 +247,8 @@ def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, termin
 
     plan, key = job.plan, job.plan["key"]
     study = plan["stage"].partition(".")[0]
-    sinks: list[Sink] = [TensorBoard(job.out / "tensorboard")]
+    # What needs no torch does not train: there are no curves to look at.
+    sinks: list[Sink] = [TensorBoard(job.out / "tensorboard")] if "torch" in sys.modules else []
     if mode:
         run = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "resume": "allow"}
         sinks.append(Wandb(mode, job.out, {**run, "config": plan["config"]}))

@@ -43,24 +43,19 @@ class TensorBoard:
     """Event files under `folder`, begun anew: a resumed stage replays what it had logged; no point is there twice."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._writer = folder, None
+        from torch.utils.tensorboard import SummaryWriter
+
         shutil.rmtree(folder, ignore_errors=True)
+        self._writer = SummaryWriter(str(folder))
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Add the values of one step."""
-        # TensorBoard's own writer: that of torch would import torch.
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-        self._writer = self._writer or EventFileWriter(str(self._folder))
-        points = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=points)))
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Flush and close the files."""
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
 
 class Wandb:
@@ -188,16 +183,21 @@ class Progress:
 
 def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame) -> pa.Table:
     """Return evaluation items as a table. Raises ValueError where a column is missing or an item is there twice."""
-    import pandas as pd  # late: a stage that saves no items does without
-
-    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), columns=ITEMS.names)
-    if missing := set(ITEMS.names) - set(frame.columns):
-        raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
-    frame = frame[ITEMS.names].astype({"item": str, "value": float})
-    twice = frame[frame.duplicated(["item", "subset", "protocol", "name"])]
-    if len(twice):
-        raise ValueError(f"{len(twice)} items are there twice, for example {tuple(twice.iloc[0])}")
-    return pa.Table.from_pandas(frame, schema=ITEMS, preserve_index=False)
+    if hasattr(rows, "columns"):  # a data frame; pandas, which takes half a second to import, is its maker's
+        if missing := set(ITEMS.names) - set(rows.columns):
+            raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
+        rows = rows[ITEMS.names].itertuples(index=False, name=None)
+    items, seen, twice = [], set(), []
+    for item, subset, protocol, name, value in rows:
+        row = (str(item), subset, protocol, name)
+        if row in seen:
+            twice.append(row)
+        seen.add(row)
+        items.append((*row, float(value)))
+    if twice:
+        raise ValueError(f"{len(twice)} items are there twice, for example {twice[0]}")
+    columns = zip(*items, strict=True) if items else [()] * len(ITEMS)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, ITEMS, strict=True)], schema=ITEMS)
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -9,7 +9,7 @@ import duckdb
 #   stages.started, ended, wall_s, device_hours    times
 #   stages.attempt                                 how often the stage was begun: what the faults change
 #   provenance: argv (holds a process id), environment.CUDA_VISIBLE_DEVICES (which of the devices was free),
-#     inputs.*.ended (a time)
+#     environment.ABLATION_LEASES (a folder of the copy), inputs.*.ended (a time)
 # and the values, not the rows, of metrics that are times.
 TIMES = ("name LIKE 'time/%'", "name LIKE '%wall_s'")
 SELECT = {
@@ -34,7 +34,8 @@ def content(path):
 
 def _provenance(data):
     data.pop("argv")
-    data["environment"].pop("CUDA_VISIBLE_DEVICES", None)
+    for name in ("CUDA_VISIBLE_DEVICES", "ABLATION_LEASES"):
+        data["environment"].pop(name, None)
     for described in data["inputs"].values():
         described.pop("ended")
     return data

@@ -96,6 +96,11 @@ def has_curves(study: str) -> bool:
     return bool(PLAN.studies[study].definition["curves"])
 
 
+def kept_report(file: str, **words: Any) -> str:
+    """Mark a file for `snakemake --report`; `update` keeps it until its new version replaces it."""
+    return update(report(file, **words))
+
+
 def render_what_is_there() -> None:
     """Collect and render after an error that kept the rules from doing so: a stage that left no status."""
     if all(status.exists() for status in PLAN.statuses()):

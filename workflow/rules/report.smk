@@ -17,11 +17,6 @@ PAGE = f"{REPORTS}/index.html"
 GATE = f"{RESULTS}/gate.txt"
 
 
-def kept_report(file, **words):
-    """Mark a file for `snakemake --report`, and keep it until its new version replaces it."""
-    return update(report(file, **words))
-
-
 rule tables:
     input:
         DATABASE,
