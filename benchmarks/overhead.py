@@ -1,6 +1,7 @@
 """What the workflow costs per run, against a bare Snakemake workflow of as many jobs.
 
     python benchmarks/overhead.py --jobs 1000 --rounds 2
+    python benchmarks/overhead.py --jobs 1000 --only rules trivial       what Snakemake does, in a minute
 
 A stub stage logs 20 steps of a metric and saves 4 items; it needs no torch (two seconds that a real stage pays anyway).
 The workflows, all on the same Snakemake, scheduler and cores, each in its turn, in another order each round:
@@ -9,6 +10,7 @@ The workflows, all on the same Snakemake, scheduler and cores, each in its turn,
              and at the end collect, tables, figures, report and gate
     command  bare: one rule, no log, no benchmark; its job is the very command that ours runs
     script   bare: its job is a Python script that does the stub's work and writes the same Parquet and status
+    rules    this project's plan and rules up to the last stage, with `touch` as the job
     trivial  bare: its job is `touch`
 
 CPU seconds (user and system) of Snakemake and all its children, which other work on the machine does not change, are
@@ -32,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "workflow
 
 from project import Project
 
+NAMES = ["ours", "command", "script", "rules", "trivial"]
 STUB = """
 NEEDS_TORCH = False
 
@@ -123,17 +126,25 @@ def measure(project: Project, command: list[str]) -> tuple[float, float]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
+def with_touch(common: str) -> str:
+    """Return the text of common.smk with `touch` as the command of every stage."""
+    head, _, rest = common.partition("RUN_STAGE = (")
+    return f'{head}RUN_STAGE = "touch {{output}}"\n{rest.partition(")" + chr(10))[2]}'
+
+
 def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -> dict[str, tuple[float, float]]:
     """Run each workflow from nothing, in this order."""
     found = {}
+    rules, text = "workflow/rules/common.smk", project.read("workflow/rules/common.smk")
     for name in order:
         shutil.rmtree(project.folder / "bare", ignore_errors=True)
         shutil.rmtree(project.folder / ".snakemake", ignore_errors=True)
         for status in project.statuses():
             status.unlink()
         common = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--scheduler", "greedy", "--quiet", "all"]
-        if name == "ours":
-            found[name] = measure(project, common)
+        project.write(rules, with_touch(text) if name == "rules" else text)
+        if name in ("ours", "rules"):
+            found[name] = measure(project, common if name == "ours" else [*common, "--until", "debias_evaluate"])
             assert len(project.statuses()) == len(keys)
         else:
             write_bare(project, name, keys)
@@ -155,10 +166,11 @@ def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000, help="a multiple of ten (default: 1000)")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="which workflows (default: all)")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
-    names, chance = ["ours", "command", "script", "trivial"], random.Random(0)
+    names, chance = arguments.only, random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
         project, keys = build(Path(folder) / "project", arguments.jobs)
         work = alone(project, keys)
@@ -173,10 +185,11 @@ def main() -> None:
     for name in names:
         cpu, wall = (sum(found[name][i] for found in rounds) / len(rounds) / jobs for i in (0, 1))
         per_job[name] = cpu
-        overhead = f"{cpu if name == 'trivial' else cpu - work:.3f}"
+        overhead = f"{cpu if name in ('rules', 'trivial') else cpu - work:.3f}"
         print(f"| {name} | {cpu:.3f} | {wall:.3f} | {overhead} |")
-    for name in names[1:]:
-        print(f"ours / {name}: {per_job['ours'] / per_job[name]:.2f}")
+    for one, other in (("ours", "command"), ("ours", "script"), ("rules", "trivial"), ("ours", "trivial")):
+        if {one, other} <= per_job.keys():
+            print(f"{one} / {other}: {per_job[one] / per_job[other]:.2f}")
 
 
 if __name__ == "__main__":

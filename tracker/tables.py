@@ -50,7 +50,7 @@ class Cell:
         mean = self.mean
         if mean is None or len(self.values) < 2:
             return None
-        sd = math.sqrt(math.fsum((value - mean) ** 2 for value in self.values) / (len(self.values) - 1))
+        sd = math.hypot(*(value - mean for value in self.values)) / math.sqrt(len(self.values) - 1)  # without overflow
         return sd if sd > 1e-12 * abs(mean) else 0.0  # equal values differ from their mean by rounding
 
 

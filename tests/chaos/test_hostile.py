@@ -23,7 +23,7 @@ from trainers import run
 from trainers.runlog import Progress
 
 CONFIGS = ROOT / "configs"
-NAMES = ["..", "../x", "a/b", "/etc", "a\0b", "a\nb", "a\r\nb", "{key}", "{", "a b", " ", "", "$(id)", "-rf", "ü"]
+NAMES = ["..", "../x", "a/b", "/etc", "a\0b", "a\nb", "a\r\nb", "{key}", "{", "a b", " ", "$(id)", "-rf", "ü"]
 
 
 @pytest.mark.parametrize("key", ["study", "studies", "scale", "seed", "seeds"])
@@ -35,7 +35,7 @@ def test_a_name_that_is_none_is_one_line(key, name):
 
 
 @pytest.mark.parametrize("key", ["results", "reports"])
-@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\x1b[2Jb", "{key}", "a}", "*", "", " "])
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\x1b[2Jb", "{key}", "a}", "*", " "])
 def test_a_folder_that_snakemake_would_misread_is_refused(key, name):
     with pytest.raises(ConfigError, match="is not a usable folder") as caught:
         load_settings({key: name}, configs=CONFIGS)
@@ -124,7 +124,7 @@ def test_a_stage_folder_that_leads_out_of_the_results_is_refused(project, tmp_pa
 # --- numbers ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e308])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 3e38])
 def test_what_is_not_finite_is_a_failed_cell_and_everything_renders(tmp_path, value):
     results = tmp_path / "results"
     plan = simulate(results)
@@ -140,7 +140,7 @@ def test_what_is_not_finite_is_a_failed_cell_and_everything_renders(tmp_path, va
         rows = {row.name: row for row in build_table(store, "toy").rows}
         stored = store.sql("SELECT value FROM metrics WHERE key = ?", [path.parent.name])["value"]
     assert stored.map(repr).unique().tolist() == [repr(value)]  # as it was logged
-    assert rows["v1"].cells[0].failed == (abs(value) != 1e308)
+    assert rows["v1"].cells[0].failed == (abs(value) != 3e38)
     assert not rows["v2"].cells[0].failed
     assert render_tables(results / "tracker.duckdb", tmp_path / "again")
     assert render_figures(results / "tracker.duckdb", tmp_path / "again")
