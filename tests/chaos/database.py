@@ -8,6 +8,7 @@ import duckdb
 #   meta.created                                   when it was collected
 #   stages.started, ended, wall_s, device_hours    times
 #   stages.attempt                                 how often the stage was begun: what the faults change
+#   studies.definition: analysis_history.since     when the analysis plan was first collected
 #   provenance: argv (holds a process id), environment.CUDA_VISIBLE_DEVICES (which of the devices was free),
 #     environment.ABLATION_LEASES (a folder of the copy), inputs.*.ended (a time)
 # and the values, not the rows, of metrics that are times.
@@ -29,7 +30,18 @@ def content(path):
             for table in tables
         }
     found["provenance"] = [(key, _provenance(json.loads(data))) for key, data in found["provenance"]]
+    found["studies"] = [tuple(map(_without_times, row)) for row in found["studies"]]
     return {table: [tuple(map(repr, row)) for row in rows] for table, rows in found.items()}
+
+
+def _without_times(cell):
+    """A cell of `studies`; the times in a definition's history left out."""
+    if not str(cell).startswith("{"):
+        return cell
+    definition = json.loads(cell)
+    for entry in definition["analysis_history"]:
+        entry.pop("since")
+    return definition
 
 
 def _provenance(data):
