@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
+# Files of tests side by side; a file is the unit because its tests share what is costly to make.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
 .PHONY: demo smoke decide venv test test-fast chaos lint format clean
@@ -30,10 +32,10 @@ $(STAMP): pyproject.toml
 	touch $@
 
 test: lint ## everything, the small grid included
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 test-fast: venv ## what takes seconds
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 chaos: venv ## faults, the long form: 50 kills over the smoke grid, full disks (needs root to mount one)
 	ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
