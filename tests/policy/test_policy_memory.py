@@ -4,7 +4,7 @@ from functools import partialmethod
 
 import pytest
 import torch
-from test_policy_engine import SMALL, prepared, stage  # noqa: F401 - `prepared` is a fixture
+from policy_helpers import SMALL, stage
 
 from trainers.policy import batch as batch_module
 from trainers.policy import critic, reinforce, update, warm_start
@@ -41,7 +41,7 @@ def reinforced(folder, inputs, config):
 
 
 @pytest.mark.parametrize("advantage", ["relative", "gae"])
-def test_reinforce_takes_the_same_step_with_less_memory(tmp_path, prepared, monkeypatch, advantage):  # noqa: F811
+def test_reinforce_takes_the_same_step_with_less_memory(tmp_path, prepared, monkeypatch, advantage):
     rollout = SMALL["rollout"].model_copy(update={"group_size": 1} if advantage == "gae" else {})
     config = PolicyConfig(**{**SMALL, "steps": 1, "advantage": advantage, "rollout": rollout})
     expected = rows_of(reinforced(tmp_path / "whole", prepared, config))
@@ -64,7 +64,7 @@ def test_reinforce_takes_the_same_step_with_less_memory(tmp_path, prepared, monk
     assert halvings == list(range(1, len(scarce.refused) + len(forward.refused) + 1))
 
 
-def test_a_warm_start_learns_the_same_with_less_memory(tmp_path, prepared, monkeypatch):  # noqa: F811
+def test_a_warm_start_learns_the_same_with_less_memory(tmp_path, prepared, monkeypatch):
     config = PolicyConfig(**{**SMALL, "warm_start": SMALL["warm_start"].model_copy(update={"steps": 5})})
     inputs = {"task_data": prepared["task_data"]}
     warm_start.run(whole := stage(tmp_path / "whole", config, inputs))
@@ -77,7 +77,7 @@ def test_a_warm_start_learns_the_same_with_less_memory(tmp_path, prepared, monke
         assert rows_of(made)[name] == pytest.approx(value, rel=1e-4), name
 
 
-def test_one_response_that_does_not_fit_ends_the_stage_with_the_reason(tmp_path, prepared, monkeypatch):  # noqa: F811
+def test_one_response_that_does_not_fit_ends_the_stage_with_the_reason(tmp_path, prepared, monkeypatch):
     monkeypatch.setattr(update, "token_logps", Scarce(update.token_logps, 0))
     with pytest.raises(RuntimeError, match=r"out of memory with one row at a time .*use a smaller model"):
         reinforced(tmp_path, prepared, PolicyConfig(**{**SMALL, "steps": 1}))
