@@ -38,7 +38,7 @@ test-fast: venv ## what takes seconds
 	$(PYTEST) -m "not slow"
 
 chaos: venv ## faults, the long form: 50 kills over the smoke grid, full disks (needs root to mount one)
-	ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
+	OMP_NUM_THREADS=1 ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
 
 lint: venv
 	$(BIN)/ruff check
