@@ -25,7 +25,9 @@ def record_analysis(
     history = content.get(study, [])
     if has_results and (not history or history[-1]["digest"] != digest):
         history = [*history, {"digest": digest, "analysis": analysis, "since": now}]
-        write_text(path, json.dumps(content | {study: history}, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(content | {study: history}, indent=1, sort_keys=True)
+        write_text(path, text + "\n")
+        history = json.loads(text)[study]  # in the order of the file, as every later collect reads it
     return history
 
 
