@@ -50,7 +50,7 @@ def mount(long):
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """A project in which everything has run once, undisturbed; tests that change it take a copy."""
-    project = light(tmp_path_factory.mktemp("finished") / "project", seeds=4, pause=0.05)
+    project = light(tmp_path_factory.mktemp("finished") / "project", seeds=3, pause=0.05)
     finish(project)
     return project
 

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import time
+from contextlib import suppress
 
 import database
 import pytest
@@ -16,25 +17,24 @@ pytestmark = pytest.mark.slow
 def kill_at_random(project, arguments, *, kills, seed, longest, victims):
     """Kill random processes at random moments until `kills` are dead; start Snakemake anew whenever it ends."""
     chance, killed = random.Random(seed), 0
-    process = None
+    process = project.start(*arguments)
     deadline = time.monotonic() + 3000
-    while killed < kills:
-        assert time.monotonic() < deadline, f"{killed} of {kills} kills"
-        if process is None or process.poll() is not None:
-            if process is not None and process.returncode == 0:  # all done before its time: a random part again
-                ended = project.statuses()
-                for status in chance.sample(ended, len(ended) // 2):
-                    status.unlink()
-            process = project.start(*arguments)
-        time.sleep(chance.uniform(0.1, longest))
-        found = victims(project, process)
-        if found:
-            try:
-                kill(chance.choice(found))
-                killed += 1
-            except ProcessLookupError:
-                continue  # it ended meanwhile
-    process.wait(timeout=3000)
+    try:
+        while killed < kills:
+            assert time.monotonic() < deadline, f"{killed} of {kills} kills"
+            if process.poll() is not None:
+                if process.returncode == 0:  # all done before its time: a random part again
+                    for status in chance.sample(project.statuses(), len(project.statuses()) // 2):
+                        status.unlink()
+                process = project.start(*arguments)
+            time.sleep(chance.uniform(0.1, longest))
+            if found := victims(project, process):
+                with suppress(ProcessLookupError):  # it ended meanwhile
+                    kill(chance.choice(found))
+                    killed += 1
+        process.wait(timeout=3000)
+    finally:
+        process.kill()
     return killed
 
 
