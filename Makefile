@@ -11,7 +11,7 @@ CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCA
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv test test-fast lint format clean
+.PHONY: demo smoke decide venv test test-fast chaos lint format clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
@@ -36,6 +36,9 @@ test: lint ## everything, the small grid included
 
 test-fast: venv ## what takes seconds
 	$(PYTEST) -m "not slow"
+
+chaos: venv ## faults, the long form: 50 kills over the smoke grid, full disks (needs root to mount one)
+	OMP_NUM_THREADS=1 ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
 
 lint: venv
 	$(BIN)/ruff check

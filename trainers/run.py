@@ -4,14 +4,18 @@
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
-such devices, disk full while the status is written, a kill) leaves no status and exits otherwise: the stage runs again.
+such devices, a full or broken disk, a kill) leaves no status and exits otherwise: the stage runs again.
+
+An entry module that never imports torch may say `NEEDS_TORCH = False`, which saves its stages two seconds each.
 """
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import random
+import shutil
 import sys
 import time
 import traceback
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 EXIT_IN_USE, EXIT_MACHINE = 75, 74  # EX_TEMPFAIL and EX_IOERR of sysexits.h
 REASON_LENGTH = 500
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
 
 
 @dataclass
@@ -53,12 +58,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
     end_with_parent(arguments.parent)
     end_on_signals()
-    job = _read_job(arguments)
     try:
+        job = _read_job(arguments)
         held = lock_folder(job.out)
     except FolderInUse as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_IN_USE
+    except (OSError, ValueError, KeyError) as error:
+        print(f"error: {arguments.out}: cannot be used ({_one_line(error)}); start snakemake again", file=sys.stderr)
+        return EXIT_MACHINE
     try:
         return _run_alone(job)
     except OSError as error:
@@ -74,60 +82,74 @@ def _run_alone(job: Job) -> int:
         return 0  # another process finished it while we were being started
     remove_leftovers(job.out)
     (job.out / "status.json").unlink(missing_ok=True)
-    start = _Start(job, time.time(), _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
-    if reason := _blocked(job.inputs):
-        return start.finish("blocked", reason, device=None)
+    start = _Start(job, _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
     try:
+        if reason := _blocked(job.inputs):
+            return start.finish("blocked", reason, device=None)
         devices = _lease(job, start.terminal)
-    except (ValueError, PermissionError) as error:
-        start.say(f"error: {error}")
+        _prepare_process(job.threads, devices)
+        return _train(job, start, devices)
+    except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
+        start.say(f"error: {job.out}: {_one_line(error)}")
         return EXIT_MACHINE
-    _prepare_process(job.threads, devices)
-    return _train(job, start, devices)
 
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
-    """Import torch and the trainer, run it, and write what it leaves."""
+    """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
     # Late: torch reads CUDA_VISIBLE_DEVICES and the number of threads when it is imported.
-    from trainers import checkpoint
     from trainers.provenance import write_provenance
     from trainers.runlog import open_log, wandb_mode
     from trainers.stage import Diverged
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
-    try:
-        mode = wandb_mode()
-    except ValueError as error:
-        start.say(f"error: {error}")
-        return EXIT_MACHINE
-    write_provenance(job.out, job.inputs, sys.argv)
-    _fix_randomness(job)
+    mode = wandb_mode()
     state, reason, stage = "ok", "", None
     try:
+        try:
+            entry = import_module(job.plan["entry"])
+            needs_torch = getattr(entry, "NEEDS_TORCH", True)
+            _fix_randomness(job, torch_too=needs_torch)
+        finally:
+            write_provenance(job.out, job.inputs, sys.argv)
         stage = _build_stage(job, devices, log, mode, start.terminal)
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and stage.devices == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
-        import_module(job.plan["entry"]).run(stage)
+        entry.run(stage)
+        if not needs_torch and "torch" in sys.modules:
+            raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
     except Diverged as error:
         state, reason = "diverged", _one_line(error)
         log.error("diverged: %s", reason)
     except (Exception, SystemExit) as error:
         state, reason = "failed", f"{type(error).__name__}: {_one_line(error)}"
         log.error("failed: %s\n%s", reason, traceback.format_exc())
+        if _is_of_the_machine(error):
+            raise OSError(_one_line(error)) from error
     if stage is not None:
         stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was
-        checkpoint.remove(job.out / "checkpoint")
+        shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
     return start.finish(state, reason, device=_device_name(devices))
+
+
+def _is_of_the_machine(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is a full or broken disk: another attempt may well succeed."""
+    while error is not None:
+        # safetensors and Arrow give the system's words without its number.
+        if getattr(error, "errno", None) in _DISK_FAULTS or os.strerror(errno.ENOSPC) in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class _Start:
     """When and how often the stage was begun; `finish` writes the terminal status."""
 
-    def __init__(self, job: Job, started: float, attempt: int, terminal: TextIO) -> None:
-        self.job, self.started, self.attempt, self.terminal = job, started, attempt, terminal
+    def __init__(self, job: Job, attempt: int, terminal: TextIO) -> None:
+        self.job, self.attempt, self.terminal = job, attempt, terminal
+        self.started, self._clock = time.time(), time.monotonic()
 
     def say(self, text: str) -> None:
         """Print one line to the terminal; a closed one is no reason to stop."""
@@ -136,14 +158,13 @@ class _Start:
 
     def finish(self, state: str, reason: str, device: str | None) -> int:
         """Write `status.json`, the last file of a stage, and say so on the terminal."""
-        ended, plan = time.time(), self.job.plan
+        took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
-        status |= {"started": _iso(self.started), "ended": _iso(ended), "wall_s": round(ended - self.started, 3)}
+        status |= {"started": _iso(self.started), "ended": _iso(self.started + took), "wall_s": round(took, 3)}
         status |= {"attempt": self.attempt, "device": device}
         (self.job.out / "progress.json").unlink(missing_ok=True)
         write_json(self.job.out / "status.json", status)
-        took = duration(ended - self.started)
-        self.say(f"{state} after {took}: {reason}" if reason else f"{state} after {took}")
+        self.say(f"{state} after {duration(took)}{': ' if reason else ''}{reason}")
         return 0
 
 
@@ -199,9 +220,15 @@ def _prepare_process(threads: int, devices: Lease) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _fix_randomness(job: Job) -> None:
+def _fix_randomness(job: Job, *, torch_too: bool) -> None:
     """Make torch deterministic, with exactly the declared threads (sums depend on them), and seed every generator."""
     import numpy
+
+    seed = job.plan["seed"] or 0
+    random.seed(seed)
+    numpy.random.seed(seed)
+    if not torch_too:
+        return
     import torch
 
     torch.set_num_threads(job.threads)
@@ -210,9 +237,6 @@ def _fix_randomness(job: Job) -> None:
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    seed = job.plan["seed"] or 0
-    random.seed(seed)
-    numpy.random.seed(seed)
     torch.manual_seed(seed)
 
 
@@ -223,7 +247,8 @@ def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, termin
 
     plan, key = job.plan, job.plan["key"]
     study = plan["stage"].partition(".")[0]
-    sinks: list[Sink] = [TensorBoard(job.out / "tensorboard")]
+    # What needs no torch does not train: there are no curves to look at.
+    sinks: list[Sink] = [TensorBoard(job.out / "tensorboard")] if "torch" in sys.modules else []
     if mode:
         run = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "resume": "allow"}
         sinks.append(Wandb(mode, job.out, {**run, "config": plan["config"]}))
@@ -246,16 +271,15 @@ def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, termin
 
 def _usable(devices: Lease) -> list[str]:
     """Return the leased devices, or the CPU where torch cannot use them (a build for CPUs, fake devices of a test)."""
-    import torch
-
+    torch = sys.modules.get("torch")
+    if torch is None:  # a stage that does without
+        return ["cpu"]
     return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
 
 
 def _device_name(devices: Lease) -> str:
-    import torch
-
     used = _usable(devices)
-    return "cpu" if used == ["cpu"] else f"{len(used)} x {torch.cuda.get_device_name(0)}"
+    return "cpu" if used == ["cpu"] else f"{len(used)} x {sys.modules['torch'].cuda.get_device_name(0)}"
 
 
 def _count_attempt(out: Path) -> int:

@@ -198,3 +198,47 @@ def test_wandb_that_is_asked_for_and_missing_is_said(tmp_path):
     done = run_stage(out, ABLATION_WANDB="sometimes")
     assert done.returncode == 74
     assert "must be offline or online" in done.stderr
+
+
+LIGHT = """
+NEEDS_TORCH = False
+import random, sys
+import numpy
+
+
+def run(stage):
+    {body}
+    stage.log_metrics(0, {{"drawn": random.random() + numpy.random.rand()}})
+    (stage.out / "torch").write_text(str("torch" in sys.modules))
+"""
+
+
+def test_a_stage_that_needs_no_torch_does_without_and_is_seeded(tmp_path):
+    drawn = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        out = write_stage(tmp_path / name, seed=seed)
+        (tmp_path / name / "toy_trainer.py").write_text(LIGHT.format(body="pass"))
+        assert run_stage(out, "--gpus", "1", ABLATION_FAKE_GPUS="1").returncode == 0
+        assert (status(out)["state"], status(out)["device"]) == ("ok", "cpu")
+        assert (out / "torch").read_text() == "False"
+        assert json.loads((out / "provenance.json").read_text())["packages"]["torch"]
+        drawn += metrics(out).value.tolist()
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_stage_that_says_so_and_imports_it_fails(tmp_path):
+    out = write_stage(tmp_path)
+    (tmp_path / "toy_trainer.py").write_text(LIGHT.format(body="import torch"))
+    assert run_stage(out).returncode == 0
+    assert status(out)["state"] == "failed"
+    assert "imported torch unseeded: remove its NEEDS_TORCH = False" in status(out)["reason"]
+
+
+def test_a_broken_plan_of_a_stage_is_one_line_and_no_result(tmp_path):
+    out = write_stage(tmp_path)
+    (out / "config.json").write_text("{")
+    done = run_stage(out)
+    assert done.returncode == 74
+    [line] = done.stderr.splitlines()
+    assert "start snakemake again" in line
+    assert not (out / "status.json").exists()

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.batch import Sequences, token_logps
@@ -55,6 +56,7 @@ def train(
     responses = [response_tokens(tokenizer, problem.demonstration or "") for problem in problems]
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
     generator = torch.Generator().manual_seed(bucket(f"warm start {settings.seed}", 2**62))
+    memory = stage.micro_batch(None)
     model.train()
     for step in range(settings.steps):
         for group in optimizer.param_groups:
@@ -64,15 +66,19 @@ def train(
             *pad([prompts[i] for i in rows], pad_token(tokenizer), left=True),
             *pad([responses[i] for i in rows], pad_token(tokenizer), left=False),
         ).to(placement.policy)
-        optimizer.zero_grad(set_to_none=True)
-        with placement.autocast(placement.policy):
-            logps, _ = token_logps(model, batch)
-        loss = -logps.sum() / batch.mask.sum()
-        loss.backward()
+
+        def backward(part: Tensor, batch: Sequences = batch) -> Tensor:
+            with placement.autocast(placement.policy):
+                logps, _ = token_logps(model, batch if len(part) == len(batch) else batch.select(part))
+            loss = -logps.sum() / batch.mask.sum()  # of the whole batch, so that micro-batches add up to it
+            loss.backward()
+            return loss.detach()
+
+        losses = memory.run(torch.arange(len(batch)), backward, lambda: optimizer.zero_grad(set_to_none=True))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 10 == 0 or step + 1 == settings.steps:
-            stage.log_metrics(step, {"warm_start/loss": loss.detach()})
+            stage.log_metrics(step, {"warm_start/loss": sum(losses)})
         stage.progress(step + 1, settings.steps)
 
 

@@ -28,8 +28,10 @@ def load_plan() -> Plan:
                 print(f"warning: {warning}", file=sys.stderr)
             if plan.settings.retry == "failed":
                 plan.retry_failed()
+            for stage in plan.repair():
+                print(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})", file=sys.stderr)
             plan.write()
-    except TrackerError as error:
+    except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
         sys.exit(f"error: {error}")
     if pool is None:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
@@ -94,12 +96,17 @@ def has_curves(study: str) -> bool:
     return bool(PLAN.studies[study].definition["curves"])
 
 
+def kept_report(file: str, **words: Any) -> str:
+    """Mark a file for `snakemake --report`; `update` keeps it until its new version replaces it."""
+    return update(report(file, **words))
+
+
 def render_what_is_there() -> None:
     """Collect and render after an error that kept the rules from doing so: a stage that left no status."""
     if all(status.exists() for status in PLAN.statuses()):
         return
     for command in ("collect", "tables", "figures", "report"):
-        subprocess.run(shlex.split(f"{TRACKER} {command} {FOLDERS}"), check=False)
+        subprocess.run(shlex.split(f"{PYTHON} -m tracker {command} {FOLDERS}"), check=False)
 
 
 PLAN = load_plan()
@@ -109,9 +116,11 @@ RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)
 
 # The interpreter that runs Snakemake also runs the jobs, unless each job has an environment of its own.
 PYTHON = "python" if workflow.deployment_settings.deployment_method else shlex.quote(sys.executable)
-TRACKER = f"{PYTHON} -m tracker"
+# exec: what Snakemake starts is its own child and ends with it, also when Snakemake is killed.
+TRACKER = f"exec {PYTHON} -m tracker --parent $PPID"
+# Errors also go to the terminal: on a full disk there is no log to read them from.
+LOGGED = "> {log:q} 2> >(tee -a {log:q} >&2)"
 FOLDERS = shlex.join(["--results", RESULTS, "--reports", REPORTS])
-# exec: the trainer is Snakemake's own child and ends with it, also when Snakemake is killed.
 RUN_STAGE = (
     f"exec {PYTHON} -m trainers.run {{params.arguments}}" " --gpus {resources.gpu} --threads {threads} --parent $PPID"
 )
