@@ -5,11 +5,12 @@ CORES ?= all
 GPUS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CLUSTER := $(VENV)-cluster
 SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv test test-fast lint format clean
+.PHONY: demo smoke decide venv test test-fast test-cluster lint format clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
@@ -34,6 +35,17 @@ test: lint ## everything, the small grid included
 
 test-fast: venv ## what takes seconds
 	$(BIN)/python -m pytest -q -m "not slow"
+
+test-cluster: $(CLUSTER)/.installed ## the profiles of schedulers, and Slurm on this machine (Debian, root)
+	CLUSTER_TESTS=1 CONDOR_CONFIG=/dev/null $(CLUSTER)/bin/python -m pytest -q tests/cluster
+
+# The schedulers' plugins stay out of the environment of every day: each is imported at every start of snakemake.
+$(CLUSTER)/.installed: $(STAMP)
+	$(BIN)/python -m venv --without-pip $(CLUSTER)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  $$($(CLUSTER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[slurm,lsf,sge,htcondor,kubernetes,cluster-generic]'
+	touch $@
 
 lint: venv
 	$(BIN)/ruff check
