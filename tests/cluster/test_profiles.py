@@ -43,14 +43,7 @@ def test_a_profile_says_everything(name):
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_key_is_an_option(name):
     """Snakemake ignores a key that it does not know, so a typing error would never be noticed."""
-    parser = get_argument_parser()
-    from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
-
-    ExecutorPluginRegistry().register_cli_args(parser)
-    from snakemake_interface_storage_plugins.registry import StoragePluginRegistry
-
-    StoragePluginRegistry().register_cli_args(parser)
-    options = {option for action in parser._actions for option in action.option_strings}
+    options = {option for action in get_argument_parser()._actions for option in action.option_strings}
     assert {f"--{key}" for key in profile(name)} <= options
 
 
