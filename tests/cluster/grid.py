@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from project import MODULES, SCALE, Project
+from project import MODULES, STUDY, Project
 
 # A device that two jobs use at once is an error of the second. `hold` stops the first attempt after two steps, on a
 # scheduler only, so that the local run's numbers are the undisturbed ones.
@@ -49,7 +49,7 @@ class Grid(Project):
         """Make the project, with a variant for each mode beside a, b and c."""
         grid = cls(Project.create(folder).folder)
         grid.write("trainers/debias/train.py", TRAIN)
-        grid.write("configs/scales/smoke.yaml", SCALE)
+        grid.write("configs/studies/debias/_study.yaml", STUDY.replace("runtime: 5", "runtime: 30"))
         for name, mode in modes.items():
             grid.write(f"configs/studies/debias/{name}.yaml", f"extends: a\nwhy: to be held up\nmode: {mode}\n")
         return grid

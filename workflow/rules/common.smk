@@ -64,7 +64,7 @@ def prefer_own_sacct() -> None:
     """Let the Slurm plugin find our `sacct` first; the file says why. Without Slurm nothing happens."""
     if shutil.which("sbatch"):
         folder = os.path.join(workflow.basedir, "workflow", "profiles", "slurm", "bin")
-        os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
+        os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
 
 
 def folder_of(id: str) -> str:
