@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 CLUSTER := $(VENV)-cluster
 SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
+# Files of tests side by side; a file is the unit because its tests share what is costly to make.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
 .PHONY: demo smoke decide venv test test-fast test-cluster lint format clean
@@ -31,10 +33,10 @@ $(STAMP): pyproject.toml
 	touch $@
 
 test: lint ## everything, the small grid included
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 test-fast: venv ## what takes seconds
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-cluster: $(CLUSTER)/.installed ## the profiles of schedulers, and Slurm on this machine (Debian, root)
 	CLUSTER_TESTS=1 CONDOR_CONFIG=/dev/null $(CLUSTER)/bin/python -m pytest -q tests/cluster
