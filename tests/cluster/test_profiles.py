@@ -105,8 +105,14 @@ def test_the_plugin_is_an_extra_and_is_documented(name):
 
 
 def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(tmp_path):
-    """No scheduler: `submit` starts the job script and prints a number, `status` looks for the script's end."""
+    """No scheduler: `submit` starts the job script and prints a number, `status` looks for the script's end.
+
+    The train stage needs more devices than `gpus` of the configuration: the pool is the profile's, and a job's own
+    Snakemake, which is not told of it, neither refuses nor clips.
+    """
     grid = Grid.create(tmp_path / "grid")
+    study = grid.read("configs/studies/debias/_study.yaml")
+    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
     grid.write("submit", '#!/bin/sh\n(sh "$2"; echo $? > "done.$$") > "log.$$" 2>&1 &\necho "$1" >> asked\necho $$\n')
     state = '[ -e "done.$1" ] || { echo running; exit; }\n[ "$(cat "done.$1")" = 0 ] && echo success || echo failed\n'
     grid.write("status", f"#!/bin/sh\n{state}")
@@ -114,10 +120,11 @@ def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(tmp_path):
         os.chmod(grid.folder / name, 0o755)
     ask = "./submit '{rule} {threads} {resources.mem_mb} {resources.runtime} {resources.gpu}'"
     words = ["--cluster-generic-submit-cmd", ask, "--cluster-generic-status-cmd", "./status", "--jobs", "2"]
-    grid.finish(grid.submit(*words, "--config", "variant=a", profile="cluster-generic"))
-    asked = ["debias_prepare 1 500 5 0", "debias_train 1 500 5 1", "debias_evaluate 1 500 5 0"]
+    grid.finish(grid.submit(*words, "--config", "variant=a", "gpus=1", profile="cluster-generic"))
+    asked = ["debias_prepare 1 500 30 0", "debias_train 1 500 30 2", "debias_evaluate 1 500 30 0"]
     assert grid.read("asked").splitlines() == asked
-    assert grid.read("results/gate.txt") is not None
+    (log,) = grid.folder.glob("results/stages/debias/train/*/log.txt")
+    assert " --gpus 2 " in log.read_text()
 
 
 def test_the_status_command_of_cluster_generic(tmp_path):
