@@ -3,7 +3,7 @@
     casual list these fruit : plum apple mango ?
     hey , your sorted fruit : 1 apple 2 mango 3 plum . total 3 . cheers
 
-The expected answer is the whole response, so that the task also has a teacher that can be imitated (study `gad`). Worked
+The expected answer is the whole response, so the task has a teacher that can be imitated (study `gad`). Worked
 responses have independent flaws: another style's opening, wrong order, a wrong total, another style's closing.
 """
 
@@ -27,7 +27,7 @@ SMALLEST, LARGEST = 3, 4
 NUMBERS = tuple("12345")
 WORDS = (
     *OPENINGS,
-    *"list these ? : . total".split(),
+    *("list", "these", "?", ":", ".", "total"),
     *dict.fromkeys(word for text in (*OPENINGS.values(), *CLOSINGS.values()) for word in text.split()),
     *NUMBERS,
     *THINGS,
