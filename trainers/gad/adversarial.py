@@ -64,6 +64,8 @@ def train(stage: Stage, course: Course) -> None:
     trainer = Trainer(stage, course)
     dev = read_rows(stage.inputs["data"] / "dev.jsonl")
     first, steps = trainer.restore(), trainer.steps
+    if first == 0 and stage.config.critic.init == "student":
+        stage.log_metrics(course.first_step, {"critic/prior_steps": course.first_step})
     for step in range(first, steps):
         stage.log_metrics(course.first_step + step + 1, trainer.step(step))
         stage.progress(step + 1, steps)

@@ -2,6 +2,7 @@
 import fcntl
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -20,6 +21,8 @@ def load_plan() -> Plan:
     pool = workflow.global_resources["gpu"].value if "gpu" in workflow.global_resources else None
     try:
         plan = build_plan(load_settings(config), pool)
+        if plan.settings.wandb:
+            os.environ["ABLATION_WANDB"] = plan.settings.wandb  # what the stages read
         # At this point Snakemake itself does not know yet that it only lints.
         executes = not workflow.output_settings.dryrun and "--lint" not in sys.argv
         if workflow.is_main_process and executes:
