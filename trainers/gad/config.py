@@ -5,7 +5,7 @@ The defaults are the published ones (seed 002) where it states them. Only pydant
 that it reads and no others. What the study shares with `innovations` and `gspo` comes from their engine's settings.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,15 +16,6 @@ from trainers.tasks.settings import TASKS, TemplatedLists
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TeacherRows(_Strict):
-    """Rows of a file, the asset `data_source`: `content`, a chat, and `teacher_response`."""
-
-    name: Literal["teacher_rows"] = "teacher_rows"
-
-
-Task = Annotated[TemplatedLists | TeacherRows, Field(discriminator="name")]
 
 
 class Data(_Strict):
@@ -155,9 +146,11 @@ class Evaluate(_Strict):
 class GadConfig(_Strict):
     """Everything that a variant of `gad` may change."""
 
-    task: Task = Field(default=TemplatedLists(), description="Where prompts and teacher responses come from.")
+    task: TemplatedLists | None = Field(
+        default=TemplatedLists(), description="Generated prompts and teacher responses; null: those of `data_source`."
+    )
     data: Data = Field(default=Data(), description="Prompts per split.")
-    data_source: Asset | None = Field(default=None, description="The file of task teacher_rows.")
+    data_source: Asset | None = Field(default=None, description="A file of rows {content, teacher_response}.")
     model: Asset | None = Field(default=None, description="The student to start from; null: `scratch` and `base`.")
     reward_model: Asset | None = Field(default=None, description="A sequence classifier, for critic.init reward_model.")
     scratch: Scratch = Field(default=Scratch(), description="The student's shape where `model` is null.")
@@ -188,11 +181,14 @@ class GadConfig(_Strict):
     def _consistent(self) -> Self:
         if type(self) is not GadConfig:  # what a stage reads of a configuration that has been checked as a whole
             return self
-        rows = self.task.name == "teacher_rows"
         problems = [
-            (rows and self.data_source is None, "task.name teacher_rows needs a data_source"),
-            (rows and self.model is None, "task.name teacher_rows needs a pretrained `model`"),
-            (not rows and self.data.train is None, "data.train: a generated task needs a number"),
+            (self.task is None and self.data_source is None, "task null needs a data_source"),
+            (self.task is None and self.model is None, "task null needs a pretrained `model`"),
+            (
+                self.task is not None and self.data_source is not None,
+                "data_source is not used: set task to null",
+            ),
+            (self.task is not None and self.data.train is None, "data.train: a generated task needs a number"),
             (
                 not (self.warmup.enabled or self.gad.enabled),
                 "warmup.enabled and gad.enabled are both false: nothing adversarial would be left",
@@ -213,7 +209,7 @@ class GadConfig(_Strict):
 
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
-        task = [f"{TASKS}.{self.task.name}"] if self.task.name != "teacher_rows" else []
+        task = [] if self.task is None else [f"{TASKS}.{self.task.name}"]
         if stage not in ("warmup", "gad"):
             return task
         names = (f"advantage_{self.advantage}", f"ratio_{self.ratio}", "clipped", f"discriminator_{self.discriminator}")

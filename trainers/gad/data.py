@@ -24,9 +24,9 @@ def run(stage: Stage) -> None:
     """Write train.jsonl, dev.jsonl and test.jsonl; log and keep the token statistics of the teacher's responses."""
     config: GadConfig = stage.config
     model, source = asset_files(stage, "model"), asset_files(stage, "data_source")
-    if config.task.name == "teacher_rows":
+    if config.task is None:
         if source is None:
-            raise ValueError("task.name = 'teacher_rows': the config key `data_source` must hold an asset")
+            raise ValueError("task is null: the config key `data_source` must hold an asset")
         data = config.data
         rows = read_teacher_rows(_only_file(source))
         splits = split_rows(rows, train=data.train, dev=data.dev, test=data.test, seed=data.seed)

@@ -15,7 +15,7 @@ from trainers.tasks.interface import Task
 
 def rule_of(config: GadConfig) -> Task | None:
     """Return the task, if it has a rule that tells good responses; rows of a file have none."""
-    return None if config.task.name == "teacher_rows" else load_task(config.task, None)
+    return None if config.task is None else load_task(config.task, None)
 
 
 def qualities(task: Task | None, rows: Sequence[Row], texts: Sequence[str]) -> dict[str, list[float]]:
