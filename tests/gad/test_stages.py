@@ -221,7 +221,8 @@ def test_a_tiny_clip_range_clips_most_of_the_update(root):
 def test_the_limit_follows_the_teachers_lengths(root):
     limits = {}
     for factor in (1.0, 3.0):
-        table = run_stage(root, "warmup", config(sampling={"length_factor": factor}))
+        settings = config(sampling={"length_factor": factor}, warmup={"max_steps": 2})
+        table = run_stage(root, "warmup", settings, out=root / f"factor {factor}")
         limits[factor] = series(table, "response_length/limit").iloc[0]
         assert limits[factor] / series(table, "response_length/teacher_p99").iloc[0] == pytest.approx(factor, rel=0.05)
         assert series(table, "response_length/max").max() <= limits[factor]
