@@ -25,8 +25,9 @@ def draw_figures(store: Store, study: str, folder: Path) -> list[str]:
     variants = [node.name for node in lineage(store.variants(study))]
     for figure in definition.get("figures") or []:
         draw = _draw_bars if figure["kind"] == "bars" else _draw_lines
+        chosen = [name for name in variants if name in figure["variants"]] if figure.get("variants") else variants
         title = f"{figure['title']} ({store.meta()['scale']} scale)"
-        draw(store, study, figure, variants, title=title, stem=folder / figure["name"])
+        draw(store, study, figure, chosen, title=title, stem=folder / figure["name"])
     return [figure["name"] for figure in definition.get("figures") or []]
 
 

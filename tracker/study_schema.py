@@ -134,6 +134,7 @@ class FigureDefinition(_Strict):
     panels: list[Curve] = Field(min_length=1)
     x: FigureAxis | None = Field(default=None, description="For lines; null: the step.")
     columns: int = Field(default=2, ge=1, le=6, description="Panels side by side.")
+    variants: list[Text] = Field(default=[], description="Those shown, in the order of the lineage; none: all.")
 
 
 class Target(_Strict):
@@ -230,6 +231,9 @@ class StudyFile(_Strict):
     analysis: Analysis
     published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
     health: list[HealthRule] = []
+    trained_model: StageName | None = Field(
+        default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
+    )
     dirty_tree: Literal["allow", "warn", "refuse"] = Field(
         default="warn", description="When files differ from their commit: start stages, warn and start, or refuse."
     )

@@ -37,6 +37,15 @@ FIGURES = [
         "x": None,
         "panels": [{"metric": "train/m00", "label": "metric 0"}],
     },
+    {
+        "name": "chosen",
+        "kind": "lines",
+        "title": "Some of the variants",
+        "columns": 2,
+        "x": None,
+        "panels": [{"metric": "train/m00", "label": "metric 0"}],
+        "variants": ["v4", "v1"],
+    },
 ]
 
 
@@ -56,7 +65,7 @@ def store(tmp_path_factory):
 def drawn(store, tmp_path, monkeypatch):
     figures: dict[str, Figure] = {}
     monkeypatch.setattr(panels, "save_figure", lambda figure, stem: figures.setdefault(stem.name, figure))
-    assert panels.draw_figures(store, "s", tmp_path) == ["training", "against-another", "bars"]
+    assert panels.draw_figures(store, "s", tmp_path) == ["training", "against-another", "bars", "chosen"]
     return figures
 
 
@@ -93,6 +102,15 @@ def test_bars_are_means_over_steps_and_seeds(store, drawn):
     )["v"][0]
     assert len(axes.patches) == 9
     assert axes.patches[0].get_width() == pytest.approx(mean)
+
+
+def test_a_figure_may_show_some_variants_only_in_the_order_of_the_lineage(store, drawn):
+    figure = drawn["chosen"]
+    assert len(figure.axes[0].lines) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["v1", "v4"]
+    means = store.curves("s", ["train/m00"])
+    expected = means[means["variant"] == "v1"]["mean"].tolist()
+    assert figure.axes[0].lines[0].get_ydata().tolist() == pytest.approx(expected)
 
 
 def test_files_are_written(store, tmp_path):

@@ -67,7 +67,7 @@ class Trainer:
         self.optimizers = {"policy_optimizer": new(self.policy.parameters(), lr=update.lr)}
         if config.advantage == "gae":
             self.critic_module = import_module("trainers.policy.critic")
-            self.modules["critic"] = self.critic_module.Critic(folder, self.placement)
+            self.modules["critic"] = self.critic_module.build_critic(folder, self.placement)
             self.optimizers["critic_optimizer"] = new(self.modules["critic"].parameters(), lr=config.critic.lr)
         self.rates = {name: optimizer.defaults["lr"] for name, optimizer in self.optimizers.items()}
         # One generator per purpose: a variant that draws more of one kind gets the same numbers of the others.
