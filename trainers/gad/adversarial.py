@@ -28,10 +28,10 @@ from trainers.policy.models import load_policy, load_tokenizer, save_policy
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files
-from trainers.policy.state import pack, unpack
 from trainers.policy.update import prepare, update_policy
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
+from trainers.state import pack, unpack
 
 # The engine's names -> those under which this study's source reports the same quantities.
 ACTOR_METRICS = {

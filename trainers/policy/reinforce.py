@@ -20,10 +20,10 @@ from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import RewardModel
 from trainers.policy.sources import asset_files, load_task, policy_folder
-from trainers.policy.state import pack, unpack
 from trainers.policy.text import pad_token
 from trainers.policy.update import prepare, update_policy
 from trainers.stage import Stage
+from trainers.state import pack, unpack
 from trainers.tasks.interface import Problem, bucket, read_problems
 
 

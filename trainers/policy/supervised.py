@@ -9,9 +9,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.placement import Placement
-from trainers.policy.state import pack, unpack
 from trainers.policy.text import pad, pad_token
 from trainers.stage import Stage
+from trainers.state import pack, unpack
 
 Rate = Callable[[int, int], float]  # step, steps -> share of the peak rate
 
