@@ -7,8 +7,9 @@ import torch
 from policy_helpers import SMALL, stage
 
 from trainers.policy import batch as batch_module
-from trainers.policy import critic, reinforce, update, warm_start
+from trainers.policy import reinforce, supervised, update, warm_start
 from trainers.policy.config import PolicyConfig
+from trainers.policy.value_model import ValueModel
 
 
 class Scarce:
@@ -48,8 +49,8 @@ def test_reinforce_takes_the_same_step_with_less_memory(tmp_path, prepared, monk
     scarce = Scarce(update.token_logps, 3)
     monkeypatch.setattr(update, "token_logps", scarce)
     monkeypatch.setattr(batch_module, "token_logps", scarce)
-    forward = Scarce(critic.Critic.forward, 5)
-    monkeypatch.setattr(critic.Critic, "forward", partialmethod(forward))
+    forward = Scarce(ValueModel.forward, 5)
+    monkeypatch.setattr(ValueModel, "forward", partialmethod(forward))
     made = reinforced(tmp_path / "scarce", prepared, config)
     found = rows_of(made)
     assert scarce.refused
@@ -68,8 +69,8 @@ def test_a_warm_start_learns_the_same_with_less_memory(tmp_path, prepared, monke
     config = PolicyConfig(**{**SMALL, "warm_start": SMALL["warm_start"].model_copy(update={"steps": 5})})
     inputs = {"task_data": prepared["task_data"]}
     warm_start.run(whole := stage(tmp_path / "whole", config, inputs))
-    scarce = Scarce(warm_start.token_logps, 5)
-    monkeypatch.setattr(warm_start, "token_logps", scarce)
+    scarce = Scarce(supervised.token_logps, 5)
+    monkeypatch.setattr(supervised, "token_logps", scarce)
     warm_start.run(made := stage(tmp_path / "scarce", config, inputs))
     assert scarce.refused == [16, 8]
     assert memory_of(made)[-1] == (0, "memory/micro_batch", 4)
