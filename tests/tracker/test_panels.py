@@ -47,6 +47,14 @@ FIGURES = [
         "variants": ["v4", "v1"],
     },
     {
+        "name": "each",
+        "kind": "each",
+        "title": "Each variant against its parent",
+        "columns": 4,
+        "x": {"metric": "train/m01", "label": "metric 1"},
+        "panels": [{"metric": "train/m00", "label": "metric 0", "log": True}],
+    },
+    {
         "name": "along",
         "kind": "subsets",
         "title": "Along the subsets",
@@ -129,6 +137,20 @@ def test_a_figure_may_show_some_variants_only_in_the_order_of_the_lineage(store,
     means = store.curves("s", ["train/m00"])
     expected = means[means["variant"] == "v1"]["mean"].tolist()
     assert figure.axes[0].lines[0].get_ydata().tolist() == pytest.approx(expected)
+
+
+def test_each_variant_has_a_panel_with_its_parent_and_the_others(store, drawn):
+    parents = {variant.name: variant.parent for variant in store.variants("s")}
+    shown = {axes.get_title(loc="left"): axes for axes in drawn["each"].axes if axes.axison}
+    assert set(shown) == {name if parent is None else f"{name}, from {parent}" for name, parent in parents.items()}
+    means = store.curves("s", ["train/m00"]).set_index("variant")["mean"]
+    for title, axes in shown.items():
+        name, parent = title.split(", ")[0], parents[title.split(", ")[0]]
+        *others, of_parent, own = axes.lines
+        assert len(others) == len(parents)
+        assert own.get_ydata().tolist() == pytest.approx(means[name].tolist())
+        assert of_parent.get_ydata().tolist() == pytest.approx([] if parent is None else means[parent].tolist())
+        assert axes.get_yscale() == "log"
 
 
 def test_files_are_written(store, tmp_path):
