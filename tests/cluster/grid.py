@@ -38,7 +38,7 @@ TRAIN = (
 )
 # For Snakemake on Slurm: a short wait for the first answer, as the machine is this one.
 QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5")
-PATIENCE = 600  # seconds; a job starts three interpreters one after the other
+PATIENCE = 900  # seconds; a job starts three interpreters one after the other
 
 
 class Grid(Project):
@@ -57,15 +57,14 @@ class Grid(Project):
     def submit(self, *words: str, profile: str = "slurm") -> subprocess.Popen[str]:
         """Start Snakemake with a profile; its output goes to submit.log."""
         quick = QUICK if profile == "slurm" else QUICK[2:]
-        command = [
-            sys.executable,
-            "-m",
-            "snakemake",
-            "--workflow-profile",
-            f"workflow/profiles/{profile}",
-            *quick,
-            *words,
-        ]
+        return self._start("--workflow-profile", f"workflow/profiles/{profile}", *quick, *words)
+
+    def run_here(self, *words: str) -> None:
+        """Run Snakemake without a scheduler to its end."""
+        self.finish(self._start("--cores", "2", *words))
+
+    def _start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "snakemake", *words]
         with (self.folder / "submit.log").open("a") as log:
             return subprocess.Popen(command, cwd=self.folder, env=self.environment(), stdout=log, stderr=log, text=True)
 

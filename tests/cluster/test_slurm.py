@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 def faulty(slurm, tmp_path_factory):
     """A grid in which one job is cancelled and another exceeds its time, and the same grid run here undisturbed."""
     grid = Grid.create(tmp_path_factory.mktemp("faulty") / "grid", cancelled="hold-1", late="hold-2")
-    local = grid.copy(tmp_path_factory.mktemp("local") / "grid")
+    local = Grid(grid.copy(tmp_path_factory.mktemp("local") / "grid").folder)
     process = grid.submit()
     try:
         cancelled, late = ((grid.held(mode) / "held").read_text() for mode in ("hold-1", "hold-2"))
@@ -24,8 +24,8 @@ def faulty(slurm, tmp_path_factory):
         subprocess.run(["scontrol", "update", f"JobId={late}", "TimeLimit=1"], check=True)
     finally:
         grid.finish(process)
-    local.snakemake()
-    return grid, Grid(local.folder)
+    local.run_here()
+    return grid, local
 
 
 def test_two_jobs_at_most_and_never_one_device_for_two(faulty):
@@ -130,6 +130,6 @@ def test_two_variants_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
     scale = ("--config", "scale=smoke", "studies=[debias]")
     grid, local = map(Grid, folders)
     grid.finish(grid.submit(*scale))
-    local.snakemake(*scale)
+    local.run_here(*scale)
     assert report(grid.folder) == report(local.folder)
     assert "v1" in report(grid.folder)["verdicts"]
