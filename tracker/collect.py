@@ -162,7 +162,7 @@ def _variant(study: str, position: int, entry: dict[str, Any]) -> tuple[Any, ...
 def _published(study: str, published: dict[str, Any] | None) -> Iterable[tuple[Any, ...]]:
     if not published:
         return
-    for variant, values in published["rows"].items():
+    for variant, values in (published.get("rows") or {}).items():
         for column, value in zip(published["columns"], values, strict=True):
             if value is not None:
                 yield study, variant, column, value, published["source"]

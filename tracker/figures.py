@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tracker.atomic import replacing
 
@@ -53,3 +55,21 @@ def wrapped(text: str, width: int) -> str:
 def shortened(text: str, width: int) -> str:
     """At most `width` characters, with an ellipsis where something was cut."""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def look(index: int) -> tuple[str, Any]:
+    """Return colour and dash of the index-th variant: the root black, then every pair of both before any repeats."""
+    if index == 0:
+        return INK, "-"
+    place = (index - 1) % (len(PALETTE) * len(DASHES))
+    return PALETTE[place % len(PALETTE)], DASHES[(place + place // len(PALETTE)) % len(DASHES)]
+
+
+def finish(axes: Axes, *, empty: bool) -> None:
+    """Give a panel its grid and ticks; an empty one says so."""
+    if empty:
+        axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=MUTED, style="italic")
+    axes.grid(axis="y", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.tick_params(labelsize=7, length=2)

@@ -28,6 +28,7 @@ def study_row(study: Study, runs: "list[Run]") -> dict[str, Any]:
         "analysis": study.definition["analysis"],
         "analysis_digest": key_of(study.definition["analysis"]),
         "health": study.definition["health"],
+        "trained_model": study.definition["trained_model"],
         "published": study.published,
         "variants": [_variant_row(variant) for variant in study.variants.values()],
         "runs": [{"variant": run.variant, "seed": run.seed, "stages": run.stages} for run in runs],

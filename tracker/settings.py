@@ -1,6 +1,7 @@
 """What is planned and what is run: `configs/config.yaml`, overridden by `snakemake --config key=value`."""
 
 import difflib
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +10,17 @@ from typing import Any
 from tracker.errors import ConfigError
 from tracker.yaml_io import load_yaml
 
-KNOWN = ("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry")
+KNOWN = ("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry", "wandb")
 _MAX_SEEDS = 10_000
 _OVERRIDES = "--config"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry)."""
+    """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry).
+
+    `wandb` (offline, online) is a second log of every stage beside TensorBoard, and no part of any key.
+    """
 
     scale: str
     studies: tuple[str, ...]
@@ -29,6 +33,7 @@ class Settings:
     variant: str | None = None
     seed: int | None = None
     retry: str | None = None
+    wandb: str | None = None
 
     @property
     def scale_file(self) -> Path:
@@ -87,6 +92,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         raise ConfigError(where, "retry", retry, "is not known", "the only value is `failed`")
     variant, _ = get("variant")
     folders = {key: _folder(key, *get(key, key)) for key in ("results", "reports")}
+    wandb = _wandb(*get("wandb"))
     return Settings(
         scale=scale,
         studies=studies,
@@ -99,7 +105,19 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         variant=None if variant is None else str(variant),
         seed=seed,
         retry=retry,
+        wandb=wandb,
     )
+
+
+def _wandb(value: Any, where: str) -> str | None:
+    """Return offline or online; None: not used. What is asked for and not installed is refused before any job."""
+    if value is None or value is False:  # YAML reads `off` as false
+        return None
+    if value not in ("offline", "online"):
+        raise ConfigError(where, "wandb", value, "is not known", "write offline or online, or null to do without")
+    if importlib.util.find_spec("wandb") is None:
+        raise ConfigError(where, "wandb", value, "wandb is not installed", "run `pip install wandb`, or set it to null")
+    return str(value)
 
 
 def suggest(name: str, known: Any) -> str:

@@ -239,7 +239,8 @@ def _caption(store: Store, definition: Mapping[str, Any]) -> str:
     parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
     if published := definition.get("published"):
         reported = ", ".join(f"{column} {count}" for column, count in published.get("items", {}).items())
-        parts.append(f"Published: {published['source']}, {published.get('model', 'unknown model')}, items {reported}.")
+        counted = f", items {reported}" if reported else ""
+        parts.append(f"Published: {published['source']}, {published.get('model', 'unknown model')}{counted}.")
     return " ".join(parts)
 
 

@@ -19,6 +19,7 @@ from tracker.study_schema import HealthRule, PublishedFile, Resources, StudyFile
 from tracker.validation import check_key, check_known, validate
 from tracker.yaml_io import load_yaml
 
+DEFINITION = {"table", "curves", "figures", "analysis", "health", "trained_model"}  # what the plan takes over as it is
 RESERVED_KEYS = ("extends", "why", "gpu")
 _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models and data sets
 
@@ -170,6 +171,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
             changes=changes,
             factors=tuple(dict.fromkeys(change.factor for change in changes)),
         )
+    _check_figures(written, file, variants)
     return Study(
         name=name,
         title=written.title,
@@ -181,7 +183,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         factors=written.factors,
         stages=stages,
         variants=variants,
-        definition=written.model_dump(mode="json", include={"table", "curves", "figures", "analysis", "health"}),
+        definition=written.model_dump(mode="json", include=DEFINITION),
         health=tuple(written.health),
         dirty_tree=written.dirty_tree,
         published=_load_published(configs, written, file, variants),
@@ -319,7 +321,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 def _declare(
     model: type[BaseModel], parent: Mapping[str, Any], overrides: Mapping[str, Any], file: Path, prefix: str
 ) -> dict[str, Any]:
-    return validate(model, dotted.merge(parent, overrides), file, prefix).model_dump(mode="json")
+    return validate(model, dotted.merge_into(model, parent, overrides), file, prefix).model_dump(mode="json")
 
 
 def _refuse_idle(variant: _File, parent: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
@@ -344,6 +346,14 @@ def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> b
     return key in leaves and leaves[key] is None and key not in others and any(o.startswith(f"{key}.") for o in others)
 
 
+def _check_figures(written: StudyFile, file: Path, variants: Mapping[str, Variant]) -> None:
+    for figure in written.figures:
+        for name in [*figure.variants, *(name for panel in figure.panels for name in panel.variants or [])]:
+            if name not in variants:
+                where = f"figures.{figure.name}.variants"
+                raise ConfigError(file, where, name, "there is no such variant", suggest(name, variants))
+
+
 def _load_published(
     configs: Path, written: StudyFile, file: Path, variants: Mapping[str, Variant]
 ) -> dict[str, Any] | None:
@@ -356,6 +366,10 @@ def _load_published(
     for name in published.rows:
         if name not in variants:
             raise ConfigError(path, f"rows.{name}", None, "there is no such variant", suggest(name, variants))
+    for delta in published.deltas:
+        for name in (delta.variant, delta.against):
+            if name not in variants:
+                raise ConfigError(path, "deltas", name, "there is no such variant", suggest(name, variants))
     for column in written.table.columns:
         if column.published is not None and column.published not in published.columns:
             remedy = suggest(column.published, published.columns)

@@ -6,6 +6,10 @@ The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit s
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
 such devices, a full or broken disk, a kill) leaves no status and exits otherwise: the stage runs again.
 
+A job whose Snakemake was killed goes on under a scheduler, and the next Snakemake submits its stage again. The second
+process then waits for the first (`--wait`) and takes over its result. A result that is younger than this Snakemake
+(`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept beside it.
+
 An entry module that never imports torch may say `NEEDS_TORCH = False`, which saves its stages two seconds each.
 """
 
@@ -29,13 +33,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from trainers.atomic import remove_leftovers, write_json
 from trainers.devices import Lease, lease
-from trainers.lifetime import FolderInUse, end_on_signals, end_with_parent, keep_terminal, lock_folder
+from trainers.lifetime import FolderInUse, end_on_signals, end_with_parent, keep_terminal, lock_folder, restore_log
 from trainers.times import duration
 
 if TYPE_CHECKING:
     from trainers.stage import Stage
 
 EXIT_IN_USE, EXIT_MACHINE = 75, 74  # EX_TEMPFAIL and EX_IOERR of sysexits.h
+KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
 REASON_LENGTH = 500
 _DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
 
@@ -60,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     end_on_signals()
     try:
         job = _read_job(arguments)
-        held = lock_folder(job.out)
+        held = lock_folder(job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it"))
     except FolderInUse as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_IN_USE
@@ -68,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {arguments.out}: cannot be used ({_one_line(error)}); start snakemake again", file=sys.stderr)
         return EXIT_MACHINE
     try:
-        return _run_alone(job)
+        return _run_alone(job, arguments.since)
     except OSError as error:
         print(f"error: {job.out}: {error}", file=sys.stderr)
         return EXIT_MACHINE
@@ -76,12 +81,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.close(held)
 
 
-def _run_alone(job: Job) -> int:
-    """Run the stage in a folder that nobody else writes to."""
-    if _status(job.out) == {"state": "ok", "key": job.plan["key"]}:
-        return 0  # another process finished it while we were being started
+def _run_alone(job: Job, since: Path | None) -> int:
+    """Run the stage in a folder that nobody else writes to, unless another process has just finished it."""
+    if _take_over(job, since):
+        _say(job, "finished by another process")
+        return 0
     remove_leftovers(job.out)
-    (job.out / "status.json").unlink(missing_ok=True)
+    for name in ("status.json", KEPT_STATUS):
+        (job.out / name).unlink(missing_ok=True)
     start = _Start(job, _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
     try:
         if reason := _blocked(job.inputs):
@@ -92,6 +99,28 @@ def _run_alone(job: Job) -> int:
     except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
         start.say(f"error: {job.out}: {_one_line(error)}")
         return EXIT_MACHINE
+
+
+def _take_over(job: Job, since: Path | None) -> bool:
+    """Tell whether a good result is there already, and put back what Snakemake deleted of it before this job.
+
+    The copy of the status counts only if it is younger than the file `since`: a stage that runs again after that is
+    meant to.
+    """
+    if _is_ok(_read_status(job.out), job):
+        return True
+    kept = job.out / KEPT_STATUS
+    try:
+        if since is None or kept.stat().st_mtime <= since.stat().st_mtime:
+            return False
+    except FileNotFoundError:
+        return False
+    status = _read_status(job.out, KEPT_STATUS)
+    if status is None or not _is_ok(status, job):
+        return False
+    restore_log(job.out / "log.txt")
+    write_json(job.out / "status.json", status)
+    return True
 
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
@@ -152,9 +181,8 @@ class _Start:
         self.started, self._clock = time.time(), time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print one line to the terminal; a closed one is no reason to stop."""
-        with contextlib.suppress(OSError):
-            print(f"    {_title(self.job)}   {text}", file=self.terminal, flush=True)
+        """Print one line to the terminal."""
+        _say(self.job, text, self.terminal)
 
     def finish(self, state: str, reason: str, device: str | None) -> int:
         """Write `status.json`, the last file of a stage, and say so on the terminal."""
@@ -163,6 +191,7 @@ class _Start:
         status |= {"started": _iso(self.started), "ended": _iso(self.started + took), "wall_s": round(took, 3)}
         status |= {"attempt": self.attempt, "device": device}
         (self.job.out / "progress.json").unlink(missing_ok=True)
+        write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
         write_json(self.job.out / "status.json", status)
         self.say(f"{state} after {duration(took)}{': ' if reason else ''}{reason}")
         return 0
@@ -176,6 +205,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
     parser.add_argument("--label", default="", help="variant and seed, for the terminal")
+    parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
+    parser.add_argument("--since", type=Path, help="take over a result that is younger than this file")
     parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
     return parser.parse_args(argv)
 
@@ -206,7 +237,7 @@ def _blocked(inputs: dict[str, Path]) -> str:
 
 def _lease(job: Job, terminal: TextIO) -> Lease:
     def on_wait(pool: list[str]) -> None:
-        print(f"    {_title(job)}   waits for {job.gpus} of the devices {', '.join(pool)}", file=terminal, flush=True)
+        _say(job, f"waits for {job.gpus} of the devices {', '.join(pool)}", terminal)
 
     return lease(job.gpus, on_wait=on_wait)
 
@@ -293,17 +324,22 @@ def _count_attempt(out: Path) -> int:
     return attempt
 
 
-def _read_status(folder: Path) -> dict[str, Any] | None:
+def _read_status(folder: Path, name: str = "status.json") -> dict[str, Any] | None:
     try:
-        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+        status = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return status if isinstance(status, dict) else None
 
 
-def _status(folder: Path) -> dict[str, Any]:
-    status = _read_status(folder) or {}
-    return {"state": status.get("state"), "key": status.get("key")}
+def _is_ok(status: dict[str, Any] | None, job: Job) -> bool:
+    return status is not None and (status.get("state"), status.get("key")) == ("ok", job.plan["key"])
+
+
+def _say(job: Job, text: str, terminal: TextIO | None = None) -> None:
+    """Print one line to the terminal (or stderr); a closed one is no reason to stop."""
+    with contextlib.suppress(OSError):
+        print(f"    {_title(job)}   {text}", file=terminal or sys.stderr, flush=True)
 
 
 def _title(job: Job) -> str:

@@ -107,9 +107,9 @@ def test_evaluation_gives_one_row_per_puzzle_and_keeps_the_warm_starts(prepared,
 
 
 def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompts):
-    from trainers.policy.critic import Critic
+    from trainers.policy.critic import build_critic
 
-    critic = Critic(prepared["warm_start"] / "policy", CPU)
+    critic = build_critic(prepared["warm_start"] / "policy", CPU)
     torch.nn.init.normal_(critic.head.weight)
     batch = sampled_batch(model, prompts, torch.zeros(16)).sequences
     with torch.no_grad():

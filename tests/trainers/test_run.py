@@ -150,6 +150,61 @@ def test_a_finished_stage_is_adopted_not_run_again(tmp_path):
     assert status(out)["ended"] == ended
 
 
+def test_a_second_process_waits_and_takes_over_the_result(tmp_path):
+    """Snakemake was killed, its scheduler's job goes on, and the next Snakemake starts the stage again."""
+    out = write_stage(tmp_path, pause=0.5)
+    first = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    second = run_stage(out, "--wait", "1")
+    assert first.wait() == second.returncode == 0
+    assert f"waits for process {first.pid} on " in second.stderr
+    assert "finished by another process" in second.stderr
+    assert status(out)["attempt"] == 1
+    assert not (out / "log.attempt-2.txt").exists()
+
+
+def test_a_second_process_goes_on_where_the_first_was_killed(tmp_path):
+    out = write_stage(tmp_path, pause=2.0)
+    first = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    second = subprocess.Popen(command(out, "--wait", "1"), env=environment(out), stderr=subprocess.PIPE, text=True)
+    assert "waits for" in second.stderr.readline()
+    first.kill()
+    assert second.wait(timeout=120) == 0
+    assert status(out)["attempt"] == 2
+    assert "resumed after step" in (out / "log.txt").read_text()
+    first.wait()
+
+
+def test_a_younger_result_is_taken_over_although_its_status_was_deleted(tmp_path):
+    out, asked = write_stage(tmp_path), tmp_path / "asked"
+    asked.touch()
+    run_stage(out)
+    before, log = status(out), (out / "log.txt").read_text()
+    for name in ("status.json", "log.txt"):  # as Snakemake does
+        (out / name).unlink()
+    done = run_stage(out, "--since", str(asked))
+    assert "finished by another process" in done.stderr
+    assert (status(out), (out / "log.txt").read_text()) == (before, log)
+
+
+@pytest.mark.parametrize("why", ["an older result", "no file to compare with", "another key", "not ok"])
+def test_no_other_result_is_taken_over(tmp_path, why):
+    out, asked = write_stage(tmp_path), tmp_path / "asked"
+    asked.touch()
+    run_stage(out)
+    (out / "status.json").unlink()
+    kept = out / "status.kept.json"
+    words = {"another key": ("0123", "3210"), "not ok": ('"ok"', '"failed"')}.get(why, ("", ""))
+    kept.write_text(kept.read_text().replace(*words))
+    if why == "an older result":
+        os.utime(asked)
+    if why == "no file to compare with":
+        asked.unlink()
+    run_stage(out, "--since", str(asked))
+    assert (status(out)["state"], status(out)["attempt"]) == ("ok", 2)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_promptly_without_status(tmp_path, number):
     out = write_stage(tmp_path, pause=60)
@@ -165,7 +220,7 @@ def test_it_ends_with_its_parent(tmp_path):
     script = f"import subprocess, time; subprocess.Popen({command(out)!r}); time.sleep(600)"
     parent = subprocess.Popen([sys.executable, "-c", script], env=environment(out), stderr=subprocess.DEVNULL)
     wait_for((out / "checkpoint" / "state.json").exists)
-    child = int((out / ".lock").read_text())
+    child = int((out / ".lock").read_text().split()[0])
     parent.kill()
     parent.wait()
     wait_for(lambda: not is_running(child), seconds=5)

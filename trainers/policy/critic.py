@@ -1,10 +1,9 @@
-"""PPO's critic: a copy of the policy's body with a value head."""
+"""PPO's critic: a copy of the policy's body with a value head; V(x, y_<t) is the value before token t."""
 
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel
 
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.advantage_gae import gae, terminal_rewards, whiten
@@ -15,32 +14,17 @@ from trainers.policy.config import Critic as Settings
 from trainers.policy.config import Update
 from trainers.policy.minibatches import Averages, minibatches
 from trainers.policy.placement import Placement
+from trainers.policy.value_model import ValueModel
 
 
-class Critic(nn.Module):
-    """V(x, y_<t): the value of what is there before token t."""
-
-    def __init__(self, folder: Path, placement: Placement) -> None:
-        super().__init__()
-        self.body = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-        self.head = nn.Linear(self.body.config.hidden_size, 1)
-        nn.init.zeros_(self.head.weight)  # values start at 0, so that the first advantages are the rewards
-        nn.init.zeros_(self.head.bias)
-        self.placement = placement
-        self.to(placement.policy).eval()
-
-    def forward(self, sequences: Sequences) -> Tensor:
-        """Return the values at the response's tokens, (N, T), float32, 0 at padding."""
-        width = sequences.mask.shape[1]
-        with self.placement.autocast(self.placement.policy):
-            hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
-        values = self.head(hidden[:, -width - 1 : -1].float())[..., 0]
-        return torch.where(sequences.mask.bool(), values, 0.0)
+def build_critic(folder: Path, placement: Placement) -> ValueModel:
+    """Return the critic of the policy in `folder`."""
+    return ValueModel.from_causal(folder, placement, sees_token=False)
 
 
 @torch.no_grad()
 def estimate(
-    critic: Critic, sequences: Sequences, rewards: Tensor, settings: Settings, memory: MicroBatch
+    critic: ValueModel, sequences: Sequences, rewards: Tensor, settings: Settings, memory: MicroBatch
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return advantages, returns and the values that they are based on, each (N, T)."""
     width = sequences.mask.shape[1]
@@ -56,7 +40,7 @@ def estimate(
 
 
 def update_critic(
-    critic: Critic,
+    critic: ValueModel,
     optimizer: torch.optim.Optimizer,
     sequences: Sequences,
     returns: Tensor,

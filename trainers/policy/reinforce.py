@@ -20,10 +20,10 @@ from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import RewardModel
 from trainers.policy.sources import asset_files, load_task, policy_folder
-from trainers.policy.state import pack, unpack
 from trainers.policy.text import pad_token
 from trainers.policy.update import prepare, update_policy
 from trainers.stage import Stage
+from trainers.state import pack, unpack
 from trainers.tasks.interface import Problem, bucket, read_problems
 
 
@@ -67,7 +67,7 @@ class Trainer:
         self.optimizers = {"policy_optimizer": new(self.policy.parameters(), lr=update.lr)}
         if config.advantage == "gae":
             self.critic_module = import_module("trainers.policy.critic")
-            self.modules["critic"] = self.critic_module.Critic(folder, self.placement)
+            self.modules["critic"] = self.critic_module.build_critic(folder, self.placement)
             self.optimizers["critic_optimizer"] = new(self.modules["critic"].parameters(), lr=config.critic.lr)
         self.rates = {name: optimizer.defaults["lr"] for name, optimizer in self.optimizers.items()}
         # One generator per purpose: a variant that draws more of one kind gets the same numbers of the others.
