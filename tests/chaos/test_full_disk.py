@@ -117,7 +117,7 @@ def test_a_grid_goes_on_when_there_is_space_again(finished, tmp_path, mount):
     project = fresh(finished, tmp_path / "project")
     results = project.folder / "results"
     results.mkdir()
-    mount(results, size="8m")
+    mount(results, size="32m")
     process = subprocess.Popen(
         project.command(),
         cwd=project.folder,
@@ -154,7 +154,7 @@ def test_a_collect_that_fails_under_snakemake_leaves_the_old_database(project, m
     shutil.move(results, aside)
     results.mkdir()
     size = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
-    mount(results, size=f"{size // 1024 + 6000}k")
+    mount(results, size=f"{size // 1024 + 12_000}k")
     subprocess.run(["cp", "-a", f"{aside}/.", str(results)], check=True)
     variant = project.read("configs/studies/debias/b.yaml")
     project.write("configs/studies/debias/b.yaml", variant.replace("another objective", "to be collected again"))
