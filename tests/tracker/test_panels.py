@@ -140,7 +140,7 @@ def test_a_figure_may_show_some_variants_only_in_the_order_of_the_lineage(store,
 
 
 def test_each_variant_has_a_panel_with_its_parent_and_the_others(store, drawn):
-    parents = {variant.name: variant.parent for variant in store.variants("s")}
+    parents = {variant["name"]: variant["parent"] for variant in store.variants("s")}
     shown = {axes.get_title(loc="left"): axes for axes in drawn["each"].axes if axes.axison}
     assert set(shown) == {name if parent is None else f"{name}, from {parent}" for name, parent in parents.items()}
     means = store.curves("s", ["train/m00"]).set_index("variant")["mean"]
