@@ -51,6 +51,7 @@ class Measured:
 
     rows: Mapping[str, Mapping[str, MeasuredCell]]
     difference: str = ""
+    deltas: Mapping[tuple[str, str, str], MeasuredCell] = field(default_factory=dict)  # variant, against, column
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def audit(published: Mapping[str, Any], measured: Measured | None = None) -> lis
     """Check one published table; findings come in the order of KINDS."""
     table = _reported(published)
     findings = [*_means(table), *_attainability(table), *_claims(table), *_noise(table), *_groups(table)]
-    return [*findings, *_reproduction(table, measured)] if measured else findings
+    if measured is None:
+        return findings
+    return [*findings, *_reproduction(table, measured), *_reproduced_deltas(published.get("deltas") or [], measured)]
 
 
 def attainable(items: int, batch_size: int | None, target: float | None) -> np.ndarray:
@@ -105,7 +108,7 @@ def _reported(published: Mapping[str, Any]) -> _Reported:
     columns = published["columns"]
     rows = {
         name: {column: float(value) for column, value in zip(columns, values, strict=True) if value is not None}
-        for name, values in published["rows"].items()
+        for name, values in (published.get("rows") or {}).items()
     }
     digits = max((_digits(value) for row in rows.values() for value in row.values()), default=0)
     distance = str(published.get("metric", "")).endswith("distance")
@@ -297,6 +300,28 @@ def _reproduction(table: _Reported, measured: Measured) -> Iterator[Finding]:
                 yield Finding("reproduction", variant, column, "note", f"{start}: reproduced within the interval.")
             else:
                 yield Finding("reproduction", variant, column, "warn", f"{start}: differs, the interval excludes it.")
+
+
+def _reproduced_deltas(deltas: Sequence[Mapping[str, Any]], measured: Measured) -> Iterator[Finding]:
+    """Reported ranges of differences beside our intervals: do the two overlap?"""
+    for delta in deltas:
+        variant, column = delta["variant"], delta["column"]
+        cell = measured.deltas.get((variant, delta["against"], column))
+        if cell is None or not np.isfinite([cell.value, cell.low, cell.high]).all():
+            continue
+        start = (
+            f"{variant} minus {delta['against']}, {column}: reported {delta['low']:+g} to {delta['high']:+g} "
+            f"({delta['text']}), measured {cell.value:+.4f} [{cell.low:+.4f}, {cell.high:+.4f}] on {_seeds(cell.seeds)}"
+        )
+        overlap = cell.low <= delta["high"] + _EXACT and delta["low"] - _EXACT <= cell.high
+        if measured.difference:
+            meets = "the intervals overlap" if overlap else "the intervals do not overlap"
+            text = f"{start}: {meets}, but they are not comparable, {measured.difference}."
+            yield Finding("reproduction", variant, column, "note", text)
+        elif overlap:
+            yield Finding("reproduction", variant, column, "note", f"{start}: the intervals overlap.")
+        else:
+            yield Finding("reproduction", variant, column, "warn", f"{start}: the intervals do not overlap.")
 
 
 def _seeds(count: int) -> str:

@@ -18,7 +18,15 @@ def measured(store: Any, name: str, published: Mapping[str, Any]) -> Measured:
     """
     study = load_study(store, name)
     rows = {variant: _row(study, variant, published["columns"]) for variant in study.variants["variant"]}
-    return Measured({variant: row for variant, row in rows.items() if row}, _difference(store, study, published))
+    return Measured(
+        {variant: row for variant, row in rows.items() if row},
+        _difference(store, study, published),
+        {
+            (delta["variant"], delta["against"], delta["column"]): cell
+            for delta in published.get("deltas") or []
+            if (cell := _delta(study, delta)) is not None
+        },
+    )
 
 
 def _row(study: Study, variant: str, columns: list[str]) -> dict[str, MeasuredCell]:
@@ -28,6 +36,23 @@ def _row(study: Study, variant: str, columns: list[str]) -> dict[str, MeasuredCe
     parts: dict[str, list[Array]] = dict(zip(study.analysis["subsets"], ([v] for v in values), strict=True))
     parts.setdefault("mean", values)
     return {column: _cell(study, parts[column]) for column in columns if column in parts}
+
+
+def _delta(study: Study, delta: Mapping[str, Any]) -> MeasuredCell | None:
+    """Our own difference for a published one, paired by seeds and items; in the metric's sense, not as a gain."""
+    if not {delta["variant"], delta["against"]} <= set(study.variants["variant"]):
+        return None
+    values, _, _ = paired_values(study, [delta["variant"], delta["against"]])
+    parts: dict[str, list[Array]] = dict(zip(study.analysis["subsets"], ([v] for v in values), strict=False))
+    parts.setdefault("mean", values)
+    if not values or delta["column"] not in parts:
+        return None
+    numbers = contrast(
+        parts[delta["column"]], (1, -1), study.analysis["direction"], confidence=1 - study.analysis["alpha"]
+    )
+    if study.analysis["direction"] == "max":
+        return MeasuredCell(numbers.effect, numbers.low, numbers.high, numbers.seeds)
+    return MeasuredCell(-numbers.effect, -numbers.high, -numbers.low, numbers.seeds)
 
 
 def _cell(study: Study, values: list[Array]) -> MeasuredCell:

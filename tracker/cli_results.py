@@ -17,7 +17,7 @@ from tracker.gate import gate
 from tracker.progress import describe, watch
 from tracker.settings import load_settings
 from tracker.stage_folder import folders, read_plan
-from tracker.store import DATABASE, Store
+from tracker.store import Store
 
 WIDEST = 60  # characters of one cell on a terminal
 
@@ -112,7 +112,7 @@ def run_figures(arguments: argparse.Namespace) -> int:
 
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print failures; 1 if there are any."""
-    report, passed = gate(_results(arguments) / DATABASE)
+    report, passed = gate(load_or_collect(_results(arguments)))
     print(report, end="", file=sys.stdout if passed else sys.stderr)
     return 0 if passed else 1
 

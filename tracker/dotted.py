@@ -45,6 +45,21 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `merge(base, over)`; where `over` names another kind of a tagged union, nothing of the old one stays."""
+    result = dict(base)
+    for name, field in model.model_fields.items():
+        below, above = base.get(name), over.get(name)
+        if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+            continue
+        if isinstance(tag := field.discriminator, str):
+            if tag in above and above[tag] != below.get(tag):
+                result[name] = {}
+        elif len(nested := list(models_in(field.annotation))) == 1:
+            result[name] = merge_into(nested[0], below, above)
+    return merge(result, over)
+
+
 def covers(key: str, other: str) -> bool:
     """Return whether `other` is `key` or lies below it."""
     return other == key or other.startswith(f"{key}.")

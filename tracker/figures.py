@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tracker.atomic import replacing
 
 # Okabe and Ito, Color Universal Design (2008): distinct also with colour-blind eyes; yellow is left out as too pale.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -30,11 +34,12 @@ STYLE: Any = {
 
 def save_figure(figure: Figure, stem: Path) -> None:
     """Write `<stem>.svg` and `<stem>.png`, without dates or versions, so that equal figures are equal files."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        figure.savefig(stem.with_suffix(".svg"), metadata=nothing)
-        figure.savefig(stem.with_suffix(".png"), dpi=160, metadata={"Software": None})
+        with replacing(stem.with_suffix(".svg")) as file:
+            figure.savefig(file, metadata=nothing)
+        with replacing(stem.with_suffix(".png")) as file:
+            figure.savefig(file, dpi=160, metadata={"Software": None})
 
 
 def plain(text: str) -> str:
@@ -50,3 +55,21 @@ def wrapped(text: str, width: int) -> str:
 def shortened(text: str, width: int) -> str:
     """At most `width` characters, with an ellipsis where something was cut."""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def look(index: int) -> tuple[str, Any]:
+    """Return colour and dash of the index-th variant: the root black, then every pair of both before any repeats."""
+    if index == 0:
+        return INK, "-"
+    place = (index - 1) % (len(PALETTE) * len(DASHES))
+    return PALETTE[place % len(PALETTE)], DASHES[(place + place // len(PALETTE)) % len(DASHES)]
+
+
+def finish(axes: Axes, *, empty: bool) -> None:
+    """Give a panel its grid and ticks; an empty one says so."""
+    if empty:
+        axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=MUTED, style="italic")
+    axes.grid(axis="y", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.tick_params(labelsize=7, length=2)

@@ -1,6 +1,6 @@
-"""Figures that a study declares in `_study.yaml`: panels of metrics, with a line or a bar per variant."""
+"""Figures that a study declares in `_study.yaml`: panels of metrics, with a line, a bar or boxes per variant."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from tracker.figures import DASHES, FAINT, INK, MUTED, PALETTE, plain, save_figure, shortened, wrapped
+from tracker.figures import FAINT, INK, MUTED, PALETTE, finish, look, plain, save_figure, shortened, wrapped
 from tracker.lineage import lineage
+from tracker.panels_subsets import draw_distributions, draw_subsets
 from tracker.store import Store
 
 NAME_WIDTH = 26
@@ -24,24 +24,14 @@ def draw_figures(store: Store, study: str, folder: Path) -> list[str]:
     definition = store.study(study)
     variants = [node.name for node in lineage(store.variants(study))]
     for figure in definition.get("figures") or []:
-        draw = _draw_bars if figure["kind"] == "bars" else _draw_lines
         chosen = [name for name in variants if name in figure["variants"]] if figure.get("variants") else variants
         title = f"{figure['title']} ({store.meta()['scale']} scale)"
-        draw(store, study, figure, chosen, title=title, stem=folder / figure["name"])
+        drawn, note = _DRAW[figure["kind"]](store, study, figure, chosen)
+        _save(drawn, title, note, folder / figure["name"])
     return [figure["name"] for figure in definition.get("figures") or []]
 
 
-def look(index: int) -> tuple[str, Any]:
-    """Return colour and dash of the index-th variant: the root black, then every pair of both before any repeats."""
-    if index == 0:
-        return INK, "-"
-    place = (index - 1) % (len(PALETTE) * len(DASHES))
-    return PALETTE[place % len(PALETTE)], DASHES[(place + place // len(PALETTE)) % len(DASHES)]
-
-
-def _draw_lines(
-    store: Store, study: str, definition: Mapping[str, Any], variants: Sequence[str], *, title: str, stem: Path
-) -> None:
+def _draw_lines(store: Store, study: str, definition: Mapping[str, Any], variants: Sequence[str]) -> tuple[Figure, str]:
     panels, x = definition["panels"], definition["x"]
     columns = min(definition["columns"], len(panels))
     rows = -(-len(panels) // columns)
@@ -55,7 +45,7 @@ def _draw_lines(
             _draw_line(axes, lines[lines["variant"] == variant], position, look(index))
         axes.set_title(plain(wrapped(panel["label"], 32)), fontsize=8.5, weight="bold", loc="left")
         axes.set_xlabel("step" if x is None else plain(x["label"]), fontsize=7)
-        _finish(axes, empty=lines.empty)
+        finish(axes, empty=lines.empty)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     handles = []
@@ -64,7 +54,7 @@ def _draw_lines(
         label = plain(shortened(variant, NAME_WIDTH))
         handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=1.4, label=label))
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7, handlelength=2.6)
-    _save(figure, title, _LINES_NOTE, stem)
+    return figure, _LINES_NOTE
 
 
 def _draw_line(axes: Axes, line: pd.DataFrame, position: "pd.Series | None", style: tuple[str, Any]) -> None:
@@ -76,9 +66,7 @@ def _draw_line(axes: Axes, line: pd.DataFrame, position: "pd.Series | None", sty
     axes.plot(line["step"], line["mean"], color=colour, linestyle=dash, linewidth=1.1)
 
 
-def _draw_bars(
-    store: Store, study: str, definition: Mapping[str, Any], variants: Sequence[str], *, title: str, stem: Path
-) -> None:
+def _draw_bars(store: Store, study: str, definition: Mapping[str, Any], variants: Sequence[str]) -> tuple[Figure, str]:
     panels = definition["panels"]
     query = """SELECT variant, seed, metric, avg(value) AS value FROM curves
                WHERE study = ? AND list_contains(?, metric) AND isfinite(value) GROUP BY ALL ORDER BY ALL"""
@@ -96,23 +84,22 @@ def _draw_bars(
             values = seeds.loc[seeds["variant"] == variant, "value"]
             axes.plot(values, [place] * len(values), "o", color=INK, markersize=2.5)
         axes.set_title(plain(wrapped(panel["label"], 36)), fontsize=8.5, weight="bold", loc="left")
-        _finish(axes, empty=seeds.empty)
+        finish(axes, empty=seeds.empty)
         axes.grid(axis="x", color=FAINT, linewidth=0.5)
     grid[0].set_yticks(range(len(variants)), [plain(shortened(name, NAME_WIDTH)) for name in variants])
     grid[0].set_ylim(len(variants) - 0.4, -0.6)
-    _save(figure, title, _BARS_NOTE, stem)
-
-
-def _finish(axes: Axes, *, empty: bool) -> None:
-    if empty:
-        axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=MUTED, style="italic")
-    axes.grid(axis="y", color=FAINT, linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.tick_params(labelsize=7, length=2)
+    return figure, _BARS_NOTE
 
 
 def _save(figure: Figure, title: str, note: str, stem: Path) -> None:
     figure.suptitle(plain(title), fontsize=10, weight="bold", x=0.01, ha="left")
     figure.supxlabel(note, fontsize=7, color=MUTED, x=0.01, ha="left")
     save_figure(figure, stem)
+
+
+_DRAW: Mapping[str, Callable[[Store, str, Mapping[str, Any], Sequence[str]], tuple[Figure, str]]] = {
+    "lines": _draw_lines,
+    "bars": _draw_bars,
+    "subsets": draw_subsets,
+    "distributions": draw_distributions,
+}

@@ -73,6 +73,14 @@ def state(status: Path) -> str | None:
     return state if isinstance(state, str) else "failed"
 
 
+def write_if_changed(file: Path, text: str, *, sync: bool) -> None:
+    """Write the file unless it holds the text already."""
+    with contextlib.suppress(OSError, ValueError):  # a part, or garbage, is replaced
+        if file.read_text(encoding="utf-8") == text:
+            return
+    write(file, text, sync=sync)
+
+
 def write(file: Path, text: str, *, sync: bool) -> None:
     """Write next to the file, then rename: a reader sees the old or the new content, never a part."""
     file.parent.mkdir(parents=True, exist_ok=True)

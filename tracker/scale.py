@@ -53,7 +53,7 @@ class Scale:
         """Return the configuration at this scale, checked again."""
         if not self.definition.set and not self.definition.multiply:
             return validate(model, declared, variant)
-        config = dotted.merge(declared, self.definition.set)
+        config = dotted.merge_into(model, declared, self.definition.set)
         for key, factor in self.definition.multiply.items():
             value = dotted.get(config, key, None)
             if value is None:

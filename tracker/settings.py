@@ -91,14 +91,15 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     if retry not in (None, "failed"):
         raise ConfigError(where, "retry", retry, "is not known", "the only value is `failed`")
     variant, _ = get("variant")
+    folders = {key: _folder(key, *get(key, key)) for key in ("results", "reports")}
     wandb = _wandb(*get("wandb"))
     return Settings(
         scale=scale,
         studies=studies,
         seeds=seeds,
         gpus=gpus,
-        results=Path(str(get("results", "results")[0])),
-        reports=Path(str(get("reports", "reports")[0])),
+        results=folders["results"],
+        reports=folders["reports"],
         configs=configs,
         study=None if study is None else str(study),
         variant=None if variant is None else str(variant),
@@ -125,6 +126,14 @@ def suggest(name: str, known: Any) -> str:
     close = difflib.get_close_matches(str(name), names, n=1)
     shown = ", ".join(names) if len(names) <= 25 else ", ".join(names[:25]) + f" and {len(names) - 25} more"
     return (f"did you mean {close[0]!r}? " if close else "") + f"known: {shown or 'none'}"
+
+
+def _folder(key: str, value: Any, where: str) -> Path:
+    """Return a folder; not one whose name Snakemake would read as a pattern, or that no terminal shows as it is."""
+    text = str(value)
+    if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
+        raise ConfigError(where, key, value, "is not a usable folder", "no braces, wildcards or control characters")
+    return Path(text)
 
 
 def _names(key: str, value: Any, where: str) -> tuple[str, ...]:

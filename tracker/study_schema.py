@@ -118,6 +118,14 @@ class Curve(_Strict):
     label: Text
 
 
+class FigurePanel(Curve):
+    """One panel of a figure."""
+
+    variants: list[Text] | None = Field(
+        default=None, min_length=1, description="For subsets and distributions: only these, in this order; null: all."
+    )
+
+
 class FigureAxis(_Strict):
     """What stands on the horizontal axis: another metric of the same stage, step by step."""
 
@@ -126,15 +134,37 @@ class FigureAxis(_Strict):
 
 
 class FigureDefinition(_Strict):
-    """A figure of its own: one panel per metric with a line per variant, or with a bar per variant."""
+    """A figure of its own: one panel per metric with a line, a bar or boxes per variant."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", description="Name of the file.")]
-    kind: Literal["lines", "bars"] = Field(description="lines: along the steps; bars: mean over the steps.")
+    kind: Literal["lines", "bars", "subsets", "distributions"] = Field(
+        description="lines: along the steps; bars: mean over the steps; subsets: a final metric along its subsets; "
+        "distributions: quantiles of item values of any stage, a box per subset. The last two need the metric "
+        "<protocol>/*/<name>."
+    )
     title: Text
-    panels: list[Curve] = Field(min_length=1)
+    panels: list[FigurePanel] = Field(min_length=1)
     x: FigureAxis | None = Field(default=None, description="For lines; null: the step.")
+    axis: Text | None = Field(default=None, description="For subsets: what they are, in words.")
     columns: int = Field(default=2, ge=1, le=6, description="Panels side by side.")
     variants: list[Text] = Field(default=[], description="Those shown, in the order of the lineage; none: all.")
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        over_subsets = self.kind in ("subsets", "distributions")
+        for panel in self.panels:
+            parts = panel.metric.split("/")
+            if over_subsets and (len(parts) != 3 or parts[1] != "*" or "*" in parts[0] + parts[2]):
+                raise ValueError(f"panels: kind {self.kind} needs a metric <protocol>/*/<name>, not {panel.metric!r}")
+            if panel.variants is not None and not over_subsets:
+                raise ValueError(f"panels: `variants` has no effect with kind {self.kind}")
+            if panel.variants is not None and self.variants:
+                raise ValueError("`variants` of the figure and of a panel: give one of them")
+        if self.x is not None and self.kind != "lines":
+            raise ValueError(f"x has no effect with kind {self.kind}")
+        if self.axis is not None and self.kind != "subsets":
+            raise ValueError(f"axis has no effect with kind {self.kind}")
+        return self
 
 
 class Target(_Strict):
@@ -280,6 +310,23 @@ class Claim(_Strict):
     text: Text
 
 
+class Delta(_Strict):
+    """A reported difference between two variants, as the range that the source gives."""
+
+    variant: Text
+    against: Text
+    column: Text
+    low: float = Field(description="Least difference `variant` minus `against`, in units of the metric.")
+    high: float
+    text: Text = Field(description="What the source calls it.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        return self
+
+
 class PublishedFile(_Strict):
     """`configs/published/<name>.yaml`: numbers that someone reported."""
 
@@ -291,8 +338,9 @@ class PublishedFile(_Strict):
         default=None, ge=1, description="Of the source's evaluation, if it averages batches."
     )
     columns: list[Text] = Field(min_length=1)
-    rows: dict[str, list[float | None]] = Field(min_length=1, description="Variant: one number per column.")
+    rows: dict[str, list[float | None]] = Field(default={}, description="Variant: one number per column.")
     claims: list[Claim] = []
+    deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -302,6 +350,10 @@ class PublishedFile(_Strict):
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
                 raise ValueError(f"claims: {claim.variant} against {claim.against}, {claim.column}: not in the table")
+        if not self.rows and not self.deltas:
+            raise ValueError("nothing is reported: give `rows` or `deltas`")
+        if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
+            raise ValueError(f"deltas: {strange} are no columns")
         if unknown := set(self.items) - set(self.columns):
             raise ValueError(f"items: {sorted(unknown)} are no columns")
         return self

@@ -321,7 +321,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 def _declare(
     model: type[BaseModel], parent: Mapping[str, Any], overrides: Mapping[str, Any], file: Path, prefix: str
 ) -> dict[str, Any]:
-    return validate(model, dotted.merge(parent, overrides), file, prefix).model_dump(mode="json")
+    return validate(model, dotted.merge_into(model, parent, overrides), file, prefix).model_dump(mode="json")
 
 
 def _refuse_idle(variant: _File, parent: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
@@ -348,7 +348,7 @@ def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> b
 
 def _check_figures(written: StudyFile, file: Path, variants: Mapping[str, Variant]) -> None:
     for figure in written.figures:
-        for name in figure.variants:
+        for name in [*figure.variants, *(name for panel in figure.panels for name in panel.variants or [])]:
             if name not in variants:
                 where = f"figures.{figure.name}.variants"
                 raise ConfigError(file, where, name, "there is no such variant", suggest(name, variants))
@@ -366,6 +366,10 @@ def _load_published(
     for name in published.rows:
         if name not in variants:
             raise ConfigError(path, f"rows.{name}", None, "there is no such variant", suggest(name, variants))
+    for delta in published.deltas:
+        for name in (delta.variant, delta.against):
+            if name not in variants:
+                raise ConfigError(path, "deltas", name, "there is no such variant", suggest(name, variants))
     for column in written.table.columns:
         if column.published is not None and column.published not in published.columns:
             remedy = suggest(column.published, published.columns)

@@ -15,6 +15,7 @@ from trainers.gad.critic import build_loss, new_critic, pair_scores, score, upda
 from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.gad.version import steps_taken
+from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import Precision
 from trainers.policy.models import load_policy
@@ -237,7 +238,7 @@ def test_the_critic_scores_equal_responses_equally_and_sees_the_token_itself(roo
     torch.nn.init.normal_(run.critic.head.weight)
     rows = read_rows(root / "data" / "train.jsonl")[:3]
     sequences, _ = run.rollouts.sample(rows, group_size=5, generator=torch.Generator(), batch_size=None)
-    found = score(run.critic, sequences, 4)
+    found = score(run.critic, sequences, MicroBatch(4))
     groups = found.means.view(3, 5)
     assert (groups == groups[:, :1]).all()
     with torch.no_grad():
@@ -270,8 +271,9 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
             loss,
             teacher,
             sequences,
-            settings=settings.critic.model_copy(update={"micro_batch": micro_batch, "max_grad_norm": 1e9}),
+            settings=settings.critic.model_copy(update={"max_grad_norm": 1e9}),
             generator=torch.Generator(),
+            memory=MicroBatch(micro_batch),
         )
         torch.testing.assert_close(before - run.critic.head.weight, expected, rtol=1e-4, atol=1e-5)
         results.append(run.critic.head.weight.detach())

@@ -1,9 +1,11 @@
 """The audit against hand-made tables, and what it must find in the published debias table."""
 
+import dataclasses
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
@@ -144,3 +146,62 @@ def test_reproduction_compares_like_with_like_only():
     assert outside.severity == "warn"
     for finding in of_kind(audit(published, Measured(ours, "ours is at scale demo")), "reproduction"):
         assert "not comparable, ours is at scale demo" in finding.sentence
+
+
+DELTAS = [{"variant": "v1", "against": "v0", "column": "a", "low": -0.02, "high": -0.01, "text": "a decline"}]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "difference", "severity", "said"),
+    [
+        (-0.03, -0.015, "", "note", "the intervals overlap."),
+        (-0.01, 0.02, "", "note", "the intervals overlap."),  # they touch
+        (0.0, 0.02, "", "warn", "the intervals do not overlap."),
+        (-0.05, -0.03, "", "warn", "the intervals do not overlap."),
+        (
+            0.0,
+            0.02,
+            "ours is at scale demo",
+            "note",
+            "not overlap, but they are not comparable, ours is at scale demo.",
+        ),
+    ],
+)
+def test_reported_differences_stand_beside_ours_as_intervals(low, high, difference, severity, said):
+    published = {"source": "x", "metric": "accuracy", "model": "m", "items": {}, "columns": ["a"], "deltas": DELTAS}
+    ours = Measured({}, difference, {("v1", "v0", "a"): MeasuredCell((low + high) / 2, low, high, 3)})
+    [finding] = audit(published, ours)
+    assert (finding.kind, finding.severity) == ("reproduction", severity)
+    assert "v1 minus v0, a: reported -0.02 to -0.01 (a decline), measured" in finding.sentence
+    assert finding.sentence.endswith(said)
+    assert audit(published) == []  # nothing measured, nothing to compare
+    assert audit(published, Measured({}, "")) == []
+
+
+def test_our_own_difference_is_paired_and_in_the_metrics_sense():
+    from tracker.audit_measured import _delta
+    from tracker.verdicts import Study
+
+    values = {  # items 0 and 1; v1 is better on item 0 in both seeds
+        ("v0", 0): {"a": pd.Series([0.0, 1.0], ["i", "j"])},
+        ("v0", 1): {"a": pd.Series([0.0, 0.0], ["i", "j"])},
+        ("v1", 0): {"a": pd.Series([1.0, 1.0], ["i", "j"])},
+        ("v1", 1): {"a": pd.Series([1.0, 0.0], ["i", "j"])},
+    }
+    for direction in ("max", "min"):  # never turned into a gain
+        study = Study(
+            **{
+                **{field.name: None for field in dataclasses.fields(Study)},
+                "analysis": {"subsets": ["a"], "direction": direction, "alpha": 0.05},
+                "variants": pd.DataFrame({"variant": ["v0", "v1"]}),
+                "values": values,
+                "states": {run: ("ok", "") for run in values},
+                "aborted": {},
+                "duplicates": frozenset(),
+            }
+        )
+        cell = _delta(study, {"variant": "v1", "against": "v0", "column": "a"})
+        assert cell.value == pytest.approx(0.5)
+        assert cell.low <= cell.value <= cell.high
+        assert _delta(study, {"variant": "v1", "against": "v9", "column": "a"}) is None
+        assert _delta(study, {"variant": "v1", "against": "v0", "column": "b"}) is None

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests import simulate as simulated
-from tracker import panels
+from tracker import panels, panels_subsets
 from tracker.collect import collect
 from tracker.figures import STYLE
 from tracker.store import Store
@@ -46,6 +46,24 @@ FIGURES = [
         "panels": [{"metric": "train/m00", "label": "metric 0"}],
         "variants": ["v4", "v1"],
     },
+    {
+        "name": "along",
+        "kind": "subsets",
+        "title": "Along the subsets",
+        "columns": 2,
+        "axis": "group",
+        "panels": [
+            {"metric": "edited/*/hit", "label": "hits", "variants": ["v3", "v0"]},
+            {"metric": "edited/*/none", "label": "nothing", "variants": None},
+        ],
+    },
+    {
+        "name": "spread",
+        "kind": "distributions",
+        "title": "Spread of the items",
+        "columns": 2,
+        "panels": [{"metric": "edited/*/hit", "label": "hits", "variants": ["v1", "v0"]}],
+    },
 ]
 
 
@@ -65,7 +83,7 @@ def store(tmp_path_factory):
 def drawn(store, tmp_path, monkeypatch):
     figures: dict[str, Figure] = {}
     monkeypatch.setattr(panels, "save_figure", lambda figure, stem: figures.setdefault(stem.name, figure))
-    assert panels.draw_figures(store, "s", tmp_path) == ["training", "against-another", "bars", "chosen"]
+    assert panels.draw_figures(store, "s", tmp_path) == [f["name"] for f in FIGURES]
     return figures
 
 
@@ -117,3 +135,40 @@ def test_files_are_written(store, tmp_path):
     for name in panels.draw_figures(store, "s", tmp_path):
         assert (tmp_path / f"{name}.svg").stat().st_size > 1000
         assert (tmp_path / f"{name}.png").stat().st_size > 1000
+
+
+def test_subsets_lie_along_the_axis_with_a_line_for_each_chosen_variant(store, drawn):
+    hits, nothing = drawn["along"].axes
+    subsets = store.study("s")["analysis"]["subsets"]
+    assert [line.get_label() for line in hits.lines] == ["v3", "v0"]
+    assert [text.get_text() for text in hits.get_xticklabels()] == subsets
+    for line, variant in zip(hits.lines, ["v3", "v0"], strict=True):
+        expected = [
+            store.sql(
+                "SELECT avg(value) AS v FROM results WHERE variant = ? AND metric = ?",
+                [variant, f"edited/{subset}/hit"],
+            )["v"][0]
+            for subset in subsets
+        ]
+        assert line.get_ydata().tolist() == pytest.approx(expected)
+    assert hits.get_xlabel() == "group"
+    assert [text.get_text() for text in nothing.texts] == ["no data"]
+
+
+def test_subsets_that_are_numbers_stand_at_them():
+    assert panels_subsets._places(["10", "2", "1"], []) == {"1": 1.0, "2": 2.0, "10": 10.0}
+    assert panels_subsets._places(["b", "c", "a"], ["c", "b"]) == {"c": 0.0, "b": 1.0, "a": 2.0}
+
+
+def test_distributions_show_quantiles_and_shares_of_each_subset(store, drawn):
+    (axes,) = drawn["spread"].axes
+    subsets = sorted(store.study("s")["analysis"]["subsets"])
+    boxes = axes.patches
+    assert len(boxes) == 2 * len(subsets)
+    items = store.items("s", protocol="edited", name="hit")
+    chosen = items[(items["variant"] == "v1") & (items["subset"] == subsets[0])]["value"]
+    low, high = chosen.quantile([0.25, 0.75])
+    assert (boxes[0].get_x(), boxes[0].get_width()) == pytest.approx((low, high - low))
+    share = len(chosen) / len(items[items["variant"] == "v1"])
+    assert axes.texts[0].get_text() == f"{share:.0%}"
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["v1", "v0"]

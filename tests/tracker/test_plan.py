@@ -263,7 +263,7 @@ def test_plan_file_follows_the_contract(toy):
     (study,) = written["studies"]
     assert set(study) == {
         "name", "title", "question", "source", "table", "curves", "figures", "analysis", "analysis_digest", "health",
-        "published", "variants", "runs", "last_stage",
+        "trained_model", "published", "variants", "runs", "last_stage",
     }  # fmt: skip
     assert study["last_stage"] == "evaluate"
     by_name = {variant["name"]: variant for variant in study["variants"]}

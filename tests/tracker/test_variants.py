@@ -379,3 +379,16 @@ def test_settings_refuse(toy, overrides, text):
 def test_settings_types(toy):
     found = settings(toy, seed="1", variant=8, gpus="4", retry="failed", study="toy")
     assert (found.seed, found.variant, found.gpus, found.retry, found.study) == (1, "8", 4, "failed", "toy")
+
+
+def test_another_kind_of_a_tagged_union_leaves_nothing_of_the_old_one():
+    from tracker.dotted import merge_into
+    from trainers.demonstrations.config import DemonstrationsConfig
+
+    base = {"task": {"name": "concepts", "words": 8, "seed": 1}, "grpo": {"lr": 0.1, "clip": 0.2}, "shots": 4}
+    other = merge_into(DemonstrationsConfig, base, {"task": {"name": "text", "candidates": 16}, "grpo": {"lr": 0.2}})
+    assert other["task"] == {"name": "text", "candidates": 16}
+    assert other["grpo"] == {"lr": 0.2, "clip": 0.2}
+    same = merge_into(DemonstrationsConfig, base, {"task": {"name": "concepts", "words": 4}})
+    assert same["task"] == {"name": "concepts", "words": 4, "seed": 1}
+    assert base["task"] == {"name": "concepts", "words": 8, "seed": 1}

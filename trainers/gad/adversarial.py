@@ -28,10 +28,10 @@ from trainers.policy.models import load_policy, load_tokenizer, save_policy
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files
-from trainers.policy.state import pack, unpack
 from trainers.policy.update import prepare, update_policy
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
+from trainers.state import pack, unpack
 
 # The engine's names -> those under which this study's source reports the same quantities.
 ACTOR_METRICS = {
@@ -98,6 +98,8 @@ class Trainer:
         self.task = rule_of(config)
         self.lengths = teacher_lengths(stage.inputs["data"])
         self.rows = read_rows(stage.inputs["data"] / "train.jsonl")
+        # By name, so that a size that memory forced is kept from step to step.
+        self.memory = {name: stage.micro_batch(size) for name, size in self._micro_batches().items()}
         self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
         new = partial(torch.optim.AdamW, weight_decay=config.update.weight_decay)
         self.optimizers = {
@@ -125,8 +127,7 @@ class Trainer:
             rows, group_size=group, generator=self._generator("sampling", step), batch_size=config.rollout.batch_size
         )
         teacher = self.rollouts.teacher(rows)
-        batch_size = config.rollout.batch_size
-        scores, teacher_scores = score(self.critic, sequences, batch_size), score(self.critic, teacher, batch_size)
+        scores, teacher_scores = (score(self.critic, some, self.memory["score"]) for some in (sequences, teacher))
         metrics |= compare(self.loss, repeat(teacher_scores, group), scores)
         rewards = (scores.sums if config.reward == "sum" else scores.means).cpu()
         advantages = self.advantages(rewards, group)
@@ -141,6 +142,7 @@ class Trainer:
             sequences,
             settings=config.critic,
             generator=self._generator("critic minibatches", step),
+            memory=self.memory["critic"],
         )
         return metrics
 
@@ -172,6 +174,14 @@ class Trainer:
         set_steps(self.student, found.state["student_steps"])
         return found.step
 
+    def _micro_batches(self) -> dict[str, int | None]:
+        config = self.config
+        return {
+            "score": config.rollout.batch_size,
+            "student": config.update.micro_batch,
+            "critic": config.critic.micro_batch,
+        }
+
     def _critic(self, student: Path) -> ValueModel:
         folder = latest_critic(self.stage, self.course.earlier)
         if folder is not None:
@@ -194,6 +204,7 @@ class Trainer:
             recompute_logps=self.config.rollout.recompute_logps,
             update=self.update,
             placement=self.placement,
+            memory=self.memory["student"],
         )
         if batch is None:
             return dict(NO_UPDATE)
@@ -207,6 +218,7 @@ class Trainer:
             kl_coef=self.course.settings.kl_coef,
             placement=self.placement,
             generator=self._generator("minibatches", step),
+            memory=self.memory["student"],
         )
         return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found}
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig
+from trainers.micro_batch import MicroBatch
 from trainers.objectives.discriminator_scores import Diagnostics, Scores, pair_diagnostics, pool
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
@@ -48,7 +49,7 @@ def new_critic(
 
 
 @torch.no_grad()
-def score(critic: ValueModel, sequences: Sequences, batch_size: int | None) -> Scores:
+def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch) -> Scores:
     """Return the scores of N responses. Equal responses to one prompt are scored once, so that they are equal.
 
     In a batch, equal rows may differ by rounding, which normalised advantages would blow up to a signal.
@@ -57,7 +58,7 @@ def score(critic: ValueModel, sequences: Sequences, batch_size: int | None) -> S
     _, inverse = everything.unique(dim=0, return_inverse=True)
     first = torch.full((int(inverse.max()) + 1,), len(inverse), device=inverse.device)
     first.scatter_reduce_(0, inverse, torch.arange(len(inverse), device=inverse.device), "amin")
-    parts = [_pooled(critic, sequences.select(rows)) for rows in first.split(batch_size or len(first))]
+    parts = memory.run(first, lambda rows: _pooled(critic, sequences.select(rows)))
     return Scores(*(torch.cat(values)[inverse] for values in zip(*parts, strict=True)))
 
 
@@ -77,6 +78,7 @@ def update_critic(
     *,
     settings: Settings,
     generator: torch.Generator,
+    memory: MicroBatch,
 ) -> dict[str, float]:
     """Minimise the loss over minibatches of prompts: B teacher responses against B * G student responses.
 
@@ -85,10 +87,13 @@ def update_critic(
     """
     averages, group = Averages(), len(student) // len(teacher)
     for prompts in minibatches(len(teacher), settings, generator):
-        optimizer.zero_grad(set_to_none=True)
-        for part in prompts.split(settings.micro_batch or len(prompts)):
+        pairs = len(prompts) * group
+
+        def backward(part: Tensor, pairs: int = pairs) -> None:
             part_losses, _ = loss(*pair_scores(critic, teacher, student, part, group))
-            (part_losses.sum() / (len(prompts) * group)).backward()
+            (part_losses.sum() / pairs).backward()
+
+        memory.run(prompts, backward, lambda: optimizer.zero_grad(set_to_none=True))
         norm = nn.utils.clip_grad_norm_(critic.parameters(), settings.max_grad_norm)
         averages.add({"critic/grad_norm": norm}, 1)
         averages.close_minibatch()

@@ -12,6 +12,7 @@ from trainers.gad.critic import repeat, score
 from trainers.gad.quality import qualities, rule_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
+from trainers.micro_batch import MicroBatch
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
 
@@ -46,8 +47,9 @@ def measure(
         values = qualities(task, [row for row in rows for _ in range(samples)], texts)
         values["length"] = sequences.mask.sum(1).tolist()
         if critic is not None:
-            teacher = repeat(score(critic, rollouts.teacher(rows), settings.batch_size), samples)
-            diff = score(critic, sequences, settings.batch_size).means - teacher.means
+            memory = MicroBatch(settings.batch_size)
+            teacher = repeat(score(critic, rollouts.teacher(rows), memory), samples)
+            diff = score(critic, sequences, memory).means - teacher.means
             values["win"] = (0.5 + 0.5 * diff.sign()).tolist()
         for name, column in values.items():
             means = torch.tensor(column, dtype=torch.float64).view(-1, samples).mean(1).tolist()

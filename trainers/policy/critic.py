@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from trainers.micro_batch import MicroBatch
 from trainers.objectives.advantage_gae import gae, terminal_rewards, whiten
 from trainers.objectives.aggregation import loss_units
 from trainers.objectives.value_loss import value_loss
@@ -23,15 +24,16 @@ def build_critic(folder: Path, placement: Placement) -> ValueModel:
 
 @torch.no_grad()
 def estimate(
-    critic: ValueModel, sequences: Sequences, rewards: Tensor, settings: Settings, batch_size: int | None
+    critic: ValueModel, sequences: Sequences, rewards: Tensor, settings: Settings, memory: MicroBatch
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return advantages, returns and the values that they are based on, each (N, T)."""
     width = sequences.mask.shape[1]
-    parts = []
-    for rows in torch.arange(len(sequences)).split(batch_size or len(sequences)):
+
+    def evaluate(rows: Tensor) -> Tensor:
         values = critic(sequences.select(rows))
-        parts.append(nn.functional.pad(values, (0, width - values.shape[1])))
-    values = torch.cat(parts)
+        return nn.functional.pad(values, (0, width - values.shape[1]))
+
+    values = torch.cat(memory.run(torch.arange(len(sequences)), evaluate))
     tokens = terminal_rewards(rewards.to(values), sequences.mask)
     advantages, returns = gae(tokens, values, sequences.mask, gamma=settings.gamma, lam=settings.lam)
     return (whiten(advantages, sequences.mask) if settings.whiten else advantages), returns, values
@@ -47,13 +49,14 @@ def update_critic(
     settings: Settings,
     update: Update,
     generator: torch.Generator,
+    memory: MicroBatch,
 ) -> dict[str, float]:
     """Fit the values to the returns over the same minibatches as the policy's; return the means of the diagnostics."""
     averages = Averages()
     for rows in minibatches(len(sequences), update, generator):
         units = loss_units(sequences.mask[rows], "token_mean")
-        optimizer.zero_grad(set_to_none=True)
-        for part in rows.split(update.micro_batch or len(rows)):
+
+        def backward(part: Tensor, units: float = units) -> tuple[Tensor, dict[str, Tensor], int]:
             chosen = sequences.select(part)
             width = chosen.mask.shape[1]
             loss, diagnostics = value_loss(
@@ -65,8 +68,11 @@ def update_critic(
                 units=units,
             )
             loss.backward()
+            return loss.detach(), diagnostics, int(chosen.mask.sum())
+
+        for loss, diagnostics, tokens in memory.run(rows, backward, lambda: optimizer.zero_grad(set_to_none=True)):
             averages.add_sum("value/loss", loss)
-            averages.add(diagnostics, int(chosen.mask.sum()))
+            averages.add(diagnostics, tokens)
         norm = nn.utils.clip_grad_norm_(critic.parameters(), update.max_grad_norm)
         averages.add({"value/grad_norm": norm}, 1)
         averages.close_minibatch()

@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.placement import Placement
-from trainers.policy.state import pack, unpack
 from trainers.policy.text import pad, pad_token
 from trainers.stage import Stage
+from trainers.state import pack, unpack
 
 Rate = Callable[[int, int], float]  # step, steps -> share of the peak rate
 
@@ -54,6 +54,7 @@ def train_on_responses(
     found = stage.load_checkpoint() if checkpoint_every else None
     if found is not None:
         unpack(found.tensors, modules, optimizers, {})
+    memory = stage.micro_batch(micro_batch)
     model.train()
     for step in range(0 if found is None else found.step, steps):
         for group in optimizer.param_groups:
@@ -63,18 +64,19 @@ def train_on_responses(
             *pad([prompts[i] for i in chosen], pad_token(tokenizer), left=True),
             *pad([responses[i] for i in chosen], pad_token(tokenizer), left=False),
         ).to(placement.policy)
-        optimizer.zero_grad(set_to_none=True)
-        total, loss = batch.mask.sum(), 0.0
-        for part in torch.arange(len(batch)).split(micro_batch or len(batch)):
+
+        def backward(part: Tensor, batch: Sequences = batch) -> Tensor:
             with placement.autocast(placement.policy):
                 logps, _ = token_logps(model, batch.select(part))
-            part_loss = -logps.sum() / total
-            part_loss.backward()
-            loss += float(part_loss.detach())
+            loss = -logps.sum() / batch.mask.sum()  # of the whole batch, so that micro-batches add up to it
+            loss.backward()
+            return loss.detach()
+
+        losses = memory.run(torch.arange(len(batch)), backward, lambda: optimizer.zero_grad(set_to_none=True))
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 10 == 0 or step + 1 == steps:
-            stage.log_metrics(step, {metric: loss})
+            stage.log_metrics(step, {metric: sum(losses)})
         stage.progress(step + 1, steps)
         if checkpoint_every and (step + 1) % checkpoint_every == 0 and step + 1 < steps:
             stage.save_checkpoint(step + 1, pack(modules, optimizers, {}), {})

@@ -1,0 +1,195 @@
+"""Rewards, weights, advantages and losses of the study demonstrations against hand computation and slow code."""
+
+import math
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata
+
+from trainers.demonstrations.config import Reward
+from trainers.objectives import selection_advantage_rank as rank
+from trainers.objectives import selection_advantage_zscore as zscore
+from trainers.objectives import selection_rce as rce
+from trainers.objectives.selection_conditional import trained_queries
+from trainers.objectives.selection_grpo import grpo_loss
+
+NAN = math.nan
+# A right sequence, a wrong one with half the soft accuracy, a loss of information, and one of which nothing is known.
+CORRECT = [1.0, 0.0, 0.0, NAN]
+ACC = [0.9, 0.5, 0.0, NAN]
+INFO = [0.05, 0.3, -0.2, NAN]
+
+
+def rewards(mode, correct=CORRECT, acc=ACC, info=INFO, **settings):
+    module = import_module(f"trainers.objectives.selection_reward_{mode}")
+    tensors = [torch.tensor([values], dtype=torch.float64) for values in (correct, acc, info)]
+    return module.rewards(*tensors, Reward(mode=mode, **settings))[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings", "expected"),
+    [
+        ("legacy", {}, [0.05, 0.3, -0.2, 0.0]),
+        ("hard_plus_soft", {}, [1.9, 0.5, 0.0, 0.0]),
+        ("hard_plus_soft", {"hard_weight": 2.0, "soft_weight": 0.5}, [2.45, 0.25, 0.0, 0.0]),
+        ("hard_plus_soft_v2", {}, [2.9, 0.5, 0.0, 0.0]),
+        ("hard_plus_soft_v2", {"hard_weight": 0.5, "soft_weight": 2.0}, [2.8, 1.0, 0.0, 0.0]),
+        ("separated", {}, [2.9, 0.5, 0.0, 0.0]),
+        # 2 * 0.25 + 0.5 * 0.9 = 0.95 is lifted to 2; 4 * 0.5 = 2 is held at 1
+        ("separated", {"hard_weight": 0.25, "soft_weight": 0.5}, [2.0, 0.25, 0.0, 0.0]),
+        ("separated", {"soft_weight": 4.0}, [5.6, 1.0, 0.0, 0.0]),
+        ("hard_only", {"hard_weight": 3.0}, [3.0, 0.0, 0.0, 0.0]),
+        ("soft_only", {"soft_weight": 0.5}, [0.45, 0.25, 0.0, 0.0]),
+        # half of min(1, 10 info) plus half of (correct + acc / 2): 0.25 + 0.725, 0.5 + 0.125, -1
+        ("hybrid", {}, [0.975, 0.625, -1.0, 0.0]),
+        ("hybrid", {"alpha": 1.0, "info_scale": 2.0}, [0.1, 0.6, -0.4, 0.0]),
+    ],
+)
+def test_rewards_by_hand(mode, settings, expected):
+    assert rewards(mode, **settings) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "missing", "expected"),
+    [
+        ("hard_plus_soft", "acc", 1.0),
+        ("hard_plus_soft", "correct", 0.9),
+        ("hard_plus_soft_v2", "correct", 0.9),
+        ("separated", "correct", 0.9),  # not known to be right: a negative
+        ("separated", "acc", 2.0),
+        ("hybrid", "info", 0.725),
+        ("hybrid", "correct", 0.25 + 0.225),
+        ("hybrid", "acc", 0.25 + 0.5),
+        ("legacy", "correct", 0.05),
+        ("legacy", "info", 0.0),
+    ],
+)
+def test_one_missing_value_counts_as_zero(mode, missing, expected):
+    values = {"correct": [1.0], "acc": [0.9], "info": [0.05], missing: [NAN]}
+    assert rewards(mode, **values) == pytest.approx([expected])
+
+
+def test_three_formulas_agree_at_weights_of_one():
+    v2 = rewards("hard_plus_soft_v2")
+    assert rewards("separated") == v2
+    assert rewards("hard_plus_soft", hard_weight=2.0) == v2
+
+
+def test_a_weight_without_effect_is_refused():
+    with pytest.raises(ValueError, match=r"soft_weight = 0\.5 has no effect with mode legacy"):
+        Reward(mode="legacy", soft_weight=0.5)
+
+
+def test_rank_advantages_by_hand():
+    assert rank.advantages(torch.tensor([[0.3, 9.0, -1.0]]))[0].tolist() == pytest.approx([0.0, 1.0, -1.0])
+    # the two best share ranks 0 and 1: 1 - 2 * 0.5 / 3
+    assert rank.advantages(torch.tensor([[5.0, 5.0, 1.0, 0.0]]))[0].tolist() == pytest.approx(
+        [2 / 3, 2 / 3, -1 / 3, -1.0]
+    )
+
+
+def test_equal_rewards_give_no_signal_under_either_advantage():
+    equal = torch.full((2, 8), 0.1)
+    assert rank.advantages(equal).tolist() == [[0.0] * 8] * 2
+    assert zscore.advantages(equal).tolist() == [[0.0] * 8] * 2
+
+
+def test_all_wrong_groups_get_full_ranks_but_small_zscores():
+    """The seed's argument: tiny differences between wrong sequences become +-1 under ranks."""
+    wrong = torch.tensor([[0.010, 0.011, 0.012, 0.013]])
+    assert rank.advantages(wrong).abs().max() == 1.0
+    assert zscore.advantages(wrong).abs().max().item() == pytest.approx(0.015, rel=1e-4)
+
+
+@given(st.lists(st.integers(-3, 3), min_size=2, max_size=9))
+def test_rank_advantages_match_scipy_midranks(values):
+    found = rank.advantages(torch.tensor([values], dtype=torch.float64))[0].numpy()
+    ranks = rankdata([-value for value in values], method="average") - 1
+    np.testing.assert_allclose(found, 1 - 2 * ranks / (len(values) - 1))
+    assert found.sum() == pytest.approx(0.0)
+
+
+def test_zscores_by_hand():
+    found = zscore.advantages(torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.01, 0.02]]))
+    assert found[0].tolist() == pytest.approx([-1.0, 0.0, 1.0])  # sample standard deviation 1
+    assert found[1].tolist() == pytest.approx([-0.1, 0.0, 0.1], abs=1e-6)  # 0.01 is below the floor of 0.1
+
+
+@pytest.mark.parametrize("module", [rank, zscore])
+def test_one_sequence_has_no_advantage(module):
+    with pytest.raises(ValueError, match="at least two"):
+        module.advantages(torch.zeros(3, 1))
+
+
+def test_conditional_drops_exactly_the_queries_below_the_ratio():
+    correct = torch.tensor([[1.0, 0, 0, 0, 0], [0] * 5, [1.0, 1, 1, 1, 1], [NAN] * 5, [1.0, NAN, NAN, NAN, NAN]])
+    assert trained_queries(correct, 0.2).tolist() == [True, False, True, False, True]  # 1 of 5 is enough
+    assert trained_queries(correct, 0.21).tolist() == [False, False, True, False, False]
+    assert trained_queries(correct, 0.0).all()
+
+
+def test_rce_weights_pick_the_best_as_tau_goes_to_zero():
+    values = torch.tensor([[0.2, 0.5, 0.4], [1.0, -1.0, 0.0]])
+    assert rce.rce_weights(values, 1e-3).argmax(-1).tolist() == [1, 0]
+    assert rce.rce_weights(values, 1e-3).amax(-1).tolist() == pytest.approx([1.0, 1.0])
+    assert rce.rce_weights(values, 1e6)[0].tolist() == pytest.approx([1 / 3] * 3, abs=1e-5)
+    hand = [math.exp(v / 0.5) for v in (0.2, 0.5, 0.4)]
+    assert rce.rce_weights(values, 0.5)[0].tolist() == pytest.approx([h / sum(hand) for h in hand])
+
+
+def test_tau_is_linear_from_start_to_end():
+    assert [rce.tau_at(step, 4, 2.0, 0.5) for step in range(4)] == pytest.approx([2.0, 1.5, 1.0, 0.5])
+    assert rce.tau_at(0, 1, 2.0, 0.5) == 0.5
+
+
+def test_smoothed_cross_entropy_by_hand():
+    # one sequence of two steps among three candidates: first 1, then 0 of what is left
+    probabilities = [[0.2, 0.5, 0.3], [0.6, 0.0, 0.4]]
+    logps = torch.tensor([[[[math.log(p) if p else -1e9 for p in row] for row in probabilities]]])
+    pointers, free = torch.tensor([[[1, 0]]]), torch.tensor([[[[True, True, True], [True, False, True]]]])
+    first = 0.9 * -math.log(0.5) + 0.1 * -(math.log(0.2) + math.log(0.5) + math.log(0.3)) / 3
+    second = 0.9 * -math.log(0.6) + 0.1 * -(math.log(0.6) + math.log(0.4)) / 2
+    found = rce.smoothed_cross_entropy(logps, pointers, free, 0.1)
+    assert found.item() == pytest.approx((first + second) / 2, rel=1e-6)
+
+
+def test_rce_loss_weighs_sequences_within_their_query():
+    loss = rce.rce_loss(torch.tensor([[0.0, 100.0], [100.0, 0.0]]), torch.tensor([[1.0, 2.0], [4.0, 8.0]]), 0.5)
+    assert loss.item() == pytest.approx((2.0 + 4.0) / 2)
+
+
+def slow_grpo(logps, old, reference, advantages, *, clip, beta):
+    total, count = 0.0, 0
+    for query in range(logps.shape[0]):
+        for sequence in range(logps.shape[1]):
+            for step in range(logps.shape[2]):
+                new = logps[query, sequence, step]
+                ratio = math.exp(new - old[query, sequence, step])
+                a = advantages[query, sequence]
+                difference = reference[query, sequence, step] - new
+                kl = math.exp(difference) - difference - 1
+                total += -min(ratio * a, max(min(ratio, 1 + clip), 1 - clip) * a) + beta * kl
+                count += 1
+    return total / count
+
+
+def test_grpo_loss_matches_slow_code():
+    generator = torch.Generator().manual_seed(0)
+    logps, old, reference = (torch.randn(3, 4, 2, generator=generator, dtype=torch.float64) * 0.4 - 2 for _ in range(3))
+    advantages = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    loss, figures = grpo_loss(logps, old, reference, advantages, clip=0.2, beta=0.1)
+    expected = slow_grpo(logps.numpy(), old.numpy(), reference.numpy(), advantages, clip=0.2, beta=0.1)
+    assert loss.item() == pytest.approx(expected)
+    assert 0 < figures["clip_fraction"].item() < 1
+
+
+def test_grpo_gradient_raises_good_sequences_and_stops_at_the_clip():
+    logps = torch.tensor([[[-1.0], [-1.0], [-0.5]]], requires_grad=True)
+    old = torch.full((1, 3, 1), -1.0)  # the third ratio is exp(0.5), beyond 1.2
+    loss, _ = grpo_loss(logps, old, logps.detach(), torch.tensor([[1.0, -1.0, 1.0]]), clip=0.2, beta=0.1)
+    loss.backward()
+    assert logps.grad[0, :, 0].tolist() == pytest.approx([-1 / 3, 1 / 3, 0.0])

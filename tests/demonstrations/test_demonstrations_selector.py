@@ -1,0 +1,131 @@
+"""The pointer selector and the proposals: nothing is chosen twice, probabilities are those of the definition."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainers.demonstrations.config import Proposals, Selector
+from trainers.demonstrations.proposals import beam_search, plackett_luce_logps, propose, sample, similarities
+from trainers.demonstrations.rce import free_candidates
+from trainers.demonstrations.selector import build_selector, sequence_logps
+
+
+def drawn(seed, rows=4, candidates=6, d=5):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, d, generator=generator), torch.randn(rows, candidates, d, generator=generator)
+
+
+def selector(layers=1, seed=0, d=5):
+    return build_selector(Selector(hidden=8, layers=layers, heads=2), d, seed)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 7), st.integers(1, 3), st.floats(0.1, 300))
+def test_no_candidate_is_ever_chosen_twice(seed, candidates, layers, scale):
+    """Also with candidates that are all the same, or so far apart that one takes all the probability."""
+    query, pool = drawn(seed, candidates=candidates)
+    pool[0] = pool[0, 0]
+    chosen = selector(layers, seed).select(query, scale * pool, candidates)
+    assert chosen.sort(1).values.tolist() == [list(range(candidates))] * 4
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_probabilities_sum_to_one_and_are_zero_for_what_was_chosen(layers):
+    query, pool = drawn(1)
+    pointers = torch.stack([torch.stack([torch.randperm(6)[:4] for _ in range(3)]) for _ in range(4)])
+    logps = selector(layers)(query, pool, pointers)
+    assert logps.exp().sum(-1).flatten().tolist() == pytest.approx([1.0] * 48, abs=1e-5)
+    free = free_candidates(pointers, 6)
+    assert (logps.exp()[~free] == 0).all()
+    assert (logps.exp()[free] > 0).all()
+    assert free.sum(-1)[0, 0].tolist() == [6, 5, 4, 3]
+
+
+def test_selection_is_the_most_probable_choice_of_every_step_and_prefixes_agree():
+    query, pool = drawn(2)
+    model = selector()
+    chosen = model.select(query, pool, 4)
+    logps = model(query, pool, chosen[:, None])
+    assert logps.argmax(-1).squeeze(1).tolist() == chosen.tolist()
+    assert model.select(query, pool, 2).tolist() == chosen[:, :2].tolist()
+    best = sequence_logps(logps, chosen[:, None]).squeeze(1)
+    torch.testing.assert_close(best, logps.amax(-1).squeeze(1))
+
+
+def test_queries_and_sequences_of_a_batch_do_not_touch_each_other():
+    query, pool = drawn(3)
+    pointers = torch.tensor([[[0, 1, 2], [5, 4, 3]]]).expand(4, 2, 3)
+    model = selector(2)
+    together = model(query, pool, pointers)
+    for row, sequence in itertools.product(range(4), range(2)):
+        alone = model(query[row : row + 1], pool[row : row + 1], pointers[row : row + 1, sequence : sequence + 1])
+        torch.testing.assert_close(alone[0, 0], together[row, sequence], atol=1e-5, rtol=1e-4)
+
+
+def test_the_step_context_matters():
+    """The second choice depends on the first, not only through the mask."""
+    query, pool = drawn(4)
+    model = selector()
+    after = [model(query, pool, torch.tensor([[[first, 5]]]).expand(4, 1, 2))[:, 0, 1, 2:] for first in (0, 1)]
+    odds = [logps - logps[:, :1] for logps in after]  # the mask alone would leave these as they are
+    assert not torch.allclose(*odds, atol=1e-4)
+
+
+def test_an_untrained_selector_points_by_similarity():
+    """Both encoders start as the same rotation, so the first policy knows which candidate is near."""
+    query, pool = drawn(5, rows=400, d=8)
+    model = selector(d=8)
+    _, _, found = model.encode(query, pool)
+    bias_free = similarities(query, pool)
+    assert torch.corrcoef(torch.stack([found.flatten(), bias_free.flatten()]))[0, 1] > 0.95
+
+
+def brute_force(logits, shots):
+    """All sequences with their probability under drawing without replacement."""
+    weights = logits.exp().tolist()
+    result = {}
+    for sequence in itertools.permutations(range(len(weights)), shots):
+        probability, left = 1.0, sum(weights)
+        for index in sequence:
+            probability *= weights[index] / left
+            left -= weights[index]
+        result[sequence] = probability
+    return result
+
+
+def test_the_beam_finds_the_most_probable_sequences():
+    logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    everything = beam_search(logits, 3, 60)  # as wide as there are sequences: exact
+    for row in range(3):
+        expected = brute_force(logits[row], 3)
+        order = sorted(expected, key=expected.get, reverse=True)
+        assert [tuple(s) for s in everything[row].tolist()] == order
+        found = plackett_luce_logps(logits, everything)[row].exp().tolist()
+        assert found == pytest.approx([expected[s] for s in order], rel=1e-4)
+    assert torch.equal(beam_search(logits, 3, 1)[:, 0], logits.argsort(1, descending=True)[:, :3])
+    with pytest.raises(ValueError, match=r"proposals\.beam = 61: the pool of 5 candidates has only 60 sequences"):
+        beam_search(logits, 3, 61)
+
+
+def test_samples_have_the_probabilities_of_drawing_without_replacement():
+    logits = torch.tensor([1.0, 0.0, -1.0])
+    drawn = sample(logits.expand(60_000, 3), 2, torch.Generator().manual_seed(0)).tolist()
+    for sequence, probability in brute_force(logits, 2).items():
+        share = sum(tuple(d) == sequence for d in drawn) / len(drawn)
+        assert share == pytest.approx(probability, abs=5 * math.sqrt(probability * (1 - probability) / len(drawn)))
+
+
+def test_proposals_have_the_declared_methods_and_never_repeat():
+    query, pool = drawn(6, rows=20, candidates=9)
+    proposals = Proposals(beam=2, temperatures=[1.0, 8.0], random=3)
+    pointers, logps, methods = propose(similarities(query, pool), 4, proposals)
+    assert methods == ["beam", "beam", "sample_1", "sample_8", "random", "random", "random"]
+    assert pointers.shape == (20, 7, 4)
+    assert (pointers.sort(-1).values.diff(dim=-1) > 0).all()
+    assert (logps[:, :1] >= logps[:, 1:]).all()
+    again, _, _ = propose(similarities(query, pool), 4, proposals)
+    assert torch.equal(again, pointers)

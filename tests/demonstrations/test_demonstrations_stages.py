@@ -1,0 +1,241 @@
+"""The stages of study `demonstrations` as wholes: what they leave, what they share, and that a kill changes nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from demonstrations_helpers import MODEL, READS, config, make_stage, run, shared, values, variant
+from safetensors.torch import load_file
+
+from trainers.demonstrations import grpo, rce
+from trainers.demonstrations.in_context import load_in_context_model, score_pointers
+from trainers.demonstrations.offline import read_candidates, write_candidates
+from trainers.demonstrations.prepared import load_prepared
+from trainers.stage import Stage
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return shared(tmp_path_factory.mktemp("shared"))
+
+
+def weights(folder, mode="legacy"):
+    return load_file(folder / f"selector-{mode}.safetensors")
+
+
+def assert_equal_weights(one, other):
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+def test_candidates_hold_what_the_model_says(folders):
+    settings = config()
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet")
+    assert len(table) == 20 * settings.proposals.number
+    assert list(table["method"][:8]) == ["beam", "sample_2", "sample_4", "sample_8", *["random"] * 4]
+    inputs = {"learner": folders["learner"], "embed": folders["embed"]}
+    model = load_in_context_model(make_stage("candidates", settings, inputs, folders["candidates"] / "again"))
+    queries = torch.arange(20)
+    none = score_pointers(model, queries, torch.zeros(20, 0, dtype=torch.int64), 7)
+    for place in (0, 5):
+        scores = score_pointers(model, queries, data.pointers[:, place], 7)  # another batch size, the same scores
+        assert scores.correct.tolist() == data.correct[:, place].tolist()
+        torch.testing.assert_close(scores.gold_logp - none.gold_logp, data.info_score[:, place], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(scores.gold_logp.exp(), data.acc_score[:, place], atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_writes_accuracy_per_shot_number_and_item(folders, tmp_path):
+    found, metrics = variant(tmp_path, folders, config())
+    items = pd.read_parquet(found["evaluate"] / "items.parquet")
+    accuracy = items[items["name"] == "accuracy"]
+    assert set(accuracy["subset"]) == {"1", "2", "3"}
+    assert accuracy.groupby("subset")["item"].nunique().tolist() == [12, 12, 12]
+    for shots, values_ in accuracy.groupby("subset")["value"]:
+        assert values_.mean() == pytest.approx(metrics[f"selected/{shots}/accuracy"])
+    assert metrics["selected/mean/accuracy"] == pytest.approx(accuracy["value"].mean())
+    prepared = load_prepared(folders["embed"])
+    assert set(accuracy["item"]) == {prepared.names[number] for number in prepared.splits["test"]}
+    for stage, name in (("rce", "reward"), ("grpo", "advantage")):
+        rows = pd.read_parquet(found[stage] / "items.parquet")
+        assert set(rows["name"]) == {name}
+        assert len(rows) == 20 * 8
+
+
+def test_the_first_choices_of_more_shots_are_those_of_fewer(folders, tmp_path):
+    """So 2 shots are measured with the first two of three."""
+    _, three = variant(tmp_path / "three", folders, config(selector={"kind": "nearest"}))
+    candidates = {**folders}
+    candidates["candidates"], _ = run("candidates", config(shots=2), dict(folders), tmp_path / "candidates")
+    _, two = variant(tmp_path / "two", candidates, config(shots=2, selector={"kind": "nearest"}))
+    for shots in ("1", "2"):
+        assert two[f"selected/{shots}/accuracy"] == three[f"selected/{shots}/accuracy"]
+
+
+def test_rce_does_not_depend_on_the_advantage_and_grpo_does(folders, tmp_path):
+    a, _ = variant(tmp_path / "a", folders, config())
+    b, _ = variant(tmp_path / "b", folders, config(grpo={"advantage": "rank"}))
+    assert values("rce", config()) == values("rce", config(grpo={"advantage": "rank"}))
+    assert_equal_weights(weights(a["rce"]), weights(b["rce"]))
+    assert not torch.equal(weights(a["grpo"])["pointer.weight"], weights(b["grpo"])["pointer.weight"])
+
+
+def test_without_grpo_the_rce_policy_is_the_result(folders, tmp_path):
+    found, _ = variant(tmp_path, folders, config(grpo={"enabled": False}))
+    assert_equal_weights(weights(found["rce"]), weights(found["grpo"]))
+
+
+def test_conditional_counts_the_queries_that_train(folders, tmp_path):
+    inputs, settings = dict(folders), config(grpo={"min_positive_ratio": 0.5})
+    inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+    _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
+    share = (data.correct.mean(1) >= 0.5).float().mean().item()
+    assert 0 < share < 1
+    assert metrics["grpo/trained_queries"] == pytest.approx(share)
+
+
+def test_conditional_without_any_right_sequence_learns_nothing(folders, tmp_path):
+    """All queries are dropped, so the gradient is zero: only AdamW's weight decay is left."""
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet").assign(correct=0.0)
+    wrong = {**folders, "candidates": tmp_path / "candidates"}
+    wrong["candidates"].mkdir()
+    write_candidates(wrong["candidates"] / "candidates.parquet", table.to_dict("records"))
+    settings = config(grpo={"min_positive_ratio": 0.2, "lr": 0.01})
+    wrong["rce"], _ = run("rce", settings, wrong, tmp_path / "rce")
+    _, metrics = run("grpo", settings, wrong, tmp_path / "grpo")
+    assert metrics["grpo/trained_queries"] == 0
+    decay = (1 - 0.01 * 0.01) ** (4 * 3)  # epochs times batches
+    after = weights(tmp_path / "grpo")
+    for name, before in weights(wrong["rce"]).items():
+        torch.testing.assert_close(after[name], before * decay)
+
+
+def test_per_shot_trains_the_selectors_of_its_modes_and_chooses_on_validation(folders, tmp_path):
+    modes = ["legacy", "hard_plus_soft", "hybrid"]
+    together, metrics = variant(tmp_path / "together", folders, config(per_shot=modes))
+    alone = {}
+    for mode in modes:
+        found, alone[mode] = variant(tmp_path / mode, folders, config(reward={"mode": mode}))
+        assert_equal_weights(weights(found["grpo"], mode), weights(together["grpo"], mode))
+    choices = json.loads((together["evaluate"] / "choices.json").read_text())
+    for shots in ("1", "2", "3"):
+        best = max(modes, key=lambda mode: alone[mode][f"validation/{shots}/accuracy"])
+        assert choices["chosen"][shots] == best
+        for split in ("validation", "selected"):
+            assert metrics[f"{split}/{shots}/accuracy"] == alone[best][f"{split}/{shots}/accuracy"]
+
+
+class Killed(BaseException):
+    """As abrupt as a kill, but in this process."""
+
+
+class DyingStage(Stage):
+    """Dies right after its n-th checkpoint."""
+
+    left = 0
+
+    def save_checkpoint(self, *args):
+        super().save_checkpoint(*args)
+        DyingStage.left -= 1
+        if DyingStage.left == 0:
+            raise Killed
+
+
+@pytest.mark.parametrize("checkpoint", [1, 3, 4, 5, 8])
+@pytest.mark.parametrize("module", [rce, grpo])
+def test_a_killed_stage_ends_with_the_same_bits(folders, tmp_path, module, checkpoint):
+    """With three selectors one after the other: in the first, between two of them, in the second and the last."""
+    name, settings = module.__name__.rpartition(".")[2], config(per_shot=["legacy", "hybrid", "soft_only"])
+    inputs = dict(folders)
+    if name == "grpo":
+        inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+    whole, _ = run(name, settings, inputs, tmp_path / "whole")
+    DyingStage.left = checkpoint
+    with pytest.raises(Killed):
+        module.run(make_stage(name, settings, inputs, tmp_path / "killed", stage_class=DyingStage))
+    again = make_stage(name, settings, inputs, tmp_path / "killed")
+    module.run(again)
+    undisturbed = make_stage(name, settings, inputs, tmp_path / "undisturbed")
+    module.run(undisturbed)
+    assert again.metrics.rows == undisturbed.metrics.rows
+    for mode in settings.per_shot:
+        assert_equal_weights(weights(whole, mode), weights(tmp_path / "killed", mode))
+
+
+def run_process(name, settings, inputs, out, wait=True):
+    """Start `python -m trainers.run` on a stage as Snakemake does."""
+    out.mkdir(parents=True, exist_ok=True)
+    for folder in inputs.values():
+        (folder / "status.json").write_text('{"state": "ok"}')
+    plan = {"stage": f"demonstrations.{name}", "key": "0" * 16, "entry": f"trainers.demonstrations.{name}"}
+    plan |= {"seed": None if name == "learner" else 0, "model": MODEL, "reads": READS[name], "abort_rules": []}
+    (out / "config.json").write_text(json.dumps(plan | {"config": values(name, settings)}))
+    command = [sys.executable, "-m", "trainers.run", "--config", str(out / "config.json"), "--out", str(out)]
+    command += [part for key, folder in inputs.items() for part in ("--input", f"{key}={folder}")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    if wait:
+        assert process.wait(300) == 0
+        assert json.loads((out / "status.json").read_text())["state"] == "ok"
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["learner", "rce", "grpo"])
+def test_kill_9_then_going_on_gives_the_same_result(folders, tmp_path, name):
+    """Every training stage, in a process of its own, killed with SIGKILL once it has a checkpoint."""
+    settings = config(rce={"epochs": 60}, grpo={"epochs": 60}, learner={"steps": 200})
+    inputs = {} if name == "learner" else {key: folders[key] for key in ("embed", "candidates")}
+    if name == "grpo":
+        inputs["rce"], _ = run("rce", settings, dict(folders), tmp_path / "rce")
+    run_process(name, settings, inputs, tmp_path / "whole")
+    process = run_process(name, settings, inputs, tmp_path / "killed", wait=False)
+    deadline = time.monotonic() + 240
+    while not list((tmp_path / "killed").glob("checkpoint/*.safetensors")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, "it ended before it was killed"
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "status.json").exists()
+    run_process(name, settings, inputs, tmp_path / "killed")
+    assert "resumed after step" in (tmp_path / "killed" / "log.txt").read_text()
+    left = "learner/model.safetensors" if name == "learner" else "selector-legacy.safetensors"
+    assert_equal_weights(load_file(tmp_path / "whole" / left), load_file(tmp_path / "killed" / left))
+    frames = [pd.read_parquet(tmp_path / folder / "metrics.parquet") for folder in ("whole", "killed")]
+    pd.testing.assert_frame_equal(*frames, check_exact=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["rce", "grpo"])
+def test_training_imports_no_transformers(module):
+    """It would cost every job some seconds."""
+    code = f"import sys, trainers.demonstrations.{module}; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_legacy_json_takes_the_place_of_the_proposals(folders, tmp_path):
+    asset = tmp_path / "asset" / "files"
+    asset.mkdir(parents=True)
+    names = load_prepared(folders["embed"]).names
+    entry = [{"pointer": [0, 1, 2], "vqa_correct": 1}, {"pointer": [3, 4, 5], "vqa_correct": 0}]
+    (asset / "rl.json").write_text(json.dumps({name: {"pointer_candidates": entry} for name in names[:20]}))
+    inputs = {**folders, "offline": tmp_path / "asset"}
+    out, _ = run("candidates", config(), inputs, tmp_path / "candidates")
+    data = read_candidates(out / "candidates.parquet", pool_size=6, shots=3)
+    assert data.correct.tolist() == [[1.0, 0.0]] * 20
+    assert data.info_score.isnan().all()
+    (asset / "rl.json").write_text(json.dumps({"nobody": {"pointer_candidates": entry}}))
+    with pytest.raises(ValueError, match=r"rl\.json, row 0: query 'nobody' is not a training query"):
+        run("candidates", config(), inputs, tmp_path / "again")

@@ -1,0 +1,275 @@
+"""Configuration of the study `demonstrations`: a pointer selector of in-context demonstrations, trained offline.
+
+Only pydantic is imported: `_study.yaml` names `DemonstrationsConfig`, and validating and planning read it without
+torch. Every field has a default, because a stage is given the keys that it reads and no others.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trainers.assets_config import Asset
+
+OBJECTIVES = "trainers.objectives"
+IN_CONTEXT = "trainers.demonstrations.in_context"
+
+Mode = Literal["legacy", "hard_plus_soft", "hard_plus_soft_v2", "separated", "hard_only", "soft_only", "hybrid"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Sizes(_Strict):
+    """Queries per split. Selectors learn on train; per-shot choices use validation; test is read at the end only."""
+
+    train: int = Field(default=1600, ge=1, description="Queries with scored candidate sequences.")
+    validation: int = Field(default=1000, ge=1, description="Queries on which choices are made.")
+    test: int = Field(default=2000, ge=1, description="Queries that give the results.")
+
+
+class Concepts(_Strict):
+    """Two words of a concept -> its label, which only the demonstrations tell: every query has a mapping of its own."""
+
+    name: Literal["concepts"]
+    concepts: int = Field(default=16, ge=2, description="Concepts in all.")
+    words: int = Field(default=8, ge=2, description="Words per concept.")
+    labels: int = Field(default=8, ge=2, description="Labels, and concepts that occur in one query's pool.")
+    word_noise: Fraction = Field(default=0.15, description="Share of words that are replaced by any other.")
+    label_noise: Fraction = Field(default=0.15, description="Share of demonstrations with a random label.")
+    concept_share: float = Field(
+        default=0.1, ge=0, le=1, description="Of the embedding's variance: the cosine of two words of one concept."
+    )
+    d_embedding: int = Field(default=64, ge=2, description="Size of the embeddings that selectors see.")
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split.")
+    candidates: int = Field(default=16, ge=2, description="Demonstrations to choose from, K.")
+    seed: int = Field(default=0, ge=0, description="Of the queries; the same for every training seed.")
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.labels > self.concepts:
+            raise ValueError(
+                f"labels = {self.labels} exceeds concepts = {self.concepts}: a query needs as many concepts"
+            )
+        return self
+
+
+class TextQuestions(_Strict):
+    """Multiple-choice questions in JSON lines (question, options, answer), answered by a causal language model.
+
+    An option counts as the answer when its text has the highest mean log-probability per token after the prompt.
+    """
+
+    name: Literal["text"]
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split; what is left over are the demonstrations.")
+    candidates: int = Field(default=32, ge=2, description="Demonstrations drawn for each query, K.")
+    seed: int = Field(default=0, ge=0, description="Of the split and of the draw.")
+
+
+class VisualQuestions(_Strict):
+    """Questions about images (OK-VQA, VQAv2), answered by a vision-language model; the asset `data` lists them.
+
+    One JSON object a line: id, question, image (a path), answers (those of the annotators). Accuracy is the official
+    one, min(matches / 3, 1) after the official normalisation of answers.
+    """
+
+    name: Literal["vision"]
+    images: str = Field(default=".", min_length=1, description="Folder to which the images' paths are relative.")
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split; what is left over are the demonstrations.")
+    candidates: int = Field(default=64, ge=2, description="Demonstrations drawn for each query, K.")
+    max_new_tokens: int = Field(default=10, ge=1, description="Longest answer.")
+    max_pixels: int = Field(default=200704, ge=784, description="An image is scaled down to so many pixels.")
+    correct_from: float = Field(default=0.5, gt=0, le=1, description="`correct` is 1 from this accuracy on.")
+    leave_one_out: bool = Field(
+        default=False, description="Average over the annotators left out one by one, as the official script does."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="Of the frozen models.")
+    seed: int = Field(default=0, ge=0, description="Of the split and of the draw.")
+
+
+class Learner(_Strict):
+    """The small in-context learner of task `concepts`: one convolution and one attention block (Lfm2)."""
+
+    hidden: int = Field(default=64, ge=8, multiple_of=4, description="Hidden size.")
+    feed_forward: int = Field(default=128, ge=8, description="Hidden size of the feed-forward layers.")
+    demonstrations: int = Field(default=12, ge=2, description="Demonstrations per training sequence.")
+    steps: int = Field(default=500, ge=1, description="Steps of AdamW.")
+    batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
+    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate.")
+    clean_share: Fraction = Field(
+        default=0.6, description="Share of the steps, at the start, without noise: the way out of the plateau."
+    )
+    seed: int = Field(default=0, ge=0, description="Of weights and sequences.")
+
+
+class Proposals(_Strict):
+    """Candidate sequences per query, drawn by similarity of the embeddings, without repeating a demonstration."""
+
+    beam: int = Field(default=1, ge=0, description="The most probable sequences, by beam search.")
+    temperatures: list[Annotated[float, Field(gt=0)]] = Field(
+        default=[2.0, 4.0, 8.0], description="One sampled sequence for each, at this temperature."
+    )
+    random: int = Field(default=4, ge=0, description="Sequences drawn uniformly.")
+    scale: float = Field(default=5.0, gt=0, description="Logits are scale times the cosine, at temperature 1.")
+    seed: int = Field(default=0, ge=0, description="Of the draws; the same for every training seed.")
+
+    @model_validator(mode="after")
+    def _several(self) -> Self:
+        if self.number < 2:
+            raise ValueError(f"beam + temperatures + random give {self.number} sequences per query: 2 are the least")
+        return self
+
+    @property
+    def number(self) -> int:
+        """Sequences per query."""
+        return self.beam + len(self.temperatures) + self.random
+
+
+class Selector(_Strict):
+    """What chooses the demonstrations."""
+
+    kind: Literal["pointer", "random", "nearest"] = Field(
+        default="pointer", description="pointer: trained; random and nearest (by embedding) are the baselines."
+    )
+    hidden: int = Field(default=48, ge=4, description="Hidden size.")
+    layers: int = Field(default=1, ge=1, le=3, description="Cross-attention layers of the query over the candidates.")
+    heads: int = Field(default=4, ge=1, description="Attention heads; a divisor of hidden.")
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.hidden % self.heads:
+            raise ValueError(f"heads = {self.heads} does not divide hidden = {self.hidden}")
+        return self
+
+
+class Reward(_Strict):
+    """Reward of a candidate sequence from correct, acc_score and info_score (docs/studies/demonstrations.md)."""
+
+    mode: Mode = Field(default="legacy", description="Which formula.")
+    hard_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `correct`.")
+    soft_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `acc_score`.")
+    alpha: Fraction = Field(default=0.5, description="hybrid: share of the information gain.")
+    info_scale: float = Field(default=10.0, gt=0, description="hybrid: the gain counts as min(1, info_scale * gain).")
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> Self:
+        used = {
+            "legacy": set(),
+            "hard_only": {"hard_weight"},
+            "soft_only": {"soft_weight"},
+            "hybrid": {"alpha", "info_scale"},
+        }.get(self.mode, {"hard_weight", "soft_weight"})
+        for key, field in type(self).model_fields.items():
+            if key != "mode" and key not in used and getattr(self, key) != field.default:
+                raise ValueError(f"{key} = {getattr(self, key)} has no effect with mode {self.mode}: remove it")
+        return self
+
+
+class Rce(_Strict):
+    """Reward-weighted cross-entropy: weights softmax(reward / tau) over a query's sequences."""
+
+    epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
+    batch_size: int = Field(default=64, ge=1, description="Queries per step.")
+    lr: float = Field(default=2e-3, gt=0, le=1, description="Of AdamW.")
+    tau_start: float = Field(default=2.0, gt=0, description="Temperature of the first step.")
+    tau_end: float = Field(default=0.5, gt=0, description="Temperature of the last step; linear between.")
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share spread over the candidates still free.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Clipping of the gradient.")
+
+
+class Grpo(_Strict):
+    """Clipped policy gradient on the same sequences, held near the RCE policy."""
+
+    enabled: bool = Field(default=True, description="false: the RCE policy is the result.")
+    advantage: Literal["zscore", "rank"] = Field(default="zscore", description="Within the sequences of one query.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
+    batch_size: int = Field(default=64, ge=1, description="Queries per step.")
+    lr: float = Field(default=1e-3, gt=0, le=1, description="Of AdamW.")
+    clip: float = Field(default=0.2, gt=0, lt=1, description="The ratio to the policy before the epoch is clipped.")
+    beta: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL against the RCE policy.")
+    advantage_clip: float = Field(default=5.0, gt=0, description="Advantages are clipped to +- this.")
+    min_positive_ratio: Fraction | None = Field(
+        default=None, description="Queries with a smaller share of correct sequences give no loss; null: all do."
+    )
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Clipping of the gradient.")
+
+
+class DemonstrationsConfig(_Strict):
+    """Everything that a variant of `demonstrations` may change."""
+
+    task: Annotated[Concepts | TextQuestions | VisualQuestions, Field(discriminator="name")] = Field(
+        default=Concepts(name="concepts"), description="What is asked, and by which in-context model it is answered."
+    )
+    model: Asset | None = Field(default=None, description="The language or vision-language model; null for concepts.")
+    embedder: Asset | None = Field(default=None, description="CLIP, for task vision.")
+    data: Asset | None = Field(default=None, description="The questions; null for concepts.")
+    offline: Asset | None = Field(
+        default=None, description="Scored sequences in legacy JSON, instead of those that `candidates` would make."
+    )
+    learner: Learner = Field(default=Learner(), description="The in-context model of task concepts.")
+    shots: int = Field(default=4, ge=1, le=32, description="Length of a sequence; 1 to so many shots are evaluated.")
+    proposals: Proposals = Field(default=Proposals(), description="Candidate sequences.")
+    score_batch: int = Field(default=512, ge=1, description="Prompts that the in-context model answers at once.")
+    selector: Selector = Field(default=Selector(), description="What chooses.")
+    reward: Reward = Field(default=Reward(), description="What is rewarded.")
+    rce: Rce = Field(default=Rce(), description="First training stage.")
+    grpo: Grpo = Field(default=Grpo(), description="Second training stage.")
+    per_shot: list[Mode] = Field(
+        default=[],
+        description="Train a selector for each of these modes; per shot number the best on validation selects.",
+    )
+    checkpoint_every: int = Field(default=2, ge=1, description="Epochs (learner: tens of steps) between checkpoints.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if type(self) is not DemonstrationsConfig:  # what a stage reads of a configuration checked as a whole
+            return self
+        name, pretrained = self.task.name, self.task.name != "concepts"
+        problems = [
+            (pretrained and self.model is None, f"task.name {name} needs a `model`"),
+            (pretrained and self.data is None, f"task.name {name} needs `data`"),
+            (name == "vision" and self.embedder is None, "task.name vision needs an `embedder`"),
+            (not pretrained and self.model is not None, "task.name concepts trains its own model: set `model` to null"),
+            (not pretrained and self.data is not None, "task.name concepts makes its own data: set `data` to null"),
+            (name != "vision" and self.embedder is not None, f"`embedder` has no effect with task.name {name}"),
+            (
+                self.shots > self.task.candidates,
+                f"shots = {self.shots} exceeds task.candidates = {self.task.candidates}: none is chosen twice",
+            ),
+            (len(self.per_shot) == 1, "per_shot chooses between modes: list at least two"),
+            (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice"),
+            (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
+            (
+                self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
+                "reward has no effect: per_shot trains each mode at default weights, random and nearest train nothing",
+            ),
+            (
+                not self.grpo.enabled and (self.grpo.advantage != "zscore" or self.grpo.min_positive_ratio is not None),
+                "grpo.advantage and grpo.min_positive_ratio have no effect with grpo.enabled false",
+            ),
+        ]
+        for wrong, problem in problems:
+            if wrong:
+                raise ValueError(problem)
+        return self
+
+    def rewards(self) -> list[Reward]:
+        """Return the rewards of which each trains a selector: one, or those of `per_shot`."""
+        return [Reward(mode=mode) for mode in self.per_shot] or [self.reward]
+
+    def used_modules(self, stage: str) -> list[str]:
+        """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
+        trained = self.selector.kind == "pointer"
+        if stage == "rce":
+            return [*self._reward_modules(), f"{OBJECTIVES}.selection_rce"] if trained else []
+        if stage == "grpo":
+            if not (trained and self.grpo.enabled):
+                return []
+            names = [f"selection_advantage_{self.grpo.advantage}"]
+            names += [] if self.grpo.min_positive_ratio is None else ["selection_conditional"]
+            return self._reward_modules() + [f"{OBJECTIVES}.{name}" for name in names]
+        return [f"{IN_CONTEXT}_{self.task.name}"]
+
+    def _reward_modules(self) -> list[str]:
+        return [f"{OBJECTIVES}.selection_reward_{reward.mode}" for reward in self.rewards()]

@@ -1,0 +1,83 @@
+"""Stage `evaluate` of study `demonstrations`: accuracy after 1 to S chosen demonstrations.
+
+Metrics: docs/metrics-demonstrations.md. The first k choices of a selector are its k-shot choice. What is chosen here is
+chosen on the validation split; the test split is read once, at the end.
+"""
+
+import torch
+from torch import Tensor
+
+from trainers.atomic import write_json
+from trainers.demonstrations.in_context import InContextModel, Scores, load_in_context_model, score_pointers
+from trainers.demonstrations.prepared import Prepared, load_prepared
+from trainers.demonstrations.proposals import similarities
+from trainers.demonstrations.training import load_selector
+from trainers.stage import Stage
+
+PROTOCOL, CHOICES = "selected", "choices.json"
+
+
+def run(stage: Stage) -> None:
+    """Log `<protocol>/<shots>/<metric>` and write one row per test query and shot number to `items.parquet`."""
+    config = stage.config
+    prepared, model = load_prepared(stage.inputs["embed"]), load_in_context_model(stage)
+    selectors = [reward.mode for reward in config.rewards()] if config.selector.kind == "pointer" else [""]
+    shots = range(1, config.shots + 1)
+    validation = {}
+    for mode in selectors:
+        pointers = select(stage, prepared, mode, "validation")
+        validation[mode] = {k: measure(stage, model, prepared, pointers[:, :k], "validation") for k in shots}
+    accuracy = {mode: {k: scores.accuracy.mean().item() for k, scores in by.items()} for mode, by in validation.items()}
+    chosen = {k: max(selectors, key=lambda mode: accuracy[mode][k]) for k in shots}  # the first of equals
+    if len(selectors) > 1:
+        write_json(stage.out / CHOICES, {"chosen": chosen, "validation": accuracy})
+        stage.log.info("chosen on validation: %s", chosen)
+    _report(stage, prepared, {k: validation[chosen[k]][k] for k in shots}, "validation")
+    pointers = {mode: select(stage, prepared, mode, "test") for mode in dict.fromkeys(chosen.values())}
+    test = {k: measure(stage, model, prepared, pointers[chosen[k]][:, :k], "test") for k in shots}
+    _report(stage, prepared, test, "test")
+
+
+def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
+    """Return the choices (N, S) of a trained selector, or of a baseline, for the queries of a split."""
+    config, numbers = stage.config, prepared.numbers(split)
+    if config.selector.kind == "random":
+        generator = torch.Generator().manual_seed(2 * (stage.seed or 0) + (split == "test"))
+        return torch.rand(len(numbers), prepared.candidates, generator=generator).argsort(1)[:, : config.shots]
+    if config.selector.kind == "nearest":
+        return similarities(*prepared.of(numbers)).topk(config.shots, dim=1).indices
+    device = stage.devices[0]
+    selector = load_selector(stage.inputs["grpo"], mode, config.selector, prepared.d_embedding, device)
+    query, candidates = prepared.scaled(numbers)
+    return selector.select(query.to(device), candidates.to(device), config.shots).cpu()
+
+
+def measure(stage: Stage, model: InContextModel, prepared: Prepared, pointers: Tensor, split: str) -> Scores:
+    """Score choices (N, k) for the queries of a split."""
+    unit = f"queries ({split}, {pointers.shape[1]} shots)"
+    return score_pointers(
+        model,
+        prepared.numbers(split),
+        pointers,
+        stage.config.score_batch,
+        lambda done, total: stage.progress(done, total, unit),
+    )
+
+
+def _report(stage: Stage, prepared: Prepared, scores: dict[int, Scores], split: str) -> None:
+    protocol = PROTOCOL if split == "test" else split
+    figures = {}
+    for name in ("accuracy", "acc_score", "gold_logp"):
+        values = {str(shots): getattr(found, name).mean().item() for shots, found in scores.items()}
+        values["mean"] = sum(values.values()) / len(values)
+        figures |= {f"{protocol}/{subset}/{name}": value for subset, value in values.items()}
+    stage.log_metrics(0, figures)
+    if split != "test":
+        return
+    queries = [prepared.names[number] for number in prepared.splits[split]]
+    stage.save_items(
+        (query, str(shots), PROTOCOL, name, value)
+        for shots, found in scores.items()
+        for name in ("accuracy", "acc_score")
+        for query, value in zip(queries, getattr(found, name).tolist(), strict=True)
+    )

@@ -1,0 +1,95 @@
+"""Stage `grpo` of study `demonstrations`: improve the RCE policy on the same sequences. No transformers here."""
+
+from importlib import import_module
+
+import torch
+from torch import Tensor
+
+from trainers.demonstrations.config import OBJECTIVES, Reward
+from trainers.demonstrations.selector import PointerSelector, sequence_logps
+from trainers.demonstrations.training import (
+    TrainingData,
+    load_selector,
+    load_training_data,
+    rewards_of,
+    save_selector,
+    train_selectors,
+)
+from trainers.objectives.selection_grpo import grpo_loss
+from trainers.stage import Stage
+
+
+def run(stage: Stage) -> None:
+    """Train on from each selector of stage `rce`; where GRPO is off, hand it on as it is."""
+    config, earlier = stage.config, stage.inputs["rce"]
+    if config.selector.kind != "pointer":
+        stage.log.info("selector %s is not trained", config.selector.kind)
+        return
+    data, rewards = load_training_data(stage), config.rewards()
+
+    def selector(reward: Reward) -> PointerSelector:
+        return load_selector(earlier, reward.mode, config.selector, data.query.shape[1], stage.devices[0])
+
+    def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
+        model = selector(reward)
+        return model, _Loss(stage, model, data, rewards_of(data.offline, reward))
+
+    if not config.grpo.enabled:
+        for reward in rewards:
+            save_selector(stage.out, reward.mode, selector(reward))
+        return
+    train_selectors(stage, rewards, start, queries=len(data), settings=config.grpo)
+    if len(rewards) == 1:
+        save_advantages(stage, data, start(rewards[0])[1].advantages)
+
+
+class _Loss:
+    """The loss of a batch of queries; the reference is the RCE policy, the old policy that before the epoch."""
+
+    def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
+        self.settings, self.model, self.data = stage.config.grpo, model, data
+        advantage = import_module(f"{OBJECTIVES}.selection_advantage_{self.settings.advantage}")
+        bound = self.settings.advantage_clip
+        self.advantages = advantage.advantages(rewards).clamp(-bound, bound)
+        self.trained = torch.ones(len(data), dtype=torch.bool, device=rewards.device)
+        if self.settings.min_positive_ratio is not None:
+            conditional = import_module(f"{OBJECTIVES}.selection_conditional")
+            self.trained = conditional.trained_queries(data.offline.correct, self.settings.min_positive_ratio)
+        self.reference = self.old = self._logps(model)  # the RCE policy, also where training goes on from a checkpoint
+
+    @torch.no_grad()
+    def _logps(self, model: PointerSelector) -> Tensor:
+        """Return the log-probabilities (Q, N, S) of all sequences' choices."""
+        data = self.data
+        return sequence_logps(model(data.query, data.candidates, data.offline.pointers), data.offline.pointers)
+
+    def begin_epoch(self) -> None:
+        """Take the current policy as the old one of the ratio."""
+        self.old = self._logps(self.model)
+
+    def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:
+        settings, data = self.settings, self.data
+        kept = rows[self.trained[rows]]
+        share = len(kept) / len(rows)
+        if not len(kept):  # no query of the batch gives a loss: a zero with a (zero) gradient
+            return sum(parameter.sum() for parameter in self.model.parameters()) * 0.0, {"trained_queries": 0.0}
+        pointers = data.offline.pointers[kept]
+        logps = sequence_logps(self.model(data.query[kept], data.candidates[kept], pointers), pointers)
+        loss, diagnostics = grpo_loss(
+            logps, self.old[kept], self.reference[kept], self.advantages[kept], clip=settings.clip, beta=settings.beta
+        )
+        figures = {name: float(value) for name, value in diagnostics.items()} | {"trained_queries": share}
+        return loss * share, figures
+
+
+def save_advantages(stage: Stage, data: TrainingData, advantages: Tensor) -> None:
+    """Write every sequence's advantage as items of protocol `data`.
+
+    Subset `all_wrong` holds the queries without a right sequence, `mixed` those with both, `all_right` the rest.
+    """
+    rows = []
+    right = (data.offline.correct >= 1).sum(1).tolist()
+    for query, values, count in zip(data.offline.queries, advantages.tolist(), right, strict=True):
+        subset = "all_wrong" if count == 0 else "all_right" if count == len(values) else "mixed"
+        rows += [(f"{query}/{number}", subset, "data", "advantage", value) for number, value in enumerate(values)]
+    stage.save_items(rows)

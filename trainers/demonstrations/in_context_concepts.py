@@ -1,0 +1,134 @@
+"""The in-context model of task `concepts`: a small Lfm2 that stage `learner` trains (arXiv 2511.23404)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import Lfm2Config, Lfm2ForCausalLM
+from transformers.utils.logging import disable_progress_bar
+
+from trainers.demonstrations.concept_task import draw_queries, draw_sequences, first_label, vocabulary, word_embeddings
+from trainers.demonstrations.config import Concepts, Learner
+from trainers.demonstrations.in_context import Pools, Scores, consecutive_splits
+from trainers.stage import Stage
+from trainers.state import pack, unpack
+
+FOLDER = "learner"
+EMBEDDING_STD, CENTRE, NOISE = 0.3, 0.8, 0.6  # share of a concept's centre and of a word's own part
+
+
+class ConceptModel:
+    """The trained learner with the queries of the task."""
+
+    def __init__(self, task: Concepts, model: Lfm2ForCausalLM, device: str) -> None:
+        self.task, self.model, self.device = task, model.to(device).eval().requires_grad_(False), device
+        self.queries = draw_queries(task)
+        count = len(self.queries.words)
+        pools = torch.arange(count * task.candidates).view(count, task.candidates)
+        self.data = Pools([f"query-{number}" for number in range(count)], consecutive_splits(task.sizes), pools)
+
+    def embeddings(self) -> tuple[Tensor, Tensor]:
+        """Return the mean word embeddings of queries (Q, d) and demonstrations (Q K, d); labels are not in them.
+
+        They come from an encoder of their own, as CLIP's do: similar words are near each other, but not all.
+        """
+        mean = word_embeddings(self.task)[self.queries.words].mean(2)
+        return mean[:, 0], mean[:, 1:].flatten(0, 1)
+
+    def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
+        """Answer after the demonstrations; acc_score is the probability of the right label."""
+        first, known = first_label(self.task), self.queries
+        words, shown = known.words[:, 1:].flatten(0, 1), known.shown[:, 1:].flatten(0, 1)
+        prompt = torch.cat([words[demonstrations], first + shown[demonstrations][..., None]], dim=-1).flatten(1)
+        tokens = torch.cat([prompt, known.words[queries, 0]], dim=1).to(self.device)
+        with torch.no_grad():
+            logits = self.model(input_ids=tokens, use_cache=False).logits[:, -1, first:]
+        logp = logits.float().log_softmax(-1).cpu()
+        gold = known.gold[queries, 0]
+        gold_logp = logp.gather(1, gold[:, None]).squeeze(1)
+        correct = (logp.argmax(1) == gold).float()
+        return Scores(correct, gold_logp.exp(), gold_logp, correct)
+
+
+def load(task: Concepts, assets: Mapping[str, Path], learner: Path, device: str) -> ConceptModel:
+    """Return the learner that the stage in the folder `learner` trained."""
+    disable_progress_bar()
+    return ConceptModel(task, Lfm2ForCausalLM.from_pretrained(learner / FOLDER, use_safetensors=True), device)
+
+
+def build(task: Concepts, settings: Learner) -> Lfm2ForCausalLM:
+    """Return an untrained learner; words of one concept start near each other, which lets attention find them."""
+    config = Lfm2Config(
+        vocab_size=vocabulary(task),
+        hidden_size=settings.hidden,
+        intermediate_size=settings.feed_forward,
+        num_hidden_layers=2,
+        layer_types=["conv", "full_attention"],
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        block_auto_adjust_ff_dim=False,
+        tie_word_embeddings=False,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):  # transformers draws initial weights from the global generator
+        torch.manual_seed(settings.seed)
+        model = Lfm2ForCausalLM(config)
+        centres = torch.randn(task.concepts, settings.hidden).repeat_interleave(task.words, 0)
+        own = torch.randn(task.concepts * task.words, settings.hidden)
+        with torch.no_grad():
+            words = model.get_input_embeddings().weight[: len(own)]
+            words.copy_(EMBEDDING_STD * (CENTRE * centres + NOISE * own))
+    return model
+
+
+def train(stage: Stage) -> None:
+    """Train the learner on sequences of its own and save it; the loss is that of the right labels."""
+    task, settings = stage.config.task, stage.config.learner
+    clean = task.model_copy(update={"word_noise": 0.0, "label_noise": 0.0})
+    model = build(task, settings).to(stage.devices[0]).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
+    generator = torch.Generator().manual_seed(settings.seed + 1_000_003)
+    modules, optimizers, generators = {"model": model}, {"optimizer": optimizer}, {"generator": generator}
+    first, found = 0, stage.load_checkpoint()
+    if found is not None:
+        unpack(found.tensors, modules, optimizers, generators)
+        first = found.step
+    every = 10 * stage.config.checkpoint_every
+    for step in range(first, settings.steps):
+        optimizer.param_groups[0]["lr"] = settings.lr * _rate(step, settings.steps)
+        noisy = step >= settings.clean_share * settings.steps
+        loss, accuracy = _loss(task if noisy else clean, settings, model, generator)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 20 == 0 or step + 1 == settings.steps:
+            stage.log_metrics(step + 1, {"learner/loss": loss.detach(), "learner/accuracy": accuracy})
+        stage.progress(step + 1, settings.steps)
+        if (step + 1) % every == 0 and step + 1 < settings.steps:
+            stage.save_checkpoint(step + 1, pack(modules, optimizers, generators), {})
+    model.save_pretrained(stage.out / FOLDER)
+
+
+def _loss(
+    task: Concepts, settings: Learner, model: Lfm2ForCausalLM, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return the mean cross-entropy of all labels of a fresh batch, and the accuracy at the last of them."""
+    shape = (settings.batch_size, settings.demonstrations)
+    batch = draw_sequences(task, torch.randint(task.labels, shape, generator=generator), generator)
+    first, device = first_label(task), model.device
+    tokens = torch.cat([batch.words, first + batch.shown[..., None]], dim=-1).flatten(1).to(device)
+    logits = model(input_ids=tokens, use_cache=False).logits[:, 1::3, first:]  # after the second word of each
+    gold = batch.gold.to(device)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), gold.flatten())
+    return loss, (logits[:, -1].argmax(-1) == gold[:, -1]).float().mean()
+
+
+def _rate(step: int, steps: int) -> float:
+    """Return the share of the peak rate: linear over the first tenth of the steps, then linear to a tenth."""
+    warm = max(1, steps // 10)
+    return (step + 1) / warm if step < warm else 1.0 - 0.9 * (step - warm) / max(1, steps - warm)

@@ -1,0 +1,68 @@
+"""Stage `rce` of study `demonstrations`: imitate scored sequences, the better ones more. No transformers here."""
+
+from importlib import import_module
+
+import torch
+from torch import Tensor
+
+from trainers.demonstrations.config import OBJECTIVES, Reward
+from trainers.demonstrations.selector import PointerSelector, build_selector
+from trainers.demonstrations.training import TrainingData, load_training_data, rewards_of, train_selectors
+from trainers.stage import Stage
+
+
+def run(stage: Stage) -> None:
+    """Train a selector for each reward mode that the variant asks for; the baselines have none."""
+    config = stage.config
+    if config.selector.kind != "pointer":
+        stage.log.info("selector %s is not trained", config.selector.kind)
+        return
+    data, rewards = load_training_data(stage), config.rewards()
+
+    def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
+        model = build_selector(config.selector, data.query.shape[1], stage.seed).to(stage.devices[0])
+        return model, _Loss(stage, model, data, rewards_of(data.offline, reward))
+
+    train_selectors(stage, rewards, start, queries=len(data), settings=config.rce)
+    if len(rewards) == 1:
+        save_rewards(stage, data, rewards_of(data.offline, rewards[0]))
+
+
+def free_candidates(pointers: Tensor, candidates: int) -> Tensor:
+    """Return whether a candidate is still free before each step, (Q, N, S, K) bool, of pointers (Q, N, S)."""
+    chosen = torch.nn.functional.one_hot(pointers, candidates).bool()
+    before = chosen.long().cumsum(2) - chosen.long()
+    return before == 0
+
+
+class _Loss:
+    """The loss of a batch of queries at a step."""
+
+    def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
+        self.objective = import_module(f"{OBJECTIVES}.selection_rce")
+        self.settings, self.model, self.data, self.rewards = stage.config.rce, model, data, rewards
+        self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
+        self.steps = self.settings.epochs * -(-len(data) // self.settings.batch_size)
+
+    def begin_epoch(self) -> None:
+        """Nothing to note: the loss depends on the current policy only."""
+
+    def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:
+        settings, data = self.settings, self.data
+        tau = self.objective.tau_at(step, self.steps, settings.tau_start, settings.tau_end)
+        pointers = data.offline.pointers[rows]
+        logps = self.model(data.query[rows], data.candidates[rows], pointers)
+        losses = self.objective.smoothed_cross_entropy(logps, pointers, self.free[rows], settings.label_smoothing)
+        weights = self.objective.rce_weights(self.rewards[rows], tau)
+        figures = {"tau": tau, "max_weight": float(weights.amax(-1).mean())}
+        return self.objective.rce_loss(self.rewards[rows], losses, tau), figures
+
+
+def save_rewards(stage: Stage, data: TrainingData, rewards: Tensor) -> None:
+    """Write every sequence's reward as items of protocol `data`, subsets `positive` and `negative`."""
+    rows = []
+    for query, values, right in zip(data.offline.queries, rewards.tolist(), data.offline.correct.tolist(), strict=True):
+        for number, (value, correct) in enumerate(zip(values, right, strict=True)):
+            subset = "positive" if correct >= 1 else "negative"
+            rows.append((f"{query}/{number}", subset, "data", "reward", value))
+    stage.save_items(rows)

@@ -1,0 +1,120 @@
+"""The pointer selector: a bi-encoder, cross-attention of the query over its candidates, one GRU step per choice.
+
+After the pointer selectors of the source (docs/studies/demonstrations.md); pointing as in Vinyals et al. (arXiv
+1506.03134). All queries of a batch and all their sequences go through at once; only the S steps are a loop.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from trainers.demonstrations.config import Selector
+
+CHOSEN = -1e9  # a logit, finite so that 0 times its exponential's gradient is 0
+
+SIMILARITY_SCALE = 5.0  # of the cosine, at the start
+
+
+class CrossAttention(nn.Module):
+    """One layer: the query attends to the candidates, then a feed-forward layer; both residual, normalised first."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        self.attention = nn.MultiheadAttention(hidden, heads, batch_first=True)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(hidden), nn.Linear(hidden, 2 * hidden), nn.GELU(), nn.Linear(2 * hidden, hidden)
+        )
+
+    def forward(self, query: Tensor, candidates: Tensor) -> Tensor:
+        """Return the query (B, h) after attending to the candidates (B, K, h)."""
+        attended, _ = self.attention(self.norm(query)[:, None], candidates, candidates, need_weights=False)
+        query = query + attended.squeeze(1)
+        return query + self.feed_forward(query)
+
+
+class PointerSelector(nn.Module):
+    """Chooses demonstrations one after the other, none of them twice."""
+
+    def __init__(self, d_embedding: int, *, hidden: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.query_projection = nn.Linear(d_embedding, hidden)
+        self.candidate_projection = nn.Linear(d_embedding, hidden)
+        self.candidate_norm = nn.LayerNorm(hidden)
+        self.layers = nn.ModuleList(CrossAttention(hidden, heads) for _ in range(layers))
+        self.first_input = nn.Parameter(torch.zeros(hidden))
+        self.step_context = nn.GRUCell(hidden, hidden)
+        self.pointer = nn.Linear(hidden, hidden)
+        self.similarity_scale = nn.Parameter(torch.tensor(SIMILARITY_SCALE))
+        with torch.no_grad():  # both encoders start as one that keeps angles: the first policy points by similarity
+            nn.init.orthogonal_(self.query_projection.weight)
+            self.candidate_projection.load_state_dict(self.query_projection.state_dict())
+
+    def encode(self, query: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return states (B, h), candidates (B, K, h) and similarities (B, K) of the two encoders' outputs.
+
+        Args:
+            query: embeddings (B, d).
+            candidates: embeddings (B, K, d).
+        """
+        projected_query, projected = self.query_projection(query), self.candidate_projection(candidates)
+        similarity = nn.functional.cosine_similarity(projected_query[:, None], projected, dim=-1)
+        state, normed = projected_query, self.candidate_norm(projected)
+        for layer in self.layers:
+            state = layer(state, normed)
+        return state, normed, similarity
+
+    def _logits(self, state: Tensor, candidates: Tensor, similarity: Tensor, chosen: Tensor) -> Tensor:
+        """Return logits (B, N, K) of states (B, N, h); what is `chosen` (B, N, K) cannot be chosen again."""
+        logits = self.pointer(state) @ candidates.transpose(1, 2) / self.hidden**0.5
+        logits = logits + self.similarity_scale * similarity[:, None]
+        return logits.masked_fill(chosen, CHOSEN)
+
+    def forward(self, query: Tensor, candidates: Tensor, pointers: Tensor) -> Tensor:
+        """Return log-probabilities (B, N, S, K) of every candidate at every step of given sequences.
+
+        Args:
+            query: embeddings (B, d).
+            candidates: embeddings (B, K, d).
+            pointers: (B, N, S) int64, N sequences of each query; earlier choices of a sequence are masked.
+        """
+        state, encoded, similarity = self.encode(query, candidates)
+        rows, number, steps = pointers.shape
+        states = state[:, None].expand(rows, number, self.hidden)
+        chosen = torch.zeros(rows, number, encoded.shape[1], dtype=torch.bool, device=pointers.device)
+        inputs = self.first_input.expand(rows, number, self.hidden)
+        logps = []
+        for step in range(steps):
+            states = self.step_context(inputs.flatten(0, 1), states.flatten(0, 1)).view(rows, number, self.hidden)
+            logps.append(self._logits(states, encoded, similarity, chosen).log_softmax(-1))
+            pick = pointers[..., step : step + 1]
+            chosen = chosen.scatter(2, pick, True)
+            inputs = encoded.gather(1, pick.expand(-1, -1, self.hidden))
+        return torch.stack(logps, dim=2)
+
+    @torch.no_grad()
+    def select(self, query: Tensor, candidates: Tensor, shots: int) -> Tensor:
+        """Return the most probable candidate of each step, (B, shots) int64; its first k are the k-shot choice."""
+        pointers = torch.zeros(len(query), 1, 0, dtype=torch.int64, device=query.device)
+        state, encoded, similarity = self.encode(query, candidates)
+        states, inputs = state, self.first_input.expand_as(state)
+        chosen = torch.zeros(len(query), 1, encoded.shape[1], dtype=torch.bool, device=query.device)
+        for _ in range(shots):
+            states = self.step_context(inputs, states)
+            pick = self._logits(states[:, None], encoded, similarity, chosen).argmax(-1, keepdim=True)
+            pointers = torch.cat([pointers, pick], dim=2)
+            chosen = chosen.scatter(2, pick, True)
+            inputs = encoded.gather(1, pick.expand(-1, -1, self.hidden)).squeeze(1)
+        return pointers.squeeze(1)
+
+
+def build_selector(settings: Selector, d_embedding: int, seed: int) -> PointerSelector:
+    """Return a selector with initial weights of the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return PointerSelector(d_embedding, hidden=settings.hidden, layers=settings.layers, heads=settings.heads)
+
+
+def sequence_logps(step_logps: Tensor, pointers: Tensor) -> Tensor:
+    """Return the log-probability (B, N, S) of each choice in `pointers` (B, N, S) from `step_logps` (B, N, S, K)."""
+    return step_logps.gather(-1, pointers[..., None]).squeeze(-1)
