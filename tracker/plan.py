@@ -170,7 +170,7 @@ class Plan:
         return (
             (study is None or run.study == study)
             and (wanted.study is None or run.study == wanted.study)
-            and (wanted.variant is None or run.variant == wanted.variant)
+            and (not wanted.variants or run.variant in wanted.variants)
             and (wanted.seed is None or run.seed == wanted.seed)
         )
 
@@ -191,12 +191,11 @@ def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = 
     for study in studies.values():
         builder.add_study(study)
     plan = builder.finish()
-    if settings.variant is not None:
-        chosen = [study for study in studies.values() if settings.study in (None, study.name)]
-        names = [name for study in chosen for name in study.variants]
-        if settings.variant not in names:
-            remedy = suggest(settings.variant, names)
-            raise ConfigError("--config", "variant", settings.variant, "there is no such variant", remedy)
+    chosen = [study for study in studies.values() if settings.study in (None, study.name)]
+    names = [name for study in chosen for name in study.variants]
+    for variant in settings.variants:
+        if variant not in names:
+            raise ConfigError("--config", "variant", variant, "there is no such variant", suggest(variant, names))
     return plan
 
 

@@ -30,7 +30,7 @@ class Settings:
     reports: Path
     configs: Path
     study: str | None = None
-    variant: str | None = None
+    variants: tuple[str, ...] = ()
     seed: int | None = None
     retry: str | None = None
     wandb: str | None = None
@@ -90,7 +90,8 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     retry, where = get("retry")
     if retry not in (None, "failed"):
         raise ConfigError(where, "retry", retry, "is not known", "the only value is `failed`")
-    variant, _ = get("variant")
+    variant, where = get("variant", ())
+    variants = _names("variant", variant if isinstance(variant, list | tuple) else str(variant), where)
     folders = {key: _folder(key, *get(key, key)) for key in ("results", "reports")}
     wandb = _wandb(*get("wandb"))
     return Settings(
@@ -102,7 +103,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         reports=folders["reports"],
         configs=configs,
         study=None if study is None else str(study),
-        variant=None if variant is None else str(variant),
+        variants=variants,
         seed=seed,
         retry=retry,
         wandb=wandb,
