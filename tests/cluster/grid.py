@@ -1,5 +1,6 @@
 """A project whose trainer says which device it was given, and can be held up; and its run through a scheduler."""
 
+import io
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 from project import MODULES, STUDY, Project
 
 # A device that two jobs use at once is an error of the second. `hold` stops the first attempt after two steps, on a
@@ -111,9 +113,10 @@ class Grid(Project):
 
 
 def report(folder: Path, study: str = "debias") -> dict[str, str]:
-    """Return the tables and verdicts of a study: what the report says, without times and folders."""
+    """Return the tables and verdicts of a study: what the report says, without what it cost."""
     files = {name: (folder / "reports" / study / name).read_text() for name in ("table.md", "table.csv", "table.tex")}
-    words = [sys.executable, "-m", "tracker", "verdicts", study, "--results", "results"]
+    words = [sys.executable, "-m", "tracker", "verdicts", study, "--csv", "--results", "results"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    return {**files, "verdicts": done.stdout}
+    verdicts = pd.read_csv(io.StringIO(done.stdout)).drop(columns="cost_hours")
+    return {**files, "verdicts": verdicts.to_csv(index=False)}
