@@ -29,7 +29,7 @@ def draw_subsets(
     panels = definition["panels"]
     columns = min(definition["columns"], len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(2.9 * columns + 0.4, 3.6 * rows), layout="constrained")
+    figure = Figure(figsize=(2.6 * columns + 0.6, 4.2 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     results = store.results(study)
     order = [str(name) for name in (store.study(study).get("analysis") or {}).get("subsets", [])]
@@ -43,8 +43,8 @@ def draw_subsets(
         finish(axes, empty=lines.empty)
         axes.set_xticks(list(places.values()), [plain(name) for name in places])
         if axes.lines:
-            below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -0.16), "ncols": 2, "borderaxespad": 0}
-            axes.legend(frameon=False, fontsize=6.5, handlelength=2.4, columnspacing=1.0, **below)
+            below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -0.14), "borderaxespad": 0}
+            axes.legend(frameon=False, fontsize=7, handlelength=2.8, labelspacing=0.35, **below)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     return figure, _SUBSETS_NOTE
