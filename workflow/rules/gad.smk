@@ -14,6 +14,7 @@ rule gad_data:
         "../../environment.yml"
     threads: resource_of("gad.data", "threads")
     resources:
+        **scheduler_request("gad.data"),
         mem_mb=resource_of("gad.data", "mem_mb"),
         runtime=resource_of("gad.data", "runtime"),
         gpu=resource_of("gad.data", "gpu"),
@@ -39,6 +40,7 @@ rule gad_base:
         "../../environment.yml"
     threads: resource_of("gad.base", "threads")
     resources:
+        **scheduler_request("gad.base"),
         mem_mb=resource_of("gad.base", "mem_mb"),
         runtime=resource_of("gad.base", "runtime"),
         gpu=resource_of("gad.base", "gpu"),
@@ -64,6 +66,7 @@ rule gad_seqkd:
         "../../environment.yml"
     threads: resource_of("gad.seqkd", "threads")
     resources:
+        **scheduler_request("gad.seqkd"),
         mem_mb=resource_of("gad.seqkd", "mem_mb"),
         runtime=resource_of("gad.seqkd", "runtime"),
         gpu=resource_of("gad.seqkd", "gpu"),
@@ -89,6 +92,7 @@ rule gad_evaluate_start:
         "../../environment.yml"
     threads: resource_of("gad.evaluate_start", "threads")
     resources:
+        **scheduler_request("gad.evaluate_start"),
         mem_mb=resource_of("gad.evaluate_start", "mem_mb"),
         runtime=resource_of("gad.evaluate_start", "runtime"),
         gpu=resource_of("gad.evaluate_start", "gpu"),
@@ -114,6 +118,7 @@ rule gad_warmup:
         "../../environment.yml"
     threads: resource_of("gad.warmup", "threads")
     resources:
+        **scheduler_request("gad.warmup"),
         mem_mb=resource_of("gad.warmup", "mem_mb"),
         runtime=resource_of("gad.warmup", "runtime"),
         gpu=resource_of("gad.warmup", "gpu"),
@@ -139,6 +144,7 @@ rule gad_gad:
         "../../environment.yml"
     threads: resource_of("gad.gad", "threads")
     resources:
+        **scheduler_request("gad.gad"),
         mem_mb=resource_of("gad.gad", "mem_mb"),
         runtime=resource_of("gad.gad", "runtime"),
         gpu=resource_of("gad.gad", "gpu"),
@@ -164,6 +170,7 @@ rule gad_evaluate:
         "../../environment.yml"
     threads: resource_of("gad.evaluate", "threads")
     resources:
+        **scheduler_request("gad.evaluate"),
         mem_mb=resource_of("gad.evaluate", "mem_mb"),
         runtime=resource_of("gad.evaluate", "runtime"),
         gpu=resource_of("gad.evaluate", "gpu"),
