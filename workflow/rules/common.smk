@@ -27,7 +27,7 @@ def load_plan() -> Plan:
     try:
         plan = build_plan(load_settings(config), pool)
         if plan.settings.wandb:
-            os.environ["ABLATION_WANDB"] = plan.settings.wandb  # what the stages read
+            os.environ.update(ABLATION_WANDB=plan.settings.wandb)  # what the stages read
         # At this point Snakemake itself does not know yet that it only lints.
         executes = not workflow.output_settings.dryrun and "--lint" not in sys.argv
         if workflow.is_main_process and executes:
