@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from safetensors import safe_open
 from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
 from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
@@ -50,10 +51,13 @@ def merge_pieces(source: Path, scratch: Path) -> Path:
     """Return a folder in `scratch` with whole tensors and the configuration beside them."""
     pieces, merged = scratch / "pieces", scratch / "merged"
     pieces.mkdir()
+    names: set[str] = set()
     for file in source.glob(PIECES):
         (pieces / file.name).symlink_to(file.resolve())
+        with safe_open(file, framework="pt") as opened:
+            names |= set(opened.keys())
     merged.mkdir()
-    consolidate_safetensors_files(str(pieces), str(merged), fqn_to_index_mapping=None)
+    consolidate_safetensors_files(str(pieces), str(merged), dict.fromkeys(names, 1))  # all into file 1
     for file in source.glob("*.json"):
         if not file.name.endswith(".index.json"):
             shutil.copy(file, merged / file.name)
