@@ -24,20 +24,21 @@ def draw_subsets(
 ) -> tuple[Figure, str]:
     """Return a figure with a line per variant along the subsets of a final metric, and its note.
 
-    Subsets that are numbers are placed at them, others in the order of the analysis; the subset `mean` is left out.
+    Every panel has its own scale and legend; the first of its variants is black. Subsets that are numbers are placed
+    at them, others in the order of the analysis; the subset `mean` is left out.
     """
     panels = definition["panels"]
     columns = min(definition["columns"], len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(2.6 * columns + 0.6, 4.2 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    figure = Figure(figsize=(2.5 * columns + 0.6, 4.2 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
     results = store.results(study)
     order = [str(name) for name in (store.study(study).get("analysis") or {}).get("subsets", [])]
     for panel, axes in zip(panels, grid.flat, strict=False):
         lines = _along_subsets(results, panel["metric"])
         places = _places(list(dict.fromkeys(lines["subset"])), order)
-        for variant in [] if lines.empty else panel["variants"] or variants:
-            _draw_line(axes, lines[lines["variant"] == variant], places, look(list(variants).index(variant)), variant)
+        for index, variant in enumerate([] if lines.empty else panel["variants"] or variants):
+            _draw_line(axes, lines[lines["variant"] == variant], places, look(index), variant)
         axes.set_title(plain(wrapped(panel["label"], 36)), fontsize=8.5, weight="bold", loc="left")
         axes.set_xlabel(plain(definition["axis"] or "subset"), fontsize=7)
         finish(axes, empty=lines.empty)
@@ -109,7 +110,7 @@ def draw_distributions(
         Line2D([], [], color=_colour(place), linewidth=5, alpha=0.6, label=plain(name.replace("_", " ")))
         for place, name in enumerate(subsets)
     ]
-    figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=7, handlelength=1.2)
+    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7, handlelength=1.2)
     return figure, _BOXES_NOTE
 
 
