@@ -159,7 +159,7 @@ def test_a_collect_that_fails_under_snakemake_leaves_the_old_database(project, m
     variant = project.read("configs/studies/debias/b.yaml")
     project.write("configs/studies/debias/b.yaml", variant.replace("another objective", "to be collected again"))
     project.write(
-        "tracker/collect.py", project.read("tracker/collect.py") + FILLING.format(ballast=results / "ballast")
+        "tracker/collect.py", project.read("tracker/collect.py") + FILLING.format(ballast=str(results / "ballast"))
     )
     done = project.snakemake(check=False)
     assert done.returncode != 0
