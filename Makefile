@@ -5,11 +5,14 @@ CORES ?= all
 GPUS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CLUSTER := $(VENV)-cluster
 SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
+# Files of tests side by side; a file is the unit because its tests share what is costly to make.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv test test-fast lint format clean
+.PHONY: demo smoke decide venv test test-fast test-cluster chaos lint format clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
@@ -30,10 +33,24 @@ $(STAMP): pyproject.toml
 	touch $@
 
 test: lint ## everything, the small grid included
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 test-fast: venv ## what takes seconds
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
+
+chaos: venv ## faults, the long form: 50 kills over the smoke grid, full disks (needs root to mount one)
+	OMP_NUM_THREADS=1 ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
+
+test-cluster: $(CLUSTER)/.installed ## the profiles of schedulers, and Slurm on this machine (Debian, root)
+	CLUSTER_TESTS=1 CONDOR_CONFIG=/dev/null $(CLUSTER)/bin/python -m pytest -q tests/cluster
+
+# The schedulers' plugins stay out of the environment of every day: each is imported at every start of snakemake.
+$(CLUSTER)/.installed: $(STAMP)
+	$(BIN)/python -m venv --without-pip $(CLUSTER)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  $$($(CLUSTER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[slurm,lsf,sge,htcondor,kubernetes,cluster-generic]'
+	touch $@
 
 lint: venv
 	$(BIN)/ruff check

@@ -15,13 +15,15 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "trainers")]
 
 
-def settings(n_edits: int):  # noqa: ANN201
+def settings(n_edits: int, dtype: str = "float32"):  # noqa: ANN201
     from trainers.debias.config import DebiasConfig
 
     split = {"train": 0.25, "dev": 0.25, "test": 0.5, "max_items": {"train": (n_edits + 1) // 2, "dev": 1, "test": 1}}
@@ -31,11 +33,12 @@ def settings(n_edits: int):  # noqa: ANN201
         editor={"rank": 128, "batch_size": 512},
         split=split,
         lr=1e-5,
+        dtype=dtype,
         grpo={"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.0},
     )
 
 
-def make_trainer(folder: Path, inputs: dict[str, Path], n_edits: int):  # noqa: ANN201
+def make_trainer(folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str):  # noqa: ANN201
     """A trainer with a hypernetwork away from its zeros, and the items of the step."""
     import torch
     from debias_helpers import make_stage
@@ -46,7 +49,7 @@ def make_trainer(folder: Path, inputs: dict[str, Path], n_edits: int):  # noqa: 
     from trainers.debias.train import Trainer
 
     prepared = Prepared(inputs["prepare"])
-    stage = make_stage(folder, "probe", settings(n_edits), inputs)
+    stage = make_stage(folder, "probe", settings(n_edits, dtype), inputs)
     trainer = Trainer(stage, prepared, load_suffix(files(inputs["model"]), prepared))
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -56,38 +59,33 @@ def make_trainer(folder: Path, inputs: dict[str, Path], n_edits: int):  # noqa: 
     return trainer, prepared, prepared.indices("train")[:n_edits]
 
 
-def measured(function: object, out: multiprocessing.Queue, threads: int, *arguments: object) -> None:
+def measured(function: Callable[..., dict], threads: int, *arguments: object) -> dict:
     import torch
 
     torch.set_num_threads(threads)
     result = function(*arguments)
-    out.put(result | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+    return result | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-def in_process(function: object, threads: int, *arguments: object) -> dict:
+def in_process(function: Callable[..., dict], threads: int, *arguments: object) -> dict:
     """Run a function in a process of its own, so that its peak memory is its own."""
-    context = multiprocessing.get_context("spawn")
-    out = context.Queue()
-    process = context.Process(target=measured, args=(function, out, threads, *arguments))
-    process.start()
-    result = out.get()
-    process.join()
-    return result
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measured, function, threads, *arguments).result()
 
 
-def prepare_once(folder: Path, inputs: dict[str, Path], n_edits: int) -> dict:
+def prepare_once(folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str) -> dict:
     from debias_helpers import make_stage
 
     from trainers.debias import prepare
 
-    stage = make_stage(folder, "prepare", settings(n_edits), inputs)
+    stage = make_stage(folder, "prepare", settings(n_edits, dtype), inputs)
     start = time.perf_counter()
     prepare.run(stage)
     return {"seconds": time.perf_counter() - start}
 
 
-def fast(folder: Path, inputs: dict[str, Path], n_edits: int, repeats: int) -> dict:
-    trainer, prepared, indices = make_trainer(folder, inputs, n_edits)
+def fast(folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str, repeats: int) -> dict:
+    trainer, prepared, indices = make_trainer(folder, inputs, n_edits, dtype)
     fresh = copy.deepcopy(trainer.hypernetwork.state_dict())
     seconds = []
     for _ in range(repeats):
@@ -101,15 +99,17 @@ def fast(folder: Path, inputs: dict[str, Path], n_edits: int, repeats: int) -> d
     return {"seconds": min(seconds), "figures": figures, "gradients": gradients, "tokens": sum(map(len, tokens))}
 
 
-def plain(folder: Path, inputs: dict[str, Path], n_edits: int) -> dict:
+def plain(folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str) -> dict:
     from reference.debias import Editor
 
     from trainers.assets import files
     from trainers.models import load_model
 
-    trainer, prepared, indices = make_trainer(folder, inputs, n_edits)
+    trainer, prepared, indices = make_trainer(folder, inputs, n_edits, dtype)
     names = [module.name for module in prepared.modules]
-    editor = Editor(load_model(files(inputs["model"])), names, trainer.hypernetwork, settings(n_edits))
+    editor = Editor(
+        load_model(files(inputs["model"]), dtype=dtype), names, trainer.hypernetwork, settings(n_edits, dtype)
+    )
     part = {kind: [prepared.items[i].tokens[kind] for i in indices] for kind in ("anti", "stereo", "unrelated")}
     start = time.perf_counter()
     result = editor.run([part])
@@ -128,6 +128,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="folder of a finished asset stage with StereoSet items")
     parser.add_argument("--random", action="store_true", help="a random Llama and made-up items instead")
     parser.add_argument("--n-edits", type=int, default=32)
+    parser.add_argument(
+        "--dtype", default="float32", choices=["float32", "float64"], help="float64: exactness, not speed"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
@@ -143,11 +146,11 @@ def compare(folder: Path, arguments: argparse.Namespace) -> int:
     inputs = {"model": arguments.model, "data": arguments.data}
     if arguments.random:
         inputs = random_inputs(folder)
-    threads, n_edits = arguments.threads, arguments.n_edits
-    prepared = in_process(prepare_once, threads, folder, inputs, n_edits)
+    threads, n_edits, dtype = arguments.threads, arguments.n_edits, arguments.dtype
+    prepared = in_process(prepare_once, threads, folder, inputs, n_edits, dtype)
     inputs["prepare"] = folder / "prepare"
-    quick = in_process(fast, threads, folder, inputs, n_edits, arguments.repeats)
-    slow = in_process(plain, threads, folder, inputs, n_edits)
+    quick = in_process(fast, threads, folder, inputs, n_edits, dtype, arguments.repeats)
+    slow = in_process(plain, threads, folder, inputs, n_edits, dtype)
     print(
         f"n_edits {n_edits}, {3 * n_edits} sentences of {quick['tokens'] / 3 / n_edits:.1f} tokens, {threads} threads"
     )
@@ -167,9 +170,9 @@ def compare(folder: Path, arguments: argparse.Namespace) -> int:
     print(
         f"hypernetwork gradients, worst tensor: {norm:.1e} in norm; worst entry {entry:.1e} of the largest, in {where}"
     )
-    # Looser than the tests, which hold small models to 1e-5 and 1e-4: 30 layers in float32 leave more noise. Supposed,
-    # not shown: what moves single entries further is ReLUs of the hypernetwork that this noise switches.
-    return 0 if norm < 1e-3 and loss < 1e-4 and quick["figures"]["ss"] == slow["figures"]["ss"] else 1
+    # 30 layers in float32 leave noise that float64 does not have: there the two agree as the tests ask of small models.
+    limit, exact = (1e-4, 1e-5) if arguments.dtype == "float64" else (1e-3, 1e-4)
+    return 0 if norm < limit and loss < exact and quick["figures"]["ss"] == slow["figures"]["ss"] else 1
 
 
 def random_inputs(folder: Path) -> dict[str, Path]:

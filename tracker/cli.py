@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tracker import cli_analysis, cli_configs, cli_report, cli_results
 from tracker.errors import TrackerError
+from tracker.lifetime import end_with_parent
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -14,6 +15,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m tracker",
         description="What exactly changed between two variants, whether it helped, and whether to believe it.",
     )
+    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     cli_configs.register(commands)
     cli_results.register(commands)
@@ -25,6 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status. Known errors become one line on stderr and status 2."""
     arguments = build_parser().parse_args(argv)
+    if arguments.parent is not None:
+        end_with_parent(arguments.parent)
     try:
         return arguments.run(arguments) or 0
     except TrackerError as error:
@@ -33,3 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `python -m tracker sql ... | head`
         sys.stderr.close()
         return 0
+    except OSError as error:  # a full disk, a folder that cannot be read
+        print(f"error: {error}", file=sys.stderr)
+        return 2

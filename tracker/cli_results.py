@@ -1,4 +1,4 @@
-"""Commands that look at results: status, collect, tables, figures, gate, sql, tensorboard."""
+"""Commands that look at results: status, collect, tables, figures, gate, sql, tensorboard, export."""
 
 import argparse
 import shutil
@@ -12,11 +12,12 @@ import pandas as pd
 
 from tracker.collect import collect, load_or_collect
 from tracker.errors import ConfigError, TrackerError
+from tracker.export import export, find_model
 from tracker.gate import gate
 from tracker.progress import describe, watch
 from tracker.settings import load_settings
 from tracker.stage_folder import folders, read_plan
-from tracker.store import DATABASE, Store
+from tracker.store import Store
 
 WIDEST = 60  # characters of one cell on a terminal
 
@@ -59,6 +60,13 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     shape.add_argument("--json", action="store_true", help="print a JSON list of rows")
     board = add("tensorboard", run_tensorboard, "Start TensorBoard over all runs, named variant/seed/stage.")
     board.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    copy = add(
+        "export", run_export, "Copy the final model of a run as a Hugging Face folder, merged where it is sharded."
+    )
+    copy.add_argument("study", metavar="STUDY")
+    copy.add_argument("variant", metavar="VARIANT")
+    copy.add_argument("--seed", type=int, help="default: the first of the plan")
+    copy.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is new or empty")
     board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
 
 
@@ -104,7 +112,7 @@ def run_figures(arguments: argparse.Namespace) -> int:
 
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print failures; 1 if there are any."""
-    report, passed = gate(_results(arguments) / DATABASE)
+    report, passed = gate(load_or_collect(_results(arguments)))
     print(report, end="", file=sys.stdout if passed else sys.stderr)
     return 0 if passed else 1
 
@@ -121,6 +129,15 @@ def run_sql(arguments: argparse.Namespace) -> int:
     else:
         print(text_table(frame))
     return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Copy one model; say where it came from."""
+    model = find_model(_results(arguments), arguments.study, arguments.variant, arguments.seed)
+    status = export(model, arguments.to)
+    if status == 0:
+        print(f"{arguments.to}: the model of {model}")
+    return status
 
 
 def run_tensorboard(arguments: argparse.Namespace) -> int:

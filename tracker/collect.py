@@ -1,9 +1,11 @@
 """plan.json and the stage folders become one DuckDB file, complete or not at all."""
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracker.analysis_history import record_analysis
+from tracker.atomic import replacing
 from tracker.errors import ConfigError, TrackerError
 from tracker.health_events import find_events
-from tracker.stage_folder import StageState, folders, read_plan, read_state
-from tracker.store import DATABASE, SCHEMA, SCHEMA_VERSION
+from tracker.retry import note_collected
+from tracker.stage_folder import DATABASE, StageState, folders, read_plan, read_state
+from tracker.store import SCHEMA, SCHEMA_VERSION, is_whole
 
 # What a shard must hold: its columns, as an Arrow type test each.
 SHARDS = {
@@ -57,30 +61,55 @@ def collect(results: Path) -> Collected:
 
     Raises:
         ConfigError: there is no plan, or a health rule in it is malformed.
-        TrackerError: the rows written are not those of the shards.
+        TrackerError: the rows written are not those of the shards, or the disk is full; the old database stays.
     """
+    with _alone(results):
+        return _collect(results)
+
+
+@contextmanager
+def _alone(results: Path) -> Iterator[None]:
+    """Wait for another collect of the same results: the one that looked last must also be the one that writes last."""
+    try:
+        handle = os.open(results / ".collect.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        yield  # no results: there is no plan either, and that is said
+        return
+    except OSError as error:
+        raise TrackerError(f"{results}: cannot be written ({error.strerror}); mend the folder") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _collect(results: Path) -> Collected:
     plan_path, database = results / "plan.json", results / DATABASE
     plan = read_plan(plan_path)
     places = folders(plan, results)
-    states = {key: read_state(folder, key) for key, folder in places.items()}
+    read = {key: read_state(folder, key) for key, folder in places.items()}
+    states = dict(read)
     _note_analysis(results, plan, states)
-    aside = database.with_name(f".{database.name}.{os.getpid()}")
-    try:
-        with duckdb.connect(str(aside)) as connection:
-            connection.execute(SCHEMA)
-            _write_plan(connection, plan, hashlib.sha256(plan_path.read_bytes()).hexdigest()[:16])
-            for table in SHARDS:
-                _write_shards(connection, table, places, states)
-            _write_provenance(connection, places, states)
-            _drop_corrupt(connection, states)
-            _insert(connection, "health", find_events(connection, plan, plan_path))
-            _write_stages(connection, plan, places, states)
-            collected = _summary(connection, database)
-            connection.execute("CHECKPOINT")
-        _replace(aside, database)
-    finally:
-        for leftover in (aside, aside.with_name(f"{aside.name}.wal")):
-            leftover.unlink(missing_ok=True)
+    with replacing(database) as aside:
+        try:
+            with duckdb.connect(str(aside)) as connection:
+                connection.execute(SCHEMA)
+                _write_plan(connection, plan, hashlib.sha256(plan_path.read_bytes()).hexdigest()[:16])
+                for table in SHARDS:
+                    _write_shards(connection, table, places, states)
+                _write_provenance(connection, places, states)
+                _drop_corrupt(connection, states)
+                _insert(connection, "health", find_events(connection, plan, plan_path))
+                _write_stages(connection, plan, places, states)
+                collected = _summary(connection, database)
+                connection.execute("CHECKPOINT")
+        except (duckdb.IOException, duckdb.FatalException) as error:  # a full disk, then or at the checkpoint
+            raise OSError(" ".join(str(error).split())) from error
+        finally:
+            with suppress(OSError):
+                aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
+    note_collected(results, states, read)
     return collected
 
 
@@ -257,26 +286,11 @@ def _corrupt(state: StageState, path: Path, error: Exception) -> StageState:
     return replace(state, state="corrupt", reason=f"{path.name}: {' '.join(str(error).split())}")
 
 
-def _replace(aside: Path, database: Path) -> None:
-    """Rename so that a crash leaves the old or the new file, never a part of one."""
-    handle = os.open(aside, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    aside.replace(database)
-    parent = os.open(database.parent, os.O_RDONLY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
-
-
 def load_or_collect(results: Path) -> Path:
-    """Return the path of the database, collecting first where there is none."""
+    """Return the path of the database, collecting first where there is none that can be read to its end."""
     database = results / DATABASE
-    if not database.exists():
-        if not (results / "plan.json").exists():
-            raise ConfigError(results, "", None, "nothing was planned or run here", "run `snakemake`")
+    if not database.exists() and not (results / "plan.json").exists():
+        raise ConfigError(results, "", None, "nothing was planned or run here", "run `snakemake`")
+    if not is_whole(database):
         collect(results)
     return database

@@ -6,10 +6,10 @@ extended(seeds, n) -> the seeds and as many next ones as make n
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tracker.atomic import write_text
 from tracker.errors import ConfigError
 
 FILE = "seeds.json"
@@ -42,10 +42,7 @@ def save_extra_seeds(results: Path, study: str, counts: Mapping[str, int]) -> No
     merged = dict(content.get(study, {}))
     for variant, count in counts.items():
         merged[variant] = max(count, merged.get(variant, 0))
-    results.mkdir(parents=True, exist_ok=True)
-    aside = results / f".{FILE}.{os.getpid()}"
-    aside.write_text(json.dumps(content | {study: merged}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    aside.replace(results / FILE)
+    write_text(results / FILE, json.dumps(content | {study: merged}, indent=1, sort_keys=True) + "\n")
 
 
 def extended(seeds: Sequence[int], count: int) -> tuple[int, ...]:

@@ -9,6 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from tracker.atomic import replacing
+
 # Okabe and Ito, Color Universal Design (2008): distinct also with colour-blind eyes; yellow is left out as too pale.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
@@ -32,11 +34,12 @@ STYLE: Any = {
 
 def save_figure(figure: Figure, stem: Path) -> None:
     """Write `<stem>.svg` and `<stem>.png`, without dates or versions, so that equal figures are equal files."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        figure.savefig(stem.with_suffix(".svg"), metadata=nothing)
-        figure.savefig(stem.with_suffix(".png"), dpi=160, metadata={"Software": None})
+        with replacing(stem.with_suffix(".svg")) as file:
+            figure.savefig(file, metadata=nothing)
+        with replacing(stem.with_suffix(".png")) as file:
+            figure.savefig(file, dpi=160, metadata={"Software": None})
 
 
 def plain(text: str) -> str:

@@ -16,6 +16,16 @@ from tracker.errors import ConfigError
 Row = tuple[str, str, str, str, int, int, float, str, str]
 """key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy: the columns of the table `health`."""
 
+# Of every stage: `trainers.micro_batch` logs it when the memory of a device did not suffice.
+OUT_OF_MEMORY = Rule(
+    metric="memory/halvings",
+    id="out-of-memory",
+    max=0,
+    severity="note",
+    diagnosis="a device ran out of memory: the micro-batch was halved so many times, the effective batch is the same",
+    remedy="set the micro-batch to `memory/micro_batch`, to save the failed passes",
+)
+
 # Series by series, in the order of logging: a resumed stage may log a step twice.
 _SERIES = """
     SELECT m.key, m.name, m.step, coalesce(m.value, 'NaN'::DOUBLE) AS value
@@ -36,7 +46,7 @@ def find_events(connection: duckdb.DuckDBPyConnection, plan: Mapping[str, Any], 
 
 
 def _rules_by_stage(plan: Mapping[str, Any], file: Path) -> dict[str, list[Rule]]:
-    """Return {stage key: rules} of the stages that rules name."""
+    """Return {stage key: rules} of all stages."""
     rules: dict[str, list[Rule]] = {}
     for study in plan["studies"]:
         try:
@@ -48,7 +58,7 @@ def _rules_by_stage(plan: Mapping[str, Any], file: Path) -> dict[str, list[Rule]
         for rule in declared:
             of_stage[rule.stage].append(rule)
         for run in study["runs"]:
-            rules |= {key: of_stage[stage] for stage, key in run["stages"].items() if stage in of_stage}
+            rules |= {key: [*of_stage[stage], OUT_OF_MEMORY] for stage, key in run["stages"].items()}
     order = [stage["key"] for stage in plan["stages"]]
     return {key: rules[key] for key in order if key in rules}
 

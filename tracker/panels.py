@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from tracker.figures import FAINT, INK, MUTED, PALETTE, finish, look, plain, save_figure, shortened, wrapped
 from tracker.lineage import lineage
@@ -16,6 +17,7 @@ from tracker.store import Store
 
 NAME_WIDTH = 26
 _LINES_NOTE = "Line: mean over seeds. Band: lowest to highest seed."
+_EACH_NOTE = "Colour: the variant, mean over seeds and lowest to highest. Black: its parent. Grey: the others."
 _BARS_NOTE = "Bar: mean over steps and seeds. Dots: single seeds."
 
 
@@ -24,8 +26,9 @@ def draw_figures(store: Store, study: str, folder: Path) -> list[str]:
     definition = store.study(study)
     variants = [node.name for node in lineage(store.variants(study))]
     for figure in definition.get("figures") or []:
+        chosen = [name for name in variants if name in figure["variants"]] if figure.get("variants") else variants
         title = f"{figure['title']} ({store.meta()['scale']} scale)"
-        drawn, note = _DRAW[figure["kind"]](store, study, figure, variants)
+        drawn, note = _DRAW[figure["kind"]](store, study, figure, chosen)
         _save(drawn, title, note, folder / figure["name"])
     return [figure["name"] for figure in definition.get("figures") or []]
 
@@ -36,15 +39,14 @@ def _draw_lines(store: Store, study: str, definition: Mapping[str, Any], variant
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(2.6 * columns + 1.9, 1.9 * rows + 0.9), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
-    frame = store.curves(study, [panel["metric"] for panel in panels])
-    position = None if x is None else store.curves(study, [x["metric"]]).set_index(["variant", "step"])["mean"]
+    frame = _curves(store, study, [panel["metric"] for panel in panels], x)
     for panel, axes in zip(panels, grid.flat, strict=False):
         lines = frame[frame["metric"] == panel["metric"]]
         for index, variant in enumerate(variants):
-            _draw_line(axes, lines[lines["variant"] == variant], position, look(index))
+            _draw_line(axes, lines[lines["variant"] == variant], look(index))
         axes.set_title(plain(wrapped(panel["label"], 32)), fontsize=8.5, weight="bold", loc="left")
         axes.set_xlabel("step" if x is None else plain(x["label"]), fontsize=7)
-        finish(axes, empty=lines.empty)
+        _finish_lines(axes, panel, empty=lines.empty)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     handles = []
@@ -56,10 +58,58 @@ def _draw_lines(store: Store, study: str, definition: Mapping[str, Any], variant
     return figure, _LINES_NOTE
 
 
-def _draw_line(axes: Axes, line: pd.DataFrame, position: "pd.Series | None", style: tuple[str, Any]) -> None:
-    if position is not None:  # steps that the horizontal metric does not have are left out
-        places = pd.MultiIndex.from_frame(line[["variant", "step"]])
-        line = line.assign(step=position.reindex(places).to_numpy()).dropna(subset=["step"])
+def _draw_each(store: Store, study: str, definition: Mapping[str, Any], variants: Sequence[str]) -> tuple[Figure, str]:
+    (panel,), x = definition["panels"], definition["x"]
+    columns = min(definition["columns"], len(variants))
+    rows = -(-len(variants) // columns)
+    figure = Figure(figsize=(2.3 * columns + 0.3, 1.5 * rows + 0.9), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    lines = _curves(store, study, [panel["metric"]], x)
+    parents = {node.name: node.parent for node in lineage(store.variants(study))}
+    for variant, axes in zip(variants, grid.flat, strict=False):
+        for other in variants:
+            line = lines[lines["variant"] == other]
+            axes.plot(line["step"], line["mean"], color=FAINT, linewidth=0.6, zorder=1)
+        for name, style in ((parents[variant], (INK, "-")), (variant, (PALETTE[0], "-"))):
+            _draw_line(axes, lines[lines["variant"] == name], style)
+        title = variant if parents[variant] is None else f"{variant}, from {parents[variant]}"
+        axes.set_title(plain(shortened(title, 38)), fontsize=7.5, weight="bold", loc="left")
+        _finish_lines(axes, panel, empty=lines[lines["variant"] == variant].empty)
+    for axes in grid.flat[len(variants) :]:
+        axes.set_axis_off()
+    for column in range(columns):  # below the last panel of each column
+        last = (len(variants) - 1 - column) // columns
+        grid[last, column].set_xlabel("step" if x is None else plain(x["label"]), fontsize=7)
+        grid[last, column].tick_params(labelbottom=True)
+    figure.supylabel(plain(panel["label"]), fontsize=8)
+    return figure, _EACH_NOTE
+
+
+def _curves(store: Store, study: str, metrics: Sequence[str], x: Mapping[str, str] | None) -> pd.DataFrame:
+    """variant, metric, step, mean, low, high; `step` is the horizontal metric where there is one.
+
+    Steps that the horizontal metric does not have are left out.
+    """
+    frame = store.curves(study, metrics)
+    if x is None:
+        return frame
+    position = store.curves(study, [x["metric"]]).set_index(["variant", "step"])["mean"]
+    places = pd.MultiIndex.from_frame(frame[["variant", "step"]])
+    return frame.assign(step=position.reindex(places).to_numpy()).dropna(subset=["step"])
+
+
+def _finish_lines(axes: Axes, panel: Mapping[str, Any], *, empty: bool) -> None:
+    if not panel.get("log"):
+        axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
+        axes.yaxis.get_offset_text().set_fontsize(7)
+    elif not empty:
+        axes.set_yscale("log", nonpositive="mask")
+        axes.yaxis.set_major_formatter("{x:g}")  # the default is mathematical text, which names may not be
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    finish(axes, empty=empty)
+
+
+def _draw_line(axes: Axes, line: pd.DataFrame, style: tuple[str, Any]) -> None:
     colour, dash = style
     axes.fill_between(line["step"], line["low"], line["high"], color=colour, alpha=0.09, linewidth=0)
     axes.plot(line["step"], line["mean"], color=colour, linestyle=dash, linewidth=1.1)
@@ -98,6 +148,7 @@ def _save(figure: Figure, title: str, note: str, stem: Path) -> None:
 
 _DRAW: Mapping[str, Callable[[Store, str, Mapping[str, Any], Sequence[str]], tuple[Figure, str]]] = {
     "lines": _draw_lines,
+    "each": _draw_each,
     "bars": _draw_bars,
     "subsets": draw_subsets,
     "distributions": draw_distributions,

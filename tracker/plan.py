@@ -1,6 +1,5 @@
 """Variants times seeds become content-addressed stages: what runs, where it goes, and what it is made of."""
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,8 @@ from tracker.errors import ConfigError, TrackerError
 from tracker.extra_seeds import extended, load_extra_seeds
 from tracker.fingerprint import fingerprint
 from tracker.keys import canonical, key_of, path_digest
-from tracker.plan_files import plan_text, state, study_row, write
+from tracker.plan_files import plan_text, state, study_row, write_if_changed
+from tracker.retry import RETRIED, mark_stale, repair_corrupt, retry_failed
 from tracker.settings import Settings, load_settings, suggest
 from tracker.study_schema import Resources
 from tracker.variants import StageSpec, Study, Variant, load_studies
@@ -28,7 +28,6 @@ ASSETS = "assets"
 ASSET_ENTRY = "trainers.assets"
 ASSET_MODEL = "trainers.assets_config:Asset"
 ASSET_RESOURCES = Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
-_RETRIED = ("failed", "diverged", "blocked")
 _PROJECT = Path(__file__).resolve().parents[1]
 
 
@@ -123,22 +122,17 @@ class Plan:
         return [stage.status for stage in self.selected(study)]
 
     def write(self) -> None:
-        """Write plan.json if its content changed, and the config.json of every selected stage that lacks one."""
-        text = plan_text(self.as_dict())
-        with contextlib.suppress(OSError):
-            if self.file.read_text(encoding="utf-8") == text:
-                text = ""
-        if text:
-            write(self.file, text, sync=True)
+        """Write plan.json if its content changed, and the config.json of every selected stage likewise."""
+        write_if_changed(self.file, plan_text(self.as_dict()), sync=True)
         for stage in self.selected():
-            file = stage.dir / "config.json"
-            # Not synced: a power cut may leave it empty, then it is written again; ten thousand syncs take a minute.
-            if not (file.exists() and file.stat().st_size):
-                write(file, json.dumps(stage.config, ensure_ascii=False, indent=1) + "\n", sync=False)
+            # Not synced: a power cut may leave a part, then it is written again; ten thousand syncs take a minute.
+            write_if_changed(
+                stage.dir / "config.json", json.dumps(stage.config, ensure_ascii=False, indent=1) + "\n", sync=False
+            )
 
     def pending(self, study: str | None = None) -> list[PlannedStage]:
         """Return the selected stages that have no status yet or, with `retry: failed`, are to run again."""
-        again = _RETRIED if self.settings.retry == "failed" else ()
+        again = RETRIED if self.settings.retry == "failed" else ()
         return [stage for stage in self.selected(study) if state(stage.status) in (None, *again)]
 
     def check_trees(self, root: Path = _PROJECT) -> list[str]:
@@ -146,20 +140,17 @@ class Plan:
         return check_trees(self, root)
 
     def retry_failed(self) -> list[PlannedStage]:
-        """Set aside the status of every selected stage that did not end well, so that it runs again; return them.
+        """See `tracker.retry`. To be called once, by the process that starts the jobs."""
+        return retry_failed(self)
 
-        The old status stays as `status.attempt-N.json`. To be called once, by the process that starts the jobs.
-        """
-        retried = []
+    def repair(self) -> list[PlannedStage]:
+        """Make stages with damaged files run again, and have what the database lacks collected; return the stages."""
         for stage in self.selected():
-            if state(stage.status) not in _RETRIED:
-                continue
-            number = 1
-            while (aside := stage.dir / f"status.attempt-{number}.json").exists():
-                number += 1
-            os.rename(stage.status, aside)
-            retried.append(stage)
-        return retried
+            if stage.dir.is_symlink():
+                problem, remedy = f"is a link to {os.readlink(stage.dir)}", "put the folder itself there, or remove it"
+                raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
+        mark_stale(self)
+        return repair_corrupt(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of plan.json."""
@@ -179,7 +170,7 @@ class Plan:
         return (
             (study is None or run.study == study)
             and (wanted.study is None or run.study == wanted.study)
-            and (wanted.variant is None or run.variant == wanted.variant)
+            and (not wanted.variants or run.variant in wanted.variants)
             and (wanted.seed is None or run.seed == wanted.seed)
         )
 
@@ -200,12 +191,11 @@ def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = 
     for study in studies.values():
         builder.add_study(study)
     plan = builder.finish()
-    if settings.variant is not None:
-        chosen = [study for study in studies.values() if settings.study in (None, study.name)]
-        names = [name for study in chosen for name in study.variants]
-        if settings.variant not in names:
-            remedy = suggest(settings.variant, names)
-            raise ConfigError("--config", "variant", settings.variant, "there is no such variant", remedy)
+    chosen = [study for study in studies.values() if settings.study in (None, study.name)]
+    names = [name for study in chosen for name in study.variants]
+    for variant in settings.variants:
+        if variant not in names:
+            raise ConfigError("--config", "variant", variant, "there is no such variant", suggest(variant, names))
     return plan
 
 

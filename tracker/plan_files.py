@@ -28,6 +28,7 @@ def study_row(study: Study, runs: "list[Run]") -> dict[str, Any]:
         "analysis": study.definition["analysis"],
         "analysis_digest": key_of(study.definition["analysis"]),
         "health": study.definition["health"],
+        "trained_model": study.definition["trained_model"],
         "published": study.published,
         "variants": [_variant_row(variant) for variant in study.variants.values()],
         "runs": [{"variant": run.variant, "seed": run.seed, "stages": run.stages} for run in runs],
@@ -70,6 +71,14 @@ def state(status: Path) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         return "failed"
     return state if isinstance(state, str) else "failed"
+
+
+def write_if_changed(file: Path, text: str, *, sync: bool) -> None:
+    """Write the file unless it holds the text already."""
+    with contextlib.suppress(OSError, ValueError):  # a part, or garbage, is replaced
+        if file.read_text(encoding="utf-8") == text:
+            return
+    write(file, text, sync=sync)
 
 
 def write(file: Path, text: str, *, sync: bool) -> None:

@@ -5,12 +5,12 @@ The same database gives the same bytes: the page shows the time of its data, nev
 
 import base64
 import hashlib
-import os
 import re
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tracker.atomic import write_text
 from tracker.audit import audit
 from tracker.audit_measured import measured
 from tracker.lineage import describe_value
@@ -32,13 +32,7 @@ def write_report(database: Path, out: Path) -> Path:
     """Draw the page of `database` into `out`, which is replaced only when the page is complete; return `out`."""
     with Store(database) as store:
         page = render(store)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        aside.write_text(page, encoding="utf-8", newline="\n")
-        aside.replace(out)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_text(out, page)
     return out
 
 

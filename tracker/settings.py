@@ -1,6 +1,7 @@
 """What is planned and what is run: `configs/config.yaml`, overridden by `snakemake --config key=value`."""
 
 import difflib
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +10,17 @@ from typing import Any
 from tracker.errors import ConfigError
 from tracker.yaml_io import load_yaml
 
-KNOWN = ("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry")
+KNOWN = ("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry", "wandb")
 _MAX_SEEDS = 10_000
 _OVERRIDES = "--config"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry)."""
+    """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry).
+
+    `wandb` (offline, online) is a second log of every stage beside TensorBoard, and no part of any key.
+    """
 
     scale: str
     studies: tuple[str, ...]
@@ -26,9 +30,10 @@ class Settings:
     reports: Path
     configs: Path
     study: str | None = None
-    variant: str | None = None
+    variants: tuple[str, ...] = ()
     seed: int | None = None
     retry: str | None = None
+    wandb: str | None = None
 
     @property
     def scale_file(self) -> Path:
@@ -85,20 +90,35 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     retry, where = get("retry")
     if retry not in (None, "failed"):
         raise ConfigError(where, "retry", retry, "is not known", "the only value is `failed`")
-    variant, _ = get("variant")
+    variant, where = get("variant", ())
+    variants = _names("variant", variant if isinstance(variant, list | tuple) else str(variant), where)
+    folders = {key: _folder(key, *get(key, key)) for key in ("results", "reports")}
+    wandb = _wandb(*get("wandb"))
     return Settings(
         scale=scale,
         studies=studies,
         seeds=seeds,
         gpus=gpus,
-        results=Path(str(get("results", "results")[0])),
-        reports=Path(str(get("reports", "reports")[0])),
+        results=folders["results"],
+        reports=folders["reports"],
         configs=configs,
         study=None if study is None else str(study),
-        variant=None if variant is None else str(variant),
+        variants=variants,
         seed=seed,
         retry=retry,
+        wandb=wandb,
     )
+
+
+def _wandb(value: Any, where: str) -> str | None:
+    """Return offline or online; None: not used. What is asked for and not installed is refused before any job."""
+    if value is None or value is False:  # YAML reads `off` as false
+        return None
+    if value not in ("offline", "online"):
+        raise ConfigError(where, "wandb", value, "is not known", "write offline or online, or null to do without")
+    if importlib.util.find_spec("wandb") is None:
+        raise ConfigError(where, "wandb", value, "wandb is not installed", "run `pip install wandb`, or set it to null")
+    return str(value)
 
 
 def suggest(name: str, known: Any) -> str:
@@ -107,6 +127,14 @@ def suggest(name: str, known: Any) -> str:
     close = difflib.get_close_matches(str(name), names, n=1)
     shown = ", ".join(names) if len(names) <= 25 else ", ".join(names[:25]) + f" and {len(names) - 25} more"
     return (f"did you mean {close[0]!r}? " if close else "") + f"known: {shown or 'none'}"
+
+
+def _folder(key: str, value: Any, where: str) -> Path:
+    """Return a folder; not one whose name Snakemake would read as a pattern, or that no terminal shows as it is."""
+    text = str(value)
+    if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
+        raise ConfigError(where, key, value, "is not a usable folder", "no braces, wildcards or control characters")
+    return Path(text)
 
 
 def _names(key: str, value: Any, where: str) -> tuple[str, ...]:

@@ -10,7 +10,18 @@ from typing import Any
 
 from tracker.errors import ConfigError
 
+DATABASE = "tracker.duckdb"
 TERMINAL = ("ok", "failed", "diverged", "blocked")
+COLLECTED_FILES = ("status.json", "metrics.parquet", "items.parquet", "provenance.json")
+# What a status may hold besides its state and key; null is allowed for all.
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "reason": str,
+    "started": str,
+    "ended": str,
+    "wall_s": (int, float),
+    "attempt": int,
+    "device": str,
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,8 @@ def folders(plan: dict[str, Any], results: Path) -> dict[str, Path]:
 
 def read_state(folder: Path, key: str) -> StageState:
     """Return the state of the stage `key`; an unreadable or foreign status.json makes it corrupt."""
+    if link := _foreign_link(folder):
+        return StageState("corrupt", link)
     try:
         status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -76,12 +89,35 @@ def read_state(folder: Path, key: str) -> StageState:
         return StageState("running" if running else "missing")
     except (ValueError, OSError) as error:
         return StageState("corrupt", f"status.json: {error}")
-    if not isinstance(status, dict) or status.get("state") not in TERMINAL:
-        return StageState("corrupt", "status.json: it has no known state")
-    if status.get("key") != key:
-        return StageState("corrupt", f"status.json: it belongs to the stage {status.get('key')}")
+    if problem := _problem(status, key):
+        return StageState("corrupt", f"status.json: {problem}")
     known = {name: status.get(name) for name in ("started", "ended", "wall_s", "attempt", "device")}
     return StageState(status["state"], str(status.get("reason") or ""), **known)
+
+
+def _problem(status: Any, key: str) -> str:
+    """Return what is wrong with the content of a status.json, or nothing."""
+    if not isinstance(status, dict) or status.get("state") not in TERMINAL:
+        return "it has no known state"
+    if status.get("key") != key:
+        return f"it belongs to the stage {status.get('key')}"
+    for name, kind in _TYPES.items():
+        value = status.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            return f"{name} = {value!r} is of the wrong type"
+    return ""
+
+
+def _foreign_link(folder: Path) -> str:
+    """Return what is wrong where a stage's folder, or a file that is collected, is a link; else nothing.
+
+    The folders above may be links, to a larger disk say; a stage's own would let it write over what is not its.
+    """
+    for path in (folder, *(folder / name for name in COLLECTED_FILES)):
+        if path.is_symlink():
+            kind = "folder" if path is folder else "file"
+            return f"{path.name}: a link to {os.readlink(path)}, where a {kind} belongs"
+    return ""
 
 
 def is_locked(folder: Path) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from tracker.atomic import write_text
+from tracker.health_events import OUT_OF_MEMORY
 from tracker.lineage import lineage
 from tracker.store import Store
 from tracker.table_formats import to_csv, to_html, to_latex, to_markdown, to_runs_csv
@@ -48,7 +50,7 @@ class Cell:
         mean = self.mean
         if mean is None or len(self.values) < 2:
             return None
-        sd = math.sqrt(math.fsum((value - mean) ** 2 for value in self.values) / (len(self.values) - 1))
+        sd = math.hypot(*(value - mean for value in self.values)) / math.sqrt(len(self.values) - 1)  # without overflow
         return sd if sd > 1e-12 * abs(mean) else 0.0  # equal values differ from their mean by rounding
 
 
@@ -110,8 +112,7 @@ def render_tables(database: Path, reports_dir: Path) -> list[Path]:
             }
             for name, text in texts.items():
                 path = reports_dir / study / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8", newline="")
+                write_text(path, text)
                 written.append(path)
     return written
 
@@ -124,6 +125,7 @@ def build_table(store: Store, study: str) -> Table:
     columns = [Column(c["label"], c["metric"], c.get("published")) for c in definition["table"]["columns"]]
     columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
     values = {key: tuple(group["value"]) for key, group in results.groupby(["variant", "metric"], sort=False)}
+    short_of_memory = _short_of_memory(store.health(study))
     rows, notes = [], []
     for node in lineage(store.variants(study)):
         cells = tuple(Cell(values.get((node.name, column.metric), ())) for column in columns)
@@ -142,6 +144,7 @@ def build_table(store: Store, study: str) -> Table:
         )
         rows.append(row)
         notes += _notes(row, of_variant, columns)
+        notes += [f"{node.name}, {text}" for variant, text in short_of_memory if variant == node.name]
     reference, warnings = _reference_row(definition["table"].get("reference"), columns, results)
     shown = tuple(_with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
@@ -176,6 +179,12 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[Column]) -> list[str]
         elif row.seeds and not cell.values:
             notes.append(f"{row.name}: {column.metric} was never logged")
     return notes
+
+
+def _short_of_memory(health: pd.DataFrame) -> list[tuple[str, str]]:
+    """(variant, note) for every run whose micro-batch was halved."""
+    events = health[health["rule"] == OUT_OF_MEMORY.id].to_dict("records")
+    return [(event["variant"], f"seed {event['seed']}: {event['stage']}: {event['diagnosis']}") for event in events]
 
 
 def _reference_row(

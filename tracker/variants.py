@@ -19,6 +19,7 @@ from tracker.study_schema import HealthRule, PublishedFile, Resources, StudyFile
 from tracker.validation import check_key, check_known, validate
 from tracker.yaml_io import load_yaml
 
+DEFINITION = {"table", "curves", "figures", "analysis", "health", "trained_model"}  # what the plan takes over as it is
 RESERVED_KEYS = ("extends", "why", "gpu")
 _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models and data sets
 
@@ -182,7 +183,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         factors=written.factors,
         stages=stages,
         variants=variants,
-        definition=written.model_dump(mode="json", include={"table", "curves", "figures", "analysis", "health"}),
+        definition=written.model_dump(mode="json", include=DEFINITION),
         health=tuple(written.health),
         dirty_tree=written.dirty_tree,
         published=_load_published(configs, written, file, variants),
@@ -347,7 +348,7 @@ def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> b
 
 def _check_figures(written: StudyFile, file: Path, variants: Mapping[str, Variant]) -> None:
     for figure in written.figures:
-        for name in (name for panel in figure.panels for name in panel.variants or []):
+        for name in [*figure.variants, *(name for panel in figure.panels for name in panel.variants or [])]:
             if name not in variants:
                 where = f"figures.{figure.name}.variants"
                 raise ConfigError(file, where, name, "there is no such variant", suggest(name, variants))

@@ -21,7 +21,7 @@ from trainers.stage import Stage
 FILES = "files"
 CACHE_VARIABLE = "ABLATION_ASSETS"
 MODEL_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-DATA_SUFFIXES = (".json", ".jsonl")
+DATA_SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
 def files(folder: Path) -> Path:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import logging
 import math
-import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,11 +69,6 @@ def load(folder: Path) -> Checkpoint | None:
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         _log.warning("checkpoint in %s ignored: %s", folder, error)
         return None
-
-
-def remove(folder: Path) -> None:
-    """Delete the checkpoint, if there is one."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read_state(folder: Path) -> dict[str, Any] | None:

@@ -4,9 +4,11 @@ Snakemake's `gpu` resource only counts; it hands out no indices, and two invocat
 job locks the device files it takes in a folder of this user on this host. The kernel drops the locks when the last
 process that holds the descriptor ends, however it ends.
 
-Where a scheduler set CUDA_VISIBLE_DEVICES those devices are ours, and their numbers mean nothing outside the job (with
-constrained cgroups every job sees 0). The locks are then named by the scheduler's job, which keeps apart the stages
-that share one allocation and never hinders another job.
+Where a scheduler's job finds CUDA_VISIBLE_DEVICES set, those devices are ours, and their numbers mean nothing outside
+the job (with constrained cgroups every job sees 0). The locks then bear the job's name, which keeps apart the stages
+that share one allocation and never hinders another job. Slurm's steps of one job may share devices or not: its own
+list of the devices' numbers on the host, where it gives one, tells. A scheduler's job without CUDA_VISIBLE_DEVICES was
+given no devices (a shell on a login node, say): it shares the host's pool with everybody else.
 
 A request waits until it gets all devices at once; one for many devices can wait long behind a stream of small ones of
 another invocation (within one invocation Snakemake's count prevents that).
@@ -22,7 +24,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID", "_CONDOR_JOB_AD")
+# Grid Engine's job id is JOB_ID, a name that others use too; its spool folder is as unique.
+_SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "SGE_JOB_SPOOL_DIR", "_CONDOR_JOB_AD")
 
 
 @dataclass
@@ -58,9 +61,9 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
         return Lease([])
     if count > len(pool):
         raise ValueError(f"{count} devices asked, {len(pool)} visible ({', '.join(pool)}): lower `gpu` of the variant")
-    folder, prefix, waited = lease_folder(), _namespace(os.environ), False
+    folder, locks, waited = lease_folder(), _lock_names(pool, os.environ), False
     while True:
-        taken = _try_lease(folder, prefix, pool, count)
+        taken = _try_lease(folder, locks, count)
         if taken is not None:
             return taken
         if not waited:
@@ -102,19 +105,23 @@ def lease_folder() -> Path:
     return folder
 
 
-def _namespace(environment: Mapping[str, str]) -> str:
-    """Return a lock prefix: that of the scheduler's job (and Slurm step) or, without a scheduler, of the host."""
-    for variable in _SCHEDULER_JOBS:
-        if job := environment.get(variable):
-            step = environment.get("SLURM_STEP_ID", "") if variable == "SLURM_JOB_ID" else ""
-            return f"{variable}-{job}-{step}-".replace("/", "_")
-    return ""
+def _lock_names(pool: list[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return each token's lock: one within the scheduler's job that was given the devices, else one of the host."""
+    job = next((name for name in _SCHEDULER_JOBS if environment.get(name)), None)
+    if job is None or "CUDA_VISIBLE_DEVICES" not in environment:
+        prefix, numbers = "", [_index(token) for token in pool]
+    else:
+        prefix = f"{job}-{environment[job]}-"
+        numbers = (environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or "").split(",")
+        if len(numbers) != len(pool) or not all(numbers):
+            numbers = pool
+    return {token: f"{prefix}gpu-{number}.lock".replace("/", "_") for token, number in zip(pool, numbers, strict=True)}
 
 
-def _try_lease(folder: Path, prefix: str, pool: list[str], count: int) -> Lease | None:
+def _try_lease(folder: Path, locks: Mapping[str, str], count: int) -> Lease | None:
     taken = Lease([])
-    for token in pool:
-        descriptor = _try_lock(folder / f"{prefix}gpu-{token.replace('/', '_')}.lock")
+    for token, lock in locks.items():
+        descriptor = _try_lock(folder / lock)
         if descriptor is None:
             continue
         taken.tokens.append(token)
@@ -141,15 +148,35 @@ def _try_lock(path: Path) -> int | None:
 
 
 def _count_devices() -> int:
-    """Return the number of NVIDIA devices, without importing torch (which would fix the visible ones)."""
+    """Return the number of NVIDIA devices."""
+    return len(_uuids())
+
+
+def _index(token: str) -> str:
+    """Return the index of a device that is named by its UUID or the start of it, so that both names are one lock."""
+    if not token.startswith("GPU-"):
+        return token
+    found = [str(index) for index, uuid in enumerate(_uuids()) if uuid.startswith(token)]
+    return found[0] if len(found) == 1 else token
+
+
+def _uuids() -> list[str]:
+    """Return the UUIDs of the NVIDIA devices, without importing torch (which would fix the visible ones)."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return 0
-    count = ctypes.c_uint(0)
+        return []
     if nvml.nvmlInit_v2() != 0:
-        return 0
+        return []
     try:
-        return count.value if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 else 0
+        count, found = ctypes.c_uint(0), []
+        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return []
+        for index in range(count.value):
+            handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+            nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
+            nvml.nvmlDeviceGetUUID(handle, text, ctypes.c_uint(len(text)))
+            found.append(text.value.decode())
+        return found
     finally:
         nvml.nvmlShutdown()

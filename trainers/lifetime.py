@@ -6,8 +6,10 @@ import faulthandler
 import fcntl
 import os
 import signal
+import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -39,24 +41,37 @@ def end_on_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def lock_folder(folder: Path) -> int:
+def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], None] = lambda holder: None) -> int:
     """Hold `folder` until this process ends; return the descriptor.
 
-    Raises FolderInUse if another process holds it for longer than a second: `tracker status` and `collect` take the
-    lock for an instant, to see whether a stage runs.
+    Waits so many seconds for another process, but at least one: `tracker status` and `collect` take the lock for an
+    instant, to see whether a stage runs. After that second `on_wait` is called once with who holds it. Raises
+    FolderInUse if it is still held then. Across machines it works where the file system's flock does (NFS: yes).
     """
-    path = folder / ".lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     if not _lock_within(descriptor, _PATIENCE):
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-        os.close(descriptor)
-        raise FolderInUse(f"{folder}: process {holder} is running this stage; wait for it or end it")
+        holder = _holder(descriptor)
+        on_wait(holder)
+        if not _lock_within(descriptor, wait - _PATIENCE, poll=0.5):
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            raise FolderInUse(f"{folder}: {holder} is running this stage; wait for it or end it")
     os.truncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    os.pwrite(descriptor, f"{os.getpid()} {_place()}\n".encode(), 0)
     return descriptor
 
 
-def _lock_within(descriptor: int, seconds: float) -> bool:
+def _holder(descriptor: int) -> str:
+    number, _, place = os.pread(descriptor, 200, 0).decode(errors="replace").strip().partition(" ")
+    return f"process {number or 'unknown'}" + (f" on {place}" if place else "")
+
+
+def _place() -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    return socket.gethostname() + (f", Slurm job {job}," if job else "")
+
+
+def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
     """Take the lock as soon as it is free; return whether that was within so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
@@ -66,7 +81,7 @@ def _lock_within(descriptor: int, seconds: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(0.02)
+            time.sleep(poll)
 
 
 def keep_terminal(log: Path) -> TextIO:
@@ -80,10 +95,24 @@ def keep_terminal(log: Path) -> TextIO:
     with log.open("a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    number = 1
-    while log.with_name(f"log.attempt-{number}.txt").exists():
-        number += 1
     with contextlib.suppress(OSError):  # no hard links here: then only the last attempt's log is kept
-        os.link(log, log.with_name(f"log.attempt-{number}.txt"))
+        os.link(log, _attempt_log(log, _attempts(log) + 1))
     faulthandler.enable()
     return terminal
+
+
+def restore_log(log: Path) -> None:
+    """Put the last attempt's log back where Snakemake deleted it."""
+    if not log.exists() and (last := _attempts(log)):
+        os.link(_attempt_log(log, last), log)
+
+
+def _attempts(log: Path) -> int:
+    number = 0
+    while _attempt_log(log, number + 1).exists():
+        number += 1
+    return number
+
+
+def _attempt_log(log: Path, number: int) -> Path:
+    return log.with_name(f"log.attempt-{number}.txt")

@@ -9,8 +9,6 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trainers.atomic import write_json, write_text
 from trainers.runlog import read_json
 
@@ -55,16 +53,17 @@ def describe_tree(root: Path) -> dict[str, Any]:
 
 def describe_hardware() -> dict[str, Any]:
     """Return processor, cores, memory in bytes, and the accelerators that this process sees."""
-    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    torch = sys.modules.get("torch")  # a stage without torch has not imported it, and sees no accelerator
+    gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if torch else []
     return {
         "host": platform.node(),
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "threads": torch.get_num_threads(),
+        "threads": torch.get_num_threads() if torch else None,
         "gpus": [{"name": gpu.name, "memory_bytes": gpu.total_memory} for gpu in gpus],
-        "cuda": torch.version.cuda,
+        "cuda": torch.version.cuda if torch else None,
     }
 
 

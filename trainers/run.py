@@ -4,14 +4,22 @@
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
-such devices, disk full while the status is written, a kill) leaves no status and exits otherwise: the stage runs again.
+such devices, a full or broken disk, a kill) leaves no status and exits otherwise: the stage runs again.
+
+A job whose Snakemake was killed goes on under a scheduler, and the next Snakemake submits its stage again. The second
+process then waits for the first (`--wait`) and takes over its result. A result that is younger than this Snakemake
+(`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept beside it.
+
+An entry module that never imports torch may say `NEEDS_TORCH = False`, which saves its stages two seconds each.
 """
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import random
+import shutil
 import sys
 import time
 import traceback
@@ -25,14 +33,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from trainers.atomic import remove_leftovers, write_json
 from trainers.devices import Lease, lease
-from trainers.lifetime import FolderInUse, end_on_signals, end_with_parent, keep_terminal, lock_folder
+from trainers.lifetime import FolderInUse, end_on_signals, end_with_parent, keep_terminal, lock_folder, restore_log
 from trainers.times import duration
 
 if TYPE_CHECKING:
     from trainers.stage import Stage
 
 EXIT_IN_USE, EXIT_MACHINE = 75, 74  # EX_TEMPFAIL and EX_IOERR of sysexits.h
+KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
 REASON_LENGTH = 500
+_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
 
 
 @dataclass
@@ -53,14 +63,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
     end_with_parent(arguments.parent)
     end_on_signals()
-    job = _read_job(arguments)
     try:
-        held = lock_folder(job.out)
+        job = _read_job(arguments)
+        held = lock_folder(job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it"))
     except FolderInUse as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_IN_USE
+    except (OSError, ValueError, KeyError) as error:
+        print(f"error: {arguments.out}: cannot be used ({_one_line(error)}); start snakemake again", file=sys.stderr)
+        return EXIT_MACHINE
     try:
-        return _run_alone(job)
+        return _run_alone(job, arguments.since)
     except OSError as error:
         print(f"error: {job.out}: {error}", file=sys.stderr)
         return EXIT_MACHINE
@@ -68,82 +81,119 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.close(held)
 
 
-def _run_alone(job: Job) -> int:
-    """Run the stage in a folder that nobody else writes to."""
-    if _status(job.out) == {"state": "ok", "key": job.plan["key"]}:
-        return 0  # another process finished it while we were being started
+def _run_alone(job: Job, since: Path | None) -> int:
+    """Run the stage in a folder that nobody else writes to, unless another process has just finished it."""
+    if _take_over(job, since):
+        _say(job, "finished by another process")
+        return 0
     remove_leftovers(job.out)
-    (job.out / "status.json").unlink(missing_ok=True)
-    start = _Start(job, time.time(), _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
-    if reason := _blocked(job.inputs):
-        return start.finish("blocked", reason, device=None)
+    for name in ("status.json", KEPT_STATUS):
+        (job.out / name).unlink(missing_ok=True)
+    start = _Start(job, _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
     try:
+        if reason := _blocked(job.inputs):
+            return start.finish("blocked", reason, device=None)
         devices = _lease(job, start.terminal)
-    except (ValueError, PermissionError) as error:
-        start.say(f"error: {error}")
+        _prepare_process(job.threads, devices)
+        return _train(job, start, devices)
+    except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
+        start.say(f"error: {job.out}: {_one_line(error)}")
         return EXIT_MACHINE
-    _prepare_process(job.threads, devices)
-    return _train(job, start, devices)
+
+
+def _take_over(job: Job, since: Path | None) -> bool:
+    """Tell whether a good result is there already, and put back what Snakemake deleted of it before this job.
+
+    The copy of the status counts only if it is younger than the file `since`: a stage that runs again after that is
+    meant to.
+    """
+    if _is_ok(_read_status(job.out), job):
+        return True
+    kept = job.out / KEPT_STATUS
+    try:
+        if since is None or kept.stat().st_mtime <= since.stat().st_mtime:
+            return False
+    except FileNotFoundError:
+        return False
+    status = _read_status(job.out, KEPT_STATUS)
+    if status is None or not _is_ok(status, job):
+        return False
+    restore_log(job.out / "log.txt")
+    write_json(job.out / "status.json", status)
+    return True
 
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
-    """Import torch and the trainer, run it, and write what it leaves."""
+    """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
     # Late: torch reads CUDA_VISIBLE_DEVICES and the number of threads when it is imported.
-    from trainers import checkpoint
     from trainers.provenance import write_provenance
     from trainers.runlog import open_log, wandb_mode
     from trainers.stage import Diverged
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
-    try:
-        mode = wandb_mode()
-    except ValueError as error:
-        start.say(f"error: {error}")
-        return EXIT_MACHINE
-    write_provenance(job.out, job.inputs, sys.argv)
-    _fix_randomness(job)
+    mode = wandb_mode()
     state, reason, stage = "ok", "", None
     try:
+        try:
+            entry = import_module(job.plan["entry"])
+            needs_torch = getattr(entry, "NEEDS_TORCH", True)
+            _fix_randomness(job, torch_too=needs_torch)
+        finally:
+            write_provenance(job.out, job.inputs, sys.argv)
         stage = _build_stage(job, devices, log, mode, start.terminal)
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and stage.devices == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
-        import_module(job.plan["entry"]).run(stage)
+        entry.run(stage)
+        if not needs_torch and "torch" in sys.modules:
+            raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
     except Diverged as error:
         state, reason = "diverged", _one_line(error)
         log.error("diverged: %s", reason)
     except (Exception, SystemExit) as error:
         state, reason = "failed", f"{type(error).__name__}: {_one_line(error)}"
         log.error("failed: %s\n%s", reason, traceback.format_exc())
+        if _is_of_the_machine(error):
+            raise OSError(_one_line(error)) from error
     if stage is not None:
         stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was
-        checkpoint.remove(job.out / "checkpoint")
+        shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
     return start.finish(state, reason, device=_device_name(devices))
+
+
+def _is_of_the_machine(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is a full or broken disk: another attempt may well succeed."""
+    while error is not None:
+        # safetensors and Arrow give the system's words without its number.
+        if getattr(error, "errno", None) in _DISK_FAULTS or os.strerror(errno.ENOSPC) in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class _Start:
     """When and how often the stage was begun; `finish` writes the terminal status."""
 
-    def __init__(self, job: Job, started: float, attempt: int, terminal: TextIO) -> None:
-        self.job, self.started, self.attempt, self.terminal = job, started, attempt, terminal
+    def __init__(self, job: Job, attempt: int, terminal: TextIO) -> None:
+        self.job, self.attempt, self.terminal = job, attempt, terminal
+        self.started, self._clock = time.time(), time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print one line to the terminal; a closed one is no reason to stop."""
-        with contextlib.suppress(OSError):
-            print(f"    {_title(self.job)}   {text}", file=self.terminal, flush=True)
+        """Print one line to the terminal."""
+        _say(self.job, text, self.terminal)
 
     def finish(self, state: str, reason: str, device: str | None) -> int:
         """Write `status.json`, the last file of a stage, and say so on the terminal."""
-        ended, plan = time.time(), self.job.plan
+        took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
-        status |= {"started": _iso(self.started), "ended": _iso(ended), "wall_s": round(ended - self.started, 3)}
+        status |= {"started": _iso(self.started), "ended": _iso(self.started + took), "wall_s": round(took, 3)}
         status |= {"attempt": self.attempt, "device": device}
         (self.job.out / "progress.json").unlink(missing_ok=True)
+        write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
         write_json(self.job.out / "status.json", status)
-        took = duration(ended - self.started)
-        self.say(f"{state} after {took}: {reason}" if reason else f"{state} after {took}")
+        self.say(f"{state} after {duration(took)}{': ' if reason else ''}{reason}")
         return 0
 
 
@@ -155,6 +205,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
     parser.add_argument("--label", default="", help="variant and seed, for the terminal")
+    parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
+    parser.add_argument("--since", type=Path, help="take over a result that is younger than this file")
     parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
     return parser.parse_args(argv)
 
@@ -185,7 +237,7 @@ def _blocked(inputs: dict[str, Path]) -> str:
 
 def _lease(job: Job, terminal: TextIO) -> Lease:
     def on_wait(pool: list[str]) -> None:
-        print(f"    {_title(job)}   waits for {job.gpus} of the devices {', '.join(pool)}", file=terminal, flush=True)
+        _say(job, f"waits for {job.gpus} of the devices {', '.join(pool)}", terminal)
 
     return lease(job.gpus, on_wait=on_wait)
 
@@ -199,9 +251,15 @@ def _prepare_process(threads: int, devices: Lease) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _fix_randomness(job: Job) -> None:
+def _fix_randomness(job: Job, *, torch_too: bool) -> None:
     """Make torch deterministic, with exactly the declared threads (sums depend on them), and seed every generator."""
     import numpy
+
+    seed = job.plan["seed"] or 0
+    random.seed(seed)
+    numpy.random.seed(seed)
+    if not torch_too:
+        return
     import torch
 
     torch.set_num_threads(job.threads)
@@ -210,9 +268,6 @@ def _fix_randomness(job: Job) -> None:
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    seed = job.plan["seed"] or 0
-    random.seed(seed)
-    numpy.random.seed(seed)
     torch.manual_seed(seed)
 
 
@@ -223,7 +278,8 @@ def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, termin
 
     plan, key = job.plan, job.plan["key"]
     study = plan["stage"].partition(".")[0]
-    sinks: list[Sink] = [TensorBoard(job.out / "tensorboard")]
+    # What needs no torch does not train: there are no curves to look at.
+    sinks: list[Sink] = [TensorBoard(job.out / "tensorboard")] if "torch" in sys.modules else []
     if mode:
         run = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "resume": "allow"}
         sinks.append(Wandb(mode, job.out, {**run, "config": plan["config"]}))
@@ -246,16 +302,15 @@ def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, termin
 
 def _usable(devices: Lease) -> list[str]:
     """Return the leased devices, or the CPU where torch cannot use them (a build for CPUs, fake devices of a test)."""
-    import torch
-
+    torch = sys.modules.get("torch")
+    if torch is None:  # a stage that does without
+        return ["cpu"]
     return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
 
 
 def _device_name(devices: Lease) -> str:
-    import torch
-
     used = _usable(devices)
-    return "cpu" if used == ["cpu"] else f"{len(used)} x {torch.cuda.get_device_name(0)}"
+    return "cpu" if used == ["cpu"] else f"{len(used)} x {sys.modules['torch'].cuda.get_device_name(0)}"
 
 
 def _count_attempt(out: Path) -> int:
@@ -269,17 +324,22 @@ def _count_attempt(out: Path) -> int:
     return attempt
 
 
-def _read_status(folder: Path) -> dict[str, Any] | None:
+def _read_status(folder: Path, name: str = "status.json") -> dict[str, Any] | None:
     try:
-        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+        status = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return status if isinstance(status, dict) else None
 
 
-def _status(folder: Path) -> dict[str, Any]:
-    status = _read_status(folder) or {}
-    return {"state": status.get("state"), "key": status.get("key")}
+def _is_ok(status: dict[str, Any] | None, job: Job) -> bool:
+    return status is not None and (status.get("state"), status.get("key")) == ("ok", job.plan["key"])
+
+
+def _say(job: Job, text: str, terminal: TextIO | None = None) -> None:
+    """Print one line to the terminal (or stderr); a closed one is no reason to stop."""
+    with contextlib.suppress(OSError):
+        print(f"    {_title(job)}   {text}", file=terminal or sys.stderr, flush=True)
 
 
 def _title(job: Job) -> str:

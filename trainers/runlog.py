@@ -1,22 +1,27 @@
 """What a stage leaves of its course: metrics, evaluation items, progress, TensorBoard and, if asked, wandb."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import logging
+import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trainers.atomic import replacing, write_json
 from trainers.times import duration
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METRICS = pa.schema([("step", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
 ITEMS = pa.schema([(name, pa.string()) for name in ("item", "subset", "protocol", "name")] + [("value", pa.float64())])
@@ -146,18 +151,19 @@ class Progress:
         self._path, self._title = path, title
         self._terminal = terminal or sys.stderr
         self._started = time.time()
+        # Intervals by the clock that is never set; -inf: never written.
         self._first: tuple[float, int] | None = None
-        self._written = 0.0
-        self._shown = time.time()
+        self._written = -math.inf
+        self._shown = time.monotonic()
 
     def update(self, done: int, total: int, unit: str) -> None:
         """Note that `done` of `total` units are done. Cheap: touches the disk at most once a second."""
-        now = time.time()
+        now = time.monotonic()
         if self._first is None:
             self._first = (now, done)  # a resumed stage does not count what its predecessor did
         if now - self._written >= 1 or done >= total:
             self._written = now
-            values = {"done": done, "total": total, "unit": unit, "started": self._started, "updated": now}
+            values = {"done": done, "total": total, "unit": unit, "started": self._started, "updated": time.time()}
             write_json(self._path, values)
         if now - self._shown >= LINE_SECONDS:
             self._shown = now
@@ -177,14 +183,21 @@ class Progress:
 
 def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame) -> pa.Table:
     """Return evaluation items as a table. Raises ValueError where a column is missing or an item is there twice."""
-    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), columns=ITEMS.names)
-    if missing := set(ITEMS.names) - set(frame.columns):
-        raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
-    frame = frame[ITEMS.names].astype({"item": str, "value": float})
-    twice = frame[frame.duplicated(["item", "subset", "protocol", "name"])]
-    if len(twice):
-        raise ValueError(f"{len(twice)} items are there twice, for example {tuple(twice.iloc[0])}")
-    return pa.Table.from_pandas(frame, schema=ITEMS, preserve_index=False)
+    if hasattr(rows, "columns"):  # a data frame; pandas, which takes half a second to import, is its maker's
+        if missing := set(ITEMS.names) - set(rows.columns):
+            raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
+        rows = rows[ITEMS.names].itertuples(index=False, name=None)
+    items, seen, twice = [], set(), []
+    for item, subset, protocol, name, value in rows:
+        row = (str(item), subset, protocol, name)
+        if row in seen:
+            twice.append(row)
+        seen.add(row)
+        items.append((*row, float(value)))
+    if twice:
+        raise ValueError(f"{len(twice)} items are there twice, for example {twice[0]}")
+    columns = zip(*items, strict=True) if items else [()] * len(ITEMS)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, ITEMS, strict=True)], schema=ITEMS)
 
 
 def write_table(path: Path, table: pa.Table) -> None:

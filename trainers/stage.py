@@ -1,19 +1,26 @@
 """What a trainer sees of the stage that it runs. The only door between a trainer module and the files around it."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from health import Monitor
-from trainers import checkpoint
 from trainers.runlog import Metrics, Progress, items_table, write_table
+
+# Imported where they are used: a stage that declares NEEDS_TORCH = False does without.
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from trainers.checkpoint import Checkpoint
+    from trainers.micro_batch import MicroBatch
 
 
 class Diverged(Exception):
@@ -42,6 +49,7 @@ class Stage:
     metrics: Metrics
     monitor: Monitor
     meter: Progress
+    halvings: int = 0
 
     def log_metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Add numbers (or tensors of one element) to the series of their names.
@@ -64,19 +72,38 @@ class Stage:
         """Note that `done` of `total` units are done; cheap enough for every step."""
         self.meter.update(done, total, unit)
 
+    def micro_batch(self, size: int | None) -> MicroBatch:
+        """Return what runs a model on rows, `size` at a time (None: all), and on fewer where memory does not suffice.
+
+        A halving is no failure: the log and the metrics `memory/*` say so, and the collector makes it a note.
+        """
+        from trainers.micro_batch import MicroBatch
+
+        def note(smaller: int) -> None:
+            self.halvings += 1
+            self.log.warning("out of memory: micro-batches of %d rows from here on, the same effective batch", smaller)
+            last = self.metrics.rows[-1][0] if self.metrics.rows else 0
+            self.log_metrics(last, {"memory/halvings": self.halvings, "memory/micro_batch": smaller})
+
+        return MicroBatch(size, note)
+
     def save_checkpoint(self, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Replace the checkpoint, atomically; it also carries the metrics logged so far.
 
         state: JSON values only (no tuples, no integer keys; ValueError). Random generators' states are tensors.
         """
+        from trainers import checkpoint
+
         rows = [list(row) for row in self.metrics.rows]
         checkpoint.save(self.out / "checkpoint", step, tensors, {"metrics": rows, "user": state})
 
-    def load_checkpoint(self) -> checkpoint.Checkpoint | None:
+    def load_checkpoint(self) -> Checkpoint | None:
         """Return (step, tensors, state) of the last checkpoint and restore the metrics; None where there is none.
 
         Call it before the first `log_metrics`. A checkpoint that is torn or damaged counts as none.
         """
+        from trainers import checkpoint
+
         found = checkpoint.load(self.out / "checkpoint")
         if found is None:
             return None

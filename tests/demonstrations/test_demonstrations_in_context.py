@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from tokenizers import AddedToken
+from tokenizers.processors import TemplateProcessing
 from transformers import CLIPConfig, CLIPModel, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -137,7 +138,9 @@ def tiny_qwen(folder):
 def tiny_clip(folder):
     small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     tokenizer = build_tokenizer()
-    text = {**small, "vocab_size": len(tokenizer), "max_position_embeddings": 64, "eos_token_id": 1}
+    end = (tokenizer.eos_token, tokenizer.eos_token_id)  # which CLIP's tokenizer appends, and CLIP reads the text there
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=f"$A {end[0]}", special_tokens=[end])
+    text = {**small, "vocab_size": len(tokenizer), "max_position_embeddings": 64, "eos_token_id": end[1]}
     vision = {**small, "image_size": 28, "patch_size": 14}
     torch.manual_seed(0)
     CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)).save_pretrained(folder)

@@ -99,7 +99,8 @@ class Editor:
             sentence_scores(logits[:half], labels[:half]), sentence_scores(logits[half:], labels[half:])
         ).backward()
         where = labels != IGNORE
-        return {name: (keys[where], output.grad[where]) for name, (keys, output) in seen.items()}
+        # The hypernetwork is float32 whatever the model is.
+        return {name: (keys[where].float(), output.grad[where].float()) for name, (keys, output) in seen.items()}
 
     def normalise(self, name: str, x: Tensor) -> None:
         """Running mean and standard deviation, as in MALMEN's public code."""

@@ -1,7 +1,12 @@
 """The database is what the shards say, or the collect fails; one broken file costs one stage."""
 
+import fcntl
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 import time
 
 import duckdb
@@ -234,8 +239,6 @@ def test_without_a_plan_the_error_says_what_to_do(results):
 
 
 def test_a_stage_without_status_is_running_only_while_its_lock_is_held(results):
-    import fcntl
-
     plan = simulate(results, [Study(states={("v0", 0): "running"})])
     folder = stage_dir(plan, "toy", "v0", 0, "train")
     assert read_state(folder, folder.name).state == "missing"
@@ -264,3 +267,22 @@ def test_five_million_points_arrive_in_thirty_seconds(results):
     assert collected.rows["metrics"] == 5_005_000
     assert collected.rows["health"] >= 2500  # every series begins above the bound
     assert time.perf_counter() - start < 30
+
+
+def test_two_collects_at_once_wait_for_each_other(results):
+    """The one that looked first must not be the one that writes last."""
+    simulate(results)
+    with (results / ".collect.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        other = threading.Thread(target=collect, args=[results])
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        assert not (results / DATABASE).exists()
+    other.join(60)
+    assert (results / DATABASE).exists()
+
+
+def test_a_command_ends_with_its_parent(results):
+    command = [sys.executable, "-m", "tracker", "--parent", "1", "collect", "--results", str(results)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL  # its parent is another one

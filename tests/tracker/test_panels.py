@@ -38,6 +38,23 @@ FIGURES = [
         "panels": [{"metric": "train/m00", "label": "metric 0"}],
     },
     {
+        "name": "chosen",
+        "kind": "lines",
+        "title": "Some of the variants",
+        "columns": 2,
+        "x": None,
+        "panels": [{"metric": "train/m00", "label": "metric 0"}],
+        "variants": ["v4", "v1"],
+    },
+    {
+        "name": "each",
+        "kind": "each",
+        "title": "Each variant against its parent",
+        "columns": 4,
+        "x": {"metric": "train/m01", "label": "metric 1"},
+        "panels": [{"metric": "train/m00", "label": "metric 0", "log": True}],
+    },
+    {
         "name": "along",
         "kind": "subsets",
         "title": "Along the subsets",
@@ -111,6 +128,29 @@ def test_bars_are_means_over_steps_and_seeds(store, drawn):
     )["v"][0]
     assert len(axes.patches) == 9
     assert axes.patches[0].get_width() == pytest.approx(mean)
+
+
+def test_a_figure_may_show_some_variants_only_in_the_order_of_the_lineage(store, drawn):
+    figure = drawn["chosen"]
+    assert len(figure.axes[0].lines) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["v1", "v4"]
+    means = store.curves("s", ["train/m00"])
+    expected = means[means["variant"] == "v1"]["mean"].tolist()
+    assert figure.axes[0].lines[0].get_ydata().tolist() == pytest.approx(expected)
+
+
+def test_each_variant_has_a_panel_with_its_parent_and_the_others(store, drawn):
+    parents = {variant["name"]: variant["parent"] for variant in store.variants("s")}
+    shown = {axes.get_title(loc="left"): axes for axes in drawn["each"].axes if axes.axison}
+    assert set(shown) == {name if parent is None else f"{name}, from {parent}" for name, parent in parents.items()}
+    means = store.curves("s", ["train/m00"]).set_index("variant")["mean"]
+    for title, axes in shown.items():
+        name, parent = title.split(", ")[0], parents[title.split(", ")[0]]
+        *others, of_parent, own = axes.lines
+        assert len(others) == len(parents)
+        assert own.get_ydata().tolist() == pytest.approx(means[name].tolist())
+        assert of_parent.get_ydata().tolist() == pytest.approx([] if parent is None else means[parent].tolist())
+        assert axes.get_yscale() == "log"
 
 
 def test_files_are_written(store, tmp_path):

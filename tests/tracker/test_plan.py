@@ -247,9 +247,16 @@ def test_selection_brings_its_upstream(toy):
     assert build(toy).selected() == list(build(toy).stages.values())
 
 
-def test_unknown_variant(toy):
+def test_several_variants_are_selected(toy):
+    labels = {stage.label for stage in build(toy, variant="v10, v2").selected() if stage.id == "toy.train"}
+    assert labels == {"v10 seed 0", "v10 seed 1", "v2 seed 0", "v2 seed 1"}
+    assert build(toy, variant=["v10", "v2"]).selected() == build(toy, variant="v2,v10").selected()
+
+
+@pytest.mark.parametrize("wanted", ["v11", "v2,v11"])
+def test_unknown_variant(toy, wanted):
     with pytest.raises(ConfigError, match="did you mean 'v10'"):
-        build(toy, variant="v11")
+        build(toy, variant=wanted)
 
 
 # Files
@@ -263,7 +270,7 @@ def test_plan_file_follows_the_contract(toy):
     (study,) = written["studies"]
     assert set(study) == {
         "name", "title", "question", "source", "table", "curves", "figures", "analysis", "analysis_digest", "health",
-        "published", "variants", "runs", "last_stage",
+        "trained_model", "published", "variants", "runs", "last_stage",
     }  # fmt: skip
     assert study["last_stage"] == "evaluate"
     by_name = {variant["name"]: variant for variant in study["variants"]}

@@ -14,6 +14,7 @@ import pytest
 
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.collect import collect
+from tracker.report import render
 from tracker.store import DATABASE, Store
 from tracker.table_formats import latex, to_csv, to_html, to_latex, to_markdown
 from tracker.tables import Cell, Column, Row, Table, build_table, render_tables
@@ -165,6 +166,21 @@ def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):
         del variant["resolved"]["model"]
     (results / "plan.json").write_text(json.dumps(plan))
     assert table_of(results).caption.startswith("Scale: simulated. Evaluation items: gender 40")
+
+
+def test_a_run_that_ran_out_of_memory_has_a_note_in_table_and_report(results):
+    plan = simulate(results)
+    path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
+    halved = pd.DataFrame({"step": [3, 3, 9, 9], "name": ["memory/halvings", "memory/micro_batch"] * 2})
+    metrics = pd.concat([pd.read_parquet(path), halved.assign(value=[1.0, 16.0, 2.0, 8.0])])
+    metrics.to_parquet(path, index=False)
+    [note] = table_of(results).notes
+    assert note.startswith("v1, seed 1: train: a device ran out of memory")
+    with Store(results / DATABASE) as store:
+        [event] = store.health("toy").to_dict("records")
+        page = render(store)
+    assert (event["severity"], event["value"], event["first_step"], event["last_step"]) == ("note", 2.0, 3, 9)
+    assert "v1 seed 1, train: <code>memory/halvings</code> reached 2" in page
 
 
 def test_csv_has_full_precision_and_no_formula(results):

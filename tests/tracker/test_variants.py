@@ -378,7 +378,7 @@ def test_settings_refuse(toy, overrides, text):
 
 def test_settings_types(toy):
     found = settings(toy, seed="1", variant=8, gpus="4", retry="failed", study="toy")
-    assert (found.seed, found.variant, found.gpus, found.retry, found.study) == (1, "8", 4, "failed", "toy")
+    assert (found.seed, found.variants, found.gpus, found.retry, found.study) == (1, ("8",), 4, "failed", "toy")
 
 
 def test_another_kind_of_a_tagged_union_leaves_nothing_of_the_old_one():

@@ -68,6 +68,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "every"), [(steps, every) for steps in (1, 2, 3, 5) for every in (1, 4)])
 def test_interrupted_and_continued_equals_undisturbed(home, undisturbed, tmp_path, steps, every):
     settings = config(**FULL, checkpoint_every=every)
@@ -111,6 +112,7 @@ def test_schedule_takes_over_at_its_fraction(undisturbed):
     assert alpha.loc[[5, 6]].min() >= 3.0
 
 
+@pytest.mark.slow
 def test_training_changes_the_hypernetwork_and_lowers_the_loss(home, tmp_path):
     stage = run_train(tmp_path, home[1], config(n_epochs=8, meta_lr=3e-3))
     loss = metrics(stage).query("name == 'edit/loss'").value
@@ -189,6 +191,7 @@ def test_a_loss_that_is_not_a_number_ends_the_stage_as_diverged(home, tmp_path, 
         run_train(tmp_path, home[1], config())
 
 
+@pytest.mark.slow
 def test_best_epoch_is_kept(home, tmp_path, monkeypatch):
     values = iter([3.0, 1.0, 2.0, 2.5])
     weights = []

@@ -19,11 +19,14 @@ time.sleep(float(sys.argv[2]))
 """
 
 
+HOST = {"0": "gpu-0.lock", "1": "gpu-1.lock"}
+
+
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATION_LEASES", str(tmp_path / "leases"))
     monkeypatch.setenv("ABLATION_FAKE_GPUS", "2")
-    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_ID", *devices._SCHEDULER_JOBS):
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", *devices._SCHEDULER_JOBS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -38,7 +41,7 @@ def hold(count, seconds, **environment):
 
 
 def is_free(count=2):
-    taken = devices._try_lease(devices.lease_folder(), "", ["0", "1"], count)
+    taken = devices._try_lease(devices.lease_folder(), HOST, count)
     if taken is None:
         return False
     taken.release()
@@ -86,18 +89,58 @@ def test_named_devices_are_the_pool(monkeypatch, named, tokens):
 
 def test_all_or_nothing():
     one = devices.lease(1)
-    assert devices._try_lease(devices.lease_folder(), "", ["0", "1"], 2) is None
+    assert devices._try_lease(devices.lease_folder(), HOST, 2) is None
     other = devices.lease(1)  # the attempt above kept nothing
     assert other.tokens != one.tokens
 
 
-def test_scheduler_jobs_do_not_hinder_each_other_but_share_within_one(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # constrained cgroups: each job sees its device as 0
-    monkeypatch.setenv("SLURM_JOB_ID", "11")
-    assert devices.lease(1).tokens == ["0"]
-    first = devices.lease_folder()
-    assert devices._try_lease(first, devices._namespace({"SLURM_JOB_ID": "12"}), ["0"], 1) is not None
-    assert devices._try_lease(first, devices._namespace({"SLURM_JOB_ID": "11"}), ["0"], 1) is None
+def test_scheduler_jobs_do_not_hinder_each_other_but_share_within_one():
+    """With constrained cgroups each job sees its device as 0: real processes, of two jobs and two of the same."""
+    first = hold(1, 60, CUDA_VISIBLE_DEVICES="0", SLURM_JOB_ID="11")
+    other = hold(1, 60, CUDA_VISIBLE_DEVICES="0", SLURM_JOB_ID="12")
+    assert [holder.stdout.readline().split() for holder in (first, other)] == [["0"], ["0"]]
+    same = hold(1, 0, CUDA_VISIBLE_DEVICES="0", SLURM_JOB_ID="11")
+    with pytest.raises(subprocess.TimeoutExpired):
+        same.wait(timeout=0.7)
+    first.kill()
+    assert same.stdout.readline().split() == ["0"]
+    assert is_free(2)  # none of this touched the pool of the host
+    other.kill()
+
+
+@pytest.mark.parametrize(
+    ("visible", "environment", "locks"),
+    [
+        (["0"], {}, ["gpu-0"]),
+        (["0"], {"SLURM_JOB_ID": "7"}, ["SLURM_JOB_ID-7-gpu-0"]),
+        # two overlapping steps of one job share a device, two exclusive ones do not, though both see 0
+        (["0"], {"SLURM_JOB_ID": "7", "SLURM_STEP_GPUS": "3"}, ["SLURM_JOB_ID-7-gpu-3"]),
+        (["0", "1"], {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "2,5"}, ["SLURM_JOB_ID-7-gpu-2", "SLURM_JOB_ID-7-gpu-5"]),
+        (["1"], {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1"}, ["SLURM_JOB_ID-7-gpu-1"]),  # narrowed by the user
+        (["0"], {"LSB_JOBID": "8"}, ["LSB_JOBID-8-gpu-0"]),
+        (["0"], {"SGE_JOB_SPOOL_DIR": "/spool/9.1"}, ["SGE_JOB_SPOOL_DIR-_spool_9.1-gpu-0"]),
+        (["0"], {"JOB_ID": "3"}, ["gpu-0"]),  # anybody's variable
+    ],
+)
+def test_names_of_the_locks(visible, environment, locks):
+    named = devices._lock_names(visible, {"CUDA_VISIBLE_DEVICES": ",".join(visible), **environment})
+    assert named == {token: f"{lock}.lock" for token, lock in zip(visible, locks, strict=True)}
+
+
+def test_a_job_that_was_given_no_devices_shares_the_pool_of_the_host():
+    """A shell inside `salloc` on a login node has a job's number, but its devices are the host's."""
+    assert devices._lock_names(["0", "1"], {"SLURM_JOB_ID": "11"}) == HOST
+
+
+def test_index_and_uuid_are_the_same_device(monkeypatch):
+    monkeypatch.setattr(devices, "_uuids", lambda: ["GPU-aa11", "GPU-aa22"])
+    assert devices._lock_names(["GPU-aa22", "GPU-aa1", "0", "GPU-aa", "MIG-1"], {}) == {
+        "GPU-aa22": "gpu-1.lock",
+        "GPU-aa1": "gpu-0.lock",
+        "0": "gpu-0.lock",
+        "GPU-aa": "gpu-GPU-aa.lock",  # ambiguous: CUDA refuses it
+        "MIG-1": "gpu-MIG-1.lock",
+    }
 
 
 def test_a_removed_lock_file_is_not_taken_for_a_lock():

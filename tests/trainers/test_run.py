@@ -150,6 +150,61 @@ def test_a_finished_stage_is_adopted_not_run_again(tmp_path):
     assert status(out)["ended"] == ended
 
 
+def test_a_second_process_waits_and_takes_over_the_result(tmp_path):
+    """Snakemake was killed, its scheduler's job goes on, and the next Snakemake starts the stage again."""
+    out = write_stage(tmp_path, pause=0.5)
+    first = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    second = run_stage(out, "--wait", "1")
+    assert first.wait() == second.returncode == 0
+    assert f"waits for process {first.pid} on " in second.stderr
+    assert "finished by another process" in second.stderr
+    assert status(out)["attempt"] == 1
+    assert not (out / "log.attempt-2.txt").exists()
+
+
+def test_a_second_process_goes_on_where_the_first_was_killed(tmp_path):
+    out = write_stage(tmp_path, pause=2.0)
+    first = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    second = subprocess.Popen(command(out, "--wait", "1"), env=environment(out), stderr=subprocess.PIPE, text=True)
+    assert "waits for" in second.stderr.readline()
+    first.kill()
+    assert second.wait(timeout=120) == 0
+    assert status(out)["attempt"] == 2
+    assert "resumed after step" in (out / "log.txt").read_text()
+    first.wait()
+
+
+def test_a_younger_result_is_taken_over_although_its_status_was_deleted(tmp_path):
+    out, asked = write_stage(tmp_path), tmp_path / "asked"
+    asked.touch()
+    run_stage(out)
+    before, log = status(out), (out / "log.txt").read_text()
+    for name in ("status.json", "log.txt"):  # as Snakemake does
+        (out / name).unlink()
+    done = run_stage(out, "--since", str(asked))
+    assert "finished by another process" in done.stderr
+    assert (status(out), (out / "log.txt").read_text()) == (before, log)
+
+
+@pytest.mark.parametrize("why", ["an older result", "no file to compare with", "another key", "not ok"])
+def test_no_other_result_is_taken_over(tmp_path, why):
+    out, asked = write_stage(tmp_path), tmp_path / "asked"
+    asked.touch()
+    run_stage(out)
+    (out / "status.json").unlink()
+    kept = out / "status.kept.json"
+    words = {"another key": ("0123", "3210"), "not ok": ('"ok"', '"failed"')}.get(why, ("", ""))
+    kept.write_text(kept.read_text().replace(*words))
+    if why == "an older result":
+        os.utime(asked)
+    if why == "no file to compare with":
+        asked.unlink()
+    run_stage(out, "--since", str(asked))
+    assert (status(out)["state"], status(out)["attempt"]) == ("ok", 2)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_promptly_without_status(tmp_path, number):
     out = write_stage(tmp_path, pause=60)
@@ -165,7 +220,7 @@ def test_it_ends_with_its_parent(tmp_path):
     script = f"import subprocess, time; subprocess.Popen({command(out)!r}); time.sleep(600)"
     parent = subprocess.Popen([sys.executable, "-c", script], env=environment(out), stderr=subprocess.DEVNULL)
     wait_for((out / "checkpoint" / "state.json").exists)
-    child = int((out / ".lock").read_text())
+    child = int((out / ".lock").read_text().split()[0])
     parent.kill()
     parent.wait()
     wait_for(lambda: not is_running(child), seconds=5)
@@ -198,3 +253,47 @@ def test_wandb_that_is_asked_for_and_missing_is_said(tmp_path):
     done = run_stage(out, ABLATION_WANDB="sometimes")
     assert done.returncode == 74
     assert "must be offline or online" in done.stderr
+
+
+LIGHT = """
+NEEDS_TORCH = False
+import random, sys
+import numpy
+
+
+def run(stage):
+    {body}
+    stage.log_metrics(0, {{"drawn": random.random() + numpy.random.rand()}})
+    (stage.out / "torch").write_text(str("torch" in sys.modules))
+"""
+
+
+def test_a_stage_that_needs_no_torch_does_without_and_is_seeded(tmp_path):
+    drawn = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        out = write_stage(tmp_path / name, seed=seed)
+        (tmp_path / name / "toy_trainer.py").write_text(LIGHT.format(body="pass"))
+        assert run_stage(out, "--gpus", "1", ABLATION_FAKE_GPUS="1").returncode == 0
+        assert (status(out)["state"], status(out)["device"]) == ("ok", "cpu")
+        assert (out / "torch").read_text() == "False"
+        assert json.loads((out / "provenance.json").read_text())["packages"]["torch"]
+        drawn += metrics(out).value.tolist()
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_stage_that_says_so_and_imports_it_fails(tmp_path):
+    out = write_stage(tmp_path)
+    (tmp_path / "toy_trainer.py").write_text(LIGHT.format(body="import torch"))
+    assert run_stage(out).returncode == 0
+    assert status(out)["state"] == "failed"
+    assert "imported torch unseeded: remove its NEEDS_TORCH = False" in status(out)["reason"]
+
+
+def test_a_broken_plan_of_a_stage_is_one_line_and_no_result(tmp_path):
+    out = write_stage(tmp_path)
+    (out / "config.json").write_text("{")
+    done = run_stage(out)
+    assert done.returncode == 74
+    [line] = done.stderr.splitlines()
+    assert "start snakemake again" in line
+    assert not (out / "status.json").exists()

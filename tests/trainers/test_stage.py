@@ -143,7 +143,8 @@ def test_items_that_are_there_twice_or_lack_a_column_are_refused(tmp_path):
 
 def test_progress_estimates_from_what_this_attempt_did(tmp_path, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("trainers.runlog.time.time", lambda: now[0])
+    for clock in ("time", "monotonic"):
+        monkeypatch.setattr(f"trainers.runlog.time.{clock}", lambda: now[0])
     terminal = io.StringIO()
     stage = make_stage(tmp_path, terminal=terminal)
     stage.progress(100, 120)  # resumed: a hundred steps were done before

@@ -183,6 +183,22 @@ class Project:
         assert not check or done.returncode == 0, done.stdout
         return done
 
+    def tracker(self, *commands: str) -> subprocess.CompletedProcess[str]:
+        """Run commands of the tracker one after the other, until one fails; return the last one's end."""
+        for command in commands:
+            done = subprocess.run(
+                [sys.executable, "-m", "tracker", command],
+                cwd=self.folder,
+                env=self.environment(),
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            if done.returncode != 0:
+                break
+        return done
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.command(*arguments),
@@ -205,6 +221,10 @@ class Project:
 
     def trainers(self) -> list[int]:
         """Return the processes of the runner that work in this copy."""
+        return self.processes("trainers.run")
+
+    def processes(self, word: str = "") -> list[int]:
+        """Return the processes that work in this copy, those with `word` among their arguments."""
         found = []
         for entry in Path("/proc").iterdir():
             try:
@@ -212,7 +232,7 @@ class Project:
                 here = entry.name.isdigit() and (entry / "cwd").resolve() == self.folder.resolve()
             except OSError:
                 continue
-            if here and b"trainers.run" in words:
+            if here and (not word or word.encode() in words):
                 found.append(int(entry.name))
         return found
 

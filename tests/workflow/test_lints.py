@@ -45,6 +45,9 @@ def test_every_rule_says_what_it_logs_and_needs(block):
     for resource in ("mem_mb=", "runtime=", "gpu="):
         assert resource in block, resource
     assert "\n    run:" not in block
+    if "RUN_STAGE" in block:  # a stage: schedulers that do not know `gpu` are asked in their own words
+        stage = re.search(r'resource_of\("([\w.]+)", "gpu"\)', block)[1]
+        assert f'**scheduler_request("{stage}")' in block
 
 
 def test_the_snakefile_is_a_table_of_contents():

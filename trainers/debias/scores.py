@@ -6,6 +6,7 @@ predicts token t. A sentence's scores are means over its labelled tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -92,6 +93,21 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
         return torch.zeros(len(tokens), dtype=values.dtype, device=device).index_add(0, sentence, values) / lengths
 
     return SentenceScores(mean(logp.exp()), mean(logp), hidden, partition, sentence)
+
+
+def detached(scores: SentenceScores) -> SentenceScores:
+    """The same scores as the beginning of a graph of their own, so that they collect gradients."""
+    named = {name: getattr(scores, name).detach().requires_grad_() for name in ("p", "logp", "hidden", "partition")}
+    return SentenceScores(**named, sentence=scores.sentence)
+
+
+def join(parts: Sequence[SentenceScores]) -> SentenceScores:
+    """The scores of all sentences of several parts, in order; differentiable."""
+    starts = accumulate((len(part.p) for part in parts), initial=0)
+    return SentenceScores(
+        *(torch.cat([getattr(part, name) for part in parts]) for name in ("p", "logp", "hidden", "partition")),
+        sentence=torch.cat([part.sentence + start for part, start in zip(parts, starts, strict=False)]),
+    )
 
 
 def stereotype_preferred(stereo_logp: Tensor, anti_logp: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.measure import load_suffix, measure_edited, score_items, summarise, unedited
 from trainers.debias.objective import Objective, Reference
 from trainers.debias.prepared import Prepared
+from trainers.debias.scores import detached, join
 from trainers.debias.suffix import SuffixModel
 from trainers.stage import Diverged, Stage
 
@@ -59,6 +60,7 @@ class Trainer:
         self.hypernetwork = Hypernetwork(
             prepared.modules, rank=config.editor.rank, n_blocks=config.editor.n_blocks, lr=config.lr, seed=stage.seed
         ).to(prepared.device)
+        self.memory = stage.micro_batch(config.edit.batch_size)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
         self.stopping = EarlyStopping(config.early_stop.key, config.early_stop.patience)
         self.best: dict[str, Tensor] = self._weights()
@@ -125,17 +127,42 @@ class Trainer:
         except torch.linalg.LinAlgError as error:
             raise Diverged(f"step {self.step + 1}: the ridge system has no solution ({error})") from error
         shifts = {name: edit.shift for name, edit in edits.items()}
-        figures = []
         with applied(self.model, shifts, gradients=True) as edited:
-            for batch in batches:
-                scores = score_items(self.model, self.prepared, batch)
-                loss, values = self.objective(scores, self._reference(batch), self.epoch / self.config.n_epochs)
-                loss.backward()
-                figures.append(values)
+
+            def backward(size: int) -> list[dict[str, float]]:
+                for weight in edited.values():
+                    weight.grad = None
+                return [self._micro_batch(batch, size) for batch in batches]
+
+            figures = self.memory.retry(max(map(len, batches)), backward)
             gradients = shift_gradients(self.model, edited)
         accumulate(self.hypernetwork, edits, gradients, chunk=chunk, share=share)
         norm = torch.stack([shift.square().sum() for shift in shifts.values()]).sum().sqrt()
         return _mean(figures) | {"shift_norm": float(norm)}
+
+    def _micro_batch(self, batch: Sequence[int], size: int) -> dict[str, float]:
+        """Add the gradient of one micro-batch to the edited weights', with at most `size` items in the model at once.
+
+        The loss looks at all items of a micro-batch together (the curriculum weighs them by their SS). So where memory
+        does not suffice for them the parts are scored twice: without a graph, to take the loss of all, and again to
+        take its gradient back through each (GradCache, arXiv 2101.06983).
+        """
+        parts = micro_batches(batch, size)
+        reference, phase = self._reference(batch), self.epoch / self.config.n_epochs
+        if len(parts) == 1:
+            loss, values = self.objective(score_items(self.model, self.prepared, batch), reference, phase)
+            loss.backward()
+            return values
+        with torch.no_grad():
+            scored = [score_items(self.model, self.prepared, part) for part in parts]
+        leaves = [detached(scores) for scores in scored]
+        loss, values = self.objective(join(leaves), reference, phase)
+        loss.backward()
+        for part, leaf in zip(parts, leaves, strict=True):
+            scores = score_items(self.model, self.prepared, part)
+            used = [name for name in ("p", "logp", "hidden", "partition") if getattr(leaf, name).grad is not None]
+            torch.autograd.backward([getattr(scores, n) for n in used], [getattr(leaf, n).grad for n in used])
+        return values
 
     def _reference(self, batch: Sequence[int]) -> Reference:
         unrelated_p = self.prepared.unedited(batch)[0][:, 2]

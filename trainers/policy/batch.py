@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from trainers.micro_batch import MicroBatch
 from trainers.objectives.entropy import token_entropy
 
 
@@ -74,11 +75,15 @@ def token_logps(model: nn.Module, sequences: Sequences, temperature: float = 1.0
 
 
 @torch.no_grad()
-def batched_logps(model: nn.Module, sequences: Sequences, temperature: float, batch_size: int | None) -> Tensor:
+def batched_logps(
+    model: nn.Module, sequences: Sequences, temperature: float, batch_size: MicroBatch | int | None
+) -> Tensor:
     """Return `token_logps` (N, T) without gradient, `batch_size` responses at a time (None: all)."""
+    memory = batch_size if isinstance(batch_size, MicroBatch) else MicroBatch(batch_size)
     width = sequences.mask.shape[1]
-    parts = []
-    for rows in torch.arange(len(sequences)).split(batch_size or max(len(sequences), 1)):
-        logps, _ = token_logps(model, sequences.select(rows), temperature)
-        parts.append(nn.functional.pad(logps, (0, width - logps.shape[1])))
-    return torch.cat(parts)
+
+    def logps(rows: Tensor) -> Tensor:
+        found, _ = token_logps(model, sequences.select(rows), temperature)
+        return nn.functional.pad(found, (0, width - found.shape[1]))
+
+    return torch.cat(memory.run(torch.arange(len(sequences)), logps))

@@ -1,11 +1,11 @@
-"""PPO's critic: a copy of the policy's body with a value head."""
+"""PPO's critic: a copy of the policy's body with a value head; V(x, y_<t) is the value before token t."""
 
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel
 
+from trainers.micro_batch import MicroBatch
 from trainers.objectives.advantage_gae import gae, terminal_rewards, whiten
 from trainers.objectives.aggregation import loss_units
 from trainers.objectives.value_loss import value_loss
@@ -14,47 +14,33 @@ from trainers.policy.config import Critic as Settings
 from trainers.policy.config import Update
 from trainers.policy.minibatches import Averages, minibatches
 from trainers.policy.placement import Placement
+from trainers.policy.value_model import ValueModel
 
 
-class Critic(nn.Module):
-    """V(x, y_<t): the value of what is there before token t."""
-
-    def __init__(self, folder: Path, placement: Placement) -> None:
-        super().__init__()
-        self.body = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-        self.head = nn.Linear(self.body.config.hidden_size, 1)
-        nn.init.zeros_(self.head.weight)  # values start at 0, so that the first advantages are the rewards
-        nn.init.zeros_(self.head.bias)
-        self.placement = placement
-        self.to(placement.policy).eval()
-
-    def forward(self, sequences: Sequences) -> Tensor:
-        """Return the values at the response's tokens, (N, T), float32, 0 at padding."""
-        width = sequences.mask.shape[1]
-        with self.placement.autocast(self.placement.policy):
-            hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
-        values = self.head(hidden[:, -width - 1 : -1].float())[..., 0]
-        return torch.where(sequences.mask.bool(), values, 0.0)
+def build_critic(folder: Path, placement: Placement) -> ValueModel:
+    """Return the critic of the policy in `folder`."""
+    return ValueModel.from_causal(folder, placement, sees_token=False)
 
 
 @torch.no_grad()
 def estimate(
-    critic: Critic, sequences: Sequences, rewards: Tensor, settings: Settings, batch_size: int | None
+    critic: ValueModel, sequences: Sequences, rewards: Tensor, settings: Settings, memory: MicroBatch
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return advantages, returns and the values that they are based on, each (N, T)."""
     width = sequences.mask.shape[1]
-    parts = []
-    for rows in torch.arange(len(sequences)).split(batch_size or len(sequences)):
+
+    def evaluate(rows: Tensor) -> Tensor:
         values = critic(sequences.select(rows))
-        parts.append(nn.functional.pad(values, (0, width - values.shape[1])))
-    values = torch.cat(parts)
+        return nn.functional.pad(values, (0, width - values.shape[1]))
+
+    values = torch.cat(memory.run(torch.arange(len(sequences)), evaluate))
     tokens = terminal_rewards(rewards.to(values), sequences.mask)
     advantages, returns = gae(tokens, values, sequences.mask, gamma=settings.gamma, lam=settings.lam)
     return (whiten(advantages, sequences.mask) if settings.whiten else advantages), returns, values
 
 
 def update_critic(
-    critic: Critic,
+    critic: ValueModel,
     optimizer: torch.optim.Optimizer,
     sequences: Sequences,
     returns: Tensor,
@@ -63,13 +49,14 @@ def update_critic(
     settings: Settings,
     update: Update,
     generator: torch.Generator,
+    memory: MicroBatch,
 ) -> dict[str, float]:
     """Fit the values to the returns over the same minibatches as the policy's; return the means of the diagnostics."""
     averages = Averages()
     for rows in minibatches(len(sequences), update, generator):
         units = loss_units(sequences.mask[rows], "token_mean")
-        optimizer.zero_grad(set_to_none=True)
-        for part in rows.split(update.micro_batch or len(rows)):
+
+        def backward(part: Tensor, units: float = units) -> tuple[Tensor, dict[str, Tensor], int]:
             chosen = sequences.select(part)
             width = chosen.mask.shape[1]
             loss, diagnostics = value_loss(
@@ -81,8 +68,11 @@ def update_critic(
                 units=units,
             )
             loss.backward()
+            return loss.detach(), diagnostics, int(chosen.mask.sum())
+
+        for loss, diagnostics, tokens in memory.run(rows, backward, lambda: optimizer.zero_grad(set_to_none=True)):
             averages.add_sum("value/loss", loss)
-            averages.add(diagnostics, int(chosen.mask.sum()))
+            averages.add(diagnostics, tokens)
         norm = nn.utils.clip_grad_norm_(critic.parameters(), update.max_grad_norm)
         averages.add({"value/grad_norm": norm}, 1)
         averages.close_minibatch()

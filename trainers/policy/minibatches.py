@@ -3,17 +3,25 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
-
-from trainers.policy.config import Update
 
 # Undefined while all importance ratios are 1 (the first minibatch after a rollout), and left out of the mean there.
 MAY_BE_UNDEFINED = ("ratio/variance_reduction", "ema/variance_reduction_ratio")
 
 
-def minibatches(rows: int, update: Update, generator: torch.Generator) -> Iterator[Tensor]:
+class Passes(Protocol):
+    """Settings of an update: passes over the rows, and minibatches per pass."""
+
+    @property
+    def epochs(self) -> int: ...  # noqa: D102
+    @property
+    def minibatches(self) -> int: ...  # noqa: D102
+
+
+def minibatches(rows: int, update: Passes, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield the row numbers of each minibatch, in a new order for every epoch; fewer minibatches where rows are few."""
     for _ in range(update.epochs):
         order = torch.randperm(rows, generator=generator)

@@ -60,12 +60,14 @@ class Trainer:
         self.advantages = import_module(f"{OBJECTIVES}.advantage_{config.advantage}")
         self.kl_coef, self.elapsed = config.kl.coef, 0.0
         update = config.update
+        self.memory = stage.micro_batch(update.micro_batch)
+        self.critic_memory = stage.micro_batch(update.micro_batch)
         new = partial(torch.optim.AdamW, betas=update.betas, weight_decay=update.weight_decay)
         self.modules = {"policy": self.policy}
         self.optimizers = {"policy_optimizer": new(self.policy.parameters(), lr=update.lr)}
         if config.advantage == "gae":
             self.critic_module = import_module("trainers.policy.critic")
-            self.modules["critic"] = self.critic_module.Critic(folder, self.placement)
+            self.modules["critic"] = self.critic_module.build_critic(folder, self.placement)
             self.optimizers["critic_optimizer"] = new(self.modules["critic"].parameters(), lr=config.critic.lr)
         self.rates = {name: optimizer.defaults["lr"] for name, optimizer in self.optimizers.items()}
         # One generator per purpose: a variant that draws more of one kind gets the same numbers of the others.
@@ -105,6 +107,7 @@ class Trainer:
             recompute_logps=config.rollout.recompute_logps,
             update=config.update,
             placement=self.placement,
+            memory=self.memory,
         )
         metrics["update/used_responses"] = 0.0 if batch is None else len(batch.sequences) / len(experience.sequences)
         if values is not None:
@@ -116,6 +119,7 @@ class Trainer:
                 settings=config.critic,
                 update=config.update,
                 generator=self.generators["critic_minibatches"],
+                memory=self.critic_memory,
             )
         if batch is not None:
             metrics |= update_policy(
@@ -128,6 +132,7 @@ class Trainer:
                 kl_coef=self.kl_coef,
                 placement=self.placement,
                 generator=self.generators["minibatches"],
+                memory=self.memory,
             )
         metrics["kl/coef"] = self.kl_coef
         if config.kl.adaptive and "kl/divergence" in metrics:
@@ -191,7 +196,7 @@ class Trainer:
             experience.sequences,
             experience.rewards,
             self.config.critic,
-            self.config.update.micro_batch,
+            self.critic_memory,
         )
         return advantages, (returns, values)
 

@@ -1,6 +1,6 @@
 """Tokenizers: a word-level one for small vocabularies, the model's own with its chat template otherwise."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from tokenizers import Tokenizer
@@ -28,12 +28,19 @@ def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str, instruction: str | None) -> list[int]:
     """Return the ids that a response follows: through the chat template if the tokenizer has one."""
-    if tokenizer.chat_template is None:
-        text = prompt if instruction is None else f"{instruction}\n\n{prompt}\n"
-        return tokenizer(text, add_special_tokens=True)["input_ids"]
+    if tokenizer.chat_template is None and instruction is not None:
+        return tokenizer(f"{instruction}\n\n{prompt}\n", add_special_tokens=True)["input_ids"]
     system = [] if instruction is None else [{"role": "system", "content": instruction}]
-    messages = [*system, {"role": "user", "content": prompt}]
-    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+    return message_tokens(tokenizer, [*system, {"role": "user", "content": prompt}])
+
+
+def message_tokens(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """Return the ids that a response follows: through the chat template, else the contents, a blank line between."""
+    if tokenizer.chat_template is None:
+        text = "\n\n".join(message["content"] for message in messages)
+        return tokenizer(text, add_special_tokens=True)["input_ids"]
+    chat = [dict(message) for message in messages]
+    return tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
 
 
 def response_tokens(tokenizer: PreTrainedTokenizerBase, response: str) -> list[int]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from trainers.micro_batch import MicroBatch
 from trainers.objectives.aggregation import aggregate, loss_units, masked_mean
 from trainers.objectives.kl import k3
 from trainers.policy.batch import Sequences, batched_logps, token_logps
@@ -51,8 +52,13 @@ def prepare(
     recompute_logps: bool,
     update: Update,
     placement: Placement,
+    memory: MicroBatch | None = None,
 ) -> Batch | None:
-    """Return what the update needs; None if no response is left once those without advantage are dropped."""
+    """Return what the update needs; None if no response is left once those without advantage are dropped.
+
+    memory: keeps the size of the micro-batches between steps; by default `update.micro_batch`, anew.
+    """
+    memory = memory or MicroBatch(update.micro_batch)
     everything = loss_units(sequences.mask, update.aggregation)
     if update.drop_zero_advantage:
         active = (advantages != 0).view(len(advantages), -1).any(1).nonzero()[:, 0]
@@ -64,12 +70,12 @@ def prepare(
     old_logps = sequences.logps
     if recompute_logps or old_logps is None:
         with placement.autocast(placement.policy):
-            old_logps = batched_logps(policy, sequences, temperature, update.micro_batch)
+            old_logps = batched_logps(policy, sequences, temperature, memory)
     reference_logps = None
     if reference is not None:
         with placement.autocast(placement.reference):
             there = sequences.to(placement.reference)
-            reference_logps = batched_logps(reference, there, temperature, update.micro_batch)
+            reference_logps = batched_logps(reference, there, temperature, memory)
         reference_logps = reference_logps.to(placement.policy)
     share = loss_units(sequences.mask, update.aggregation) / max(everything, 1)
     return Batch(sequences, advantages.to(placement.policy), old_logps, reference_logps, share)
@@ -86,36 +92,43 @@ def update_policy(
     kl_coef: float,
     placement: Placement,
     generator: torch.Generator,
+    memory: MicroBatch | None = None,
 ) -> dict[str, float]:
     """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the means of losses and diagnostics.
 
     Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
     change the gradient; those without advantage count too, so that a step with few informative groups stays small.
+    memory: keeps the size of the micro-batches between steps; by default `update.micro_batch`, anew.
     """
-    averages = Averages()
+    averages, memory = Averages(), memory or MicroBatch(update.micro_batch)
     policy.train()  # activation checkpointing is active in training mode only; dropout is off
+
+    def backward(part: Batch, units: float) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
+        """Add the gradient of some responses; return parts of losses, means of diagnostics, and their tokens."""
+        mask = part.sequences.mask
+        with placement.autocast(placement.policy):
+            logps, entropy = token_logps(policy, part.sequences, temperature)
+        policy_loss, diagnostics = objective(logps, part.old_logps, part.advantages, mask, units=units)
+        entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
+        losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
+        diagnostics["policy/entropy"] = masked_mean(entropy.detach(), mask)
+        if part.reference_logps is not None:
+            divergence = k3(logps, part.reference_logps)
+            losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
+            diagnostics["kl/divergence"] = masked_mean(divergence.detach(), mask)
+        sum(losses.values()).backward()
+        return {name: loss.detach() for name, loss in losses.items()}, diagnostics, int(mask.sum())
+
     for rows in minibatches(len(batch.sequences), update, generator):
         units = loss_units(batch.sequences.mask[rows], update.aggregation) / batch.share
-        optimizer.zero_grad(set_to_none=True)
-        for part in rows.split(update.micro_batch or len(rows)):
-            chosen = batch.select(part)
-            mask = chosen.sequences.mask
-            with placement.autocast(placement.policy):
-                logps, entropy = token_logps(policy, chosen.sequences, temperature)
-            policy_loss, diagnostics = objective(logps, chosen.old_logps, chosen.advantages, mask, units=units)
-            entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
-            total = policy_loss + entropy_loss
-            diagnostics["policy/entropy"] = masked_mean(entropy.detach(), mask)
-            if chosen.reference_logps is not None:
-                divergence = k3(logps, chosen.reference_logps)
-                kl_loss = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
-                total = total + kl_loss
-                averages.add_sum("policy/kl_loss", kl_loss)
-                diagnostics["kl/divergence"] = masked_mean(divergence.detach(), mask)
-            total.backward()
-            averages.add_sum("policy/loss", policy_loss)
-            averages.add_sum("policy/entropy_loss", entropy_loss)
-            averages.add(diagnostics, int(mask.sum()))
+
+        def work(part: Tensor, units: float = units) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
+            return backward(batch.select(part), units)
+
+        for losses, diagnostics, tokens in memory.run(rows, work, lambda: optimizer.zero_grad(set_to_none=True)):
+            for name, loss in losses.items():
+                averages.add_sum(name, loss)
+            averages.add(diagnostics, tokens)
         norm = nn.utils.clip_grad_norm_(policy.parameters(), update.max_grad_norm)
         averages.add({"policy/grad_norm": norm}, 1)
         averages.close_minibatch()

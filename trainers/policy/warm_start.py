@@ -1,16 +1,14 @@
 """Stage `warm_start`: supervised training on worked responses, once for all variants and seeds."""
 
-import math
-
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.policy.models import POLICY, build_policy, load_policy, load_tokenizer, save_policy
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files, load_task, mark_untrained
-from trainers.policy.text import pad, pad_token, prompt_tokens, response_tokens, word_tokenizer
+from trainers.policy.supervised import train_on_responses, warmup_cosine
+from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, Task, bucket, read_problems
 
@@ -34,7 +32,7 @@ def run(stage: Stage) -> None:
         model = build_policy(config.scratch, tokenizer, config.warm_start.seed).to(placement.policy)
     problems = read_problems(stage.inputs["task_data"] / "warm.jsonl")
     train(stage, model, tokenizer, task, problems, settings=config.warm_start, placement=placement)
-    save_policy(stage.out / POLICY, model.eval(), tokenizer)
+    save_policy(stage.out / POLICY, model, tokenizer)
 
 
 def train(
@@ -47,38 +45,21 @@ def train(
     settings: WarmStart,
     placement: Placement,
 ) -> None:
-    """Minimise the cross-entropy of the demonstrations' tokens; the prompt has no loss."""
+    """Minimise the cross-entropy of the demonstrations' tokens, problems drawn with replacement."""
     missing = sum(problem.demonstration is None for problem in problems)
     if missing:
         raise ValueError(f"warm.jsonl: {missing} problems have no demonstration; set warm_start.steps to 0")
-    prompts = [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems]
-    responses = [response_tokens(tokenizer, problem.demonstration or "") for problem in problems]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
     generator = torch.Generator().manual_seed(bucket(f"warm start {settings.seed}", 2**62))
-    model.train()
-    for step in range(settings.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.lr * rate(step, settings.steps)
-        rows = torch.randint(len(problems), (settings.batch_size,), generator=generator).tolist()
-        batch = Sequences(
-            *pad([prompts[i] for i in rows], pad_token(tokenizer), left=True),
-            *pad([responses[i] for i in rows], pad_token(tokenizer), left=False),
-        ).to(placement.policy)
-        optimizer.zero_grad(set_to_none=True)
-        with placement.autocast(placement.policy):
-            logps, _ = token_logps(model, batch)
-        loss = -logps.sum() / batch.mask.sum()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % 10 == 0 or step + 1 == settings.steps:
-            stage.log_metrics(step, {"warm_start/loss": loss.detach()})
-        stage.progress(step + 1, settings.steps)
-
-
-def rate(step: int, steps: int) -> float:
-    """Return the share of the peak rate: linear over the first tenth of the steps, then a cosine to 0."""
-    warm = max(1, steps // 10)
-    if step < warm:
-        return (step + 1) / warm
-    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+    train_on_responses(
+        stage,
+        model,
+        tokenizer,
+        [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
+        [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
+        rows=lambda _: torch.randint(len(problems), (settings.batch_size,), generator=generator).tolist(),
+        steps=settings.steps,
+        lr=settings.lr,
+        rate=warmup_cosine,
+        metric="warm_start/loss",
+        placement=placement,
+    )

@@ -37,6 +37,14 @@ class Arithmetic(_Strict):
     sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with one wrong digit.")
 
 
+class TemplatedLists(_Strict):
+    """Sort three or four things in a given style: responses of four parts, each of which can be right or wrong."""
+
+    name: Literal["templated_lists"] = "templated_lists"
+    form: Literal["compact"] = Field(default="compact", description="52 words, for small models.")
+    sloppy: float = Field(default=0.55, ge=0, le=1, description="Share of worked responses with each of four flaws.")
+
+
 class QuestionAnswer(_Strict):
     """A data set of questions and answers in the form of GSM8K: the asset `data_source`."""
 
@@ -45,4 +53,4 @@ class QuestionAnswer(_Strict):
     answer: str = Field(default="answer", description="Field of the answer; what follows `####`, if that is there.")
 
 
-TaskSettings = Annotated[KnightsKnaves | Arithmetic | QuestionAnswer, Field(discriminator="name")]
+TaskSettings = Annotated[KnightsKnaves | Arithmetic | TemplatedLists | QuestionAnswer, Field(discriminator="name")]

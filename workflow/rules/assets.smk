@@ -14,6 +14,7 @@ rule assets:
         "../../environment.yml"
     threads: resource_of("assets", "threads")
     resources:
+        **scheduler_request("assets"),
         mem_mb=resource_of("assets", "mem_mb"),
         runtime=resource_of("assets", "runtime"),
         gpu=resource_of("assets", "gpu"),

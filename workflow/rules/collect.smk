@@ -2,12 +2,13 @@
 DATABASE = f"{RESULTS}/tracker.duckdb"
 
 
+# update: Snakemake deletes other outputs before it runs a rule again, and a collect that fails must leave the old one.
 # The plan's digest: a new variant, or a new `why`, is in the tables also when no job had to run for it.
 rule collect:
     input:
         PLAN.statuses(),
     output:
-        DATABASE,
+        update(DATABASE),
     log:
         f"{RESULTS}/logs/collect.txt",
     benchmark:
@@ -24,4 +25,4 @@ rule collect:
     message:
         "collect the results of the stages in {output}"
     shell:
-        f"{TRACKER} collect {FOLDERS} > {{log}} 2>&1"
+        f"{TRACKER} collect {FOLDERS} {LOGGED}"

@@ -2,7 +2,10 @@
 import fcntl
 import hashlib
 import json
+import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,21 +18,29 @@ def load_plan() -> Plan:
     """Return the plan for configs/ and `--config`; a wrong configuration ends Snakemake with one line.
 
     Only the process that starts the jobs writes it down and holds the results; a dry run, `--lint` and the processes of the
-    jobs change nothing.
+    jobs change nothing. The latter, which a scheduler starts on its nodes, are not told of `--resources`: nothing is
+    checked or limited there.
     """
     pool = workflow.global_resources["gpu"].value if "gpu" in workflow.global_resources else None
+    if not workflow.is_main_process:
+        pool = sys.maxsize
     try:
         plan = build_plan(load_settings(config), pool)
+        if plan.settings.wandb:
+            os.environ.update(ABLATION_WANDB=plan.settings.wandb)  # what the stages read
         # At this point Snakemake itself does not know yet that it only lints.
         executes = not workflow.output_settings.dryrun and "--lint" not in sys.argv
         if workflow.is_main_process and executes:
             hold_results(plan)
+            prefer_own_sacct()
             for warning in plan.check_trees():
                 print(f"warning: {warning}", file=sys.stderr)
             if plan.settings.retry == "failed":
                 plan.retry_failed()
+            for stage in plan.repair():
+                print(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})", file=sys.stderr)
             plan.write()
-    except TrackerError as error:
+    except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
         sys.exit(f"error: {error}")
     if pool is None:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
@@ -50,6 +61,14 @@ def hold_results(plan: Plan) -> None:
         sys.exit(
             f"error: {plan.settings.results}: another snakemake runs here; wait for it, or set results=... and reports=..."
         )
+    os.utime(results_lock.fileno())  # results younger than this are of this run, or of a killed one's jobs
+
+
+def prefer_own_sacct() -> None:
+    """Let the Slurm plugin find our `sacct` first; the file says why. Without Slurm nothing happens."""
+    if shutil.which("sbatch"):
+        folder = os.path.join(workflow.basedir, "workflow", "profiles", "slurm", "bin")
+        os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
 
 
 def folder_of(id: str) -> str:
@@ -65,6 +84,31 @@ def inputs_of(id: str) -> Callable[[Any], list[str]]:
 def resource_of(id: str, name: str) -> Callable[[Any], int]:
     """Return the function for threads, mem_mb, runtime (minutes) or gpu of a stage."""
     return lambda wildcards: getattr(PLAN.stage(id, wildcards.key).resources, name)
+
+
+def scheduler_request(id: str) -> dict[str, Callable[[Any], int | str]]:
+    """Return the resources by which the profile asks its scheduler, in its own words, for what a stage needs.
+
+    They are the default resources that contain `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or `{seconds}`, as in
+    `lsf_extra: -gpu num={gpu}`; what contains `{gpu}` is empty, or 0, where the stage needs no device. A plugin that
+    reads `gpu`, `mem_mb` and `runtime` itself needs none.
+    """
+    defaults = workflow.resource_settings.default_resources or {}
+    words = {name: str(default.raw) for name, default in defaults.items()}
+    asked = {name: word for name, word in words.items() if re.search(r"\{(gpu|mem_mb|runtime|seconds)\}", word)}
+
+    def request_of(word: str) -> Callable[[Any], int | str]:
+        def request(wildcards: Any) -> int | str:
+            needs = PLAN.stage(id, wildcards.key).resources
+            if "{gpu}" in word and not needs.gpu:
+                return 0 if word == "{gpu}" else ""
+            numbers = {"gpu": needs.gpu, "mem_mb": needs.mem_mb, "runtime": needs.runtime}
+            text = word.format(**numbers, seconds=60 * needs.runtime)
+            return int(text) if text.isdigit() else text
+
+        return request
+
+    return {name: request_of(word) for name, word in asked.items()}
 
 
 def label_of(id: str) -> Callable[[Any, Any], str]:
@@ -94,12 +138,17 @@ def has_curves(study: str) -> bool:
     return bool(PLAN.studies[study].definition["curves"])
 
 
+def kept_report(file: str, **words: Any) -> str:
+    """Mark a file for `snakemake --report`; `update` keeps it until its new version replaces it."""
+    return update(report(file, **words))
+
+
 def render_what_is_there() -> None:
     """Collect and render after an error that kept the rules from doing so: a stage that left no status."""
     if all(status.exists() for status in PLAN.statuses()):
         return
     for command in ("collect", "tables", "figures", "report"):
-        subprocess.run(shlex.split(f"{TRACKER} {command} {FOLDERS}"), check=False)
+        subprocess.run(shlex.split(f"{PYTHON} -m tracker {command} {FOLDERS}"), check=False)
 
 
 PLAN = load_plan()
@@ -109,11 +158,14 @@ RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)
 
 # The interpreter that runs Snakemake also runs the jobs, unless each job has an environment of its own.
 PYTHON = "python" if workflow.deployment_settings.deployment_method else shlex.quote(sys.executable)
-TRACKER = f"{PYTHON} -m tracker"
+# exec: what Snakemake starts is its own child and ends with it, also when Snakemake is killed.
+TRACKER = f"exec {PYTHON} -m tracker --parent $PPID"
+# Errors also go to the terminal: on a full disk there is no log to read them from.
+LOGGED = "> {log:q} 2> >(tee -a {log:q} >&2)"
 FOLDERS = shlex.join(["--results", RESULTS, "--reports", REPORTS])
-# exec: the trainer is Snakemake's own child and ends with it, also when Snakemake is killed.
 RUN_STAGE = (
-    f"exec {PYTHON} -m trainers.run {{params.arguments}}" " --gpus {resources.gpu} --threads {threads} --parent $PPID"
+    f"exec {PYTHON} -m trainers.run {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
+    " --gpus {resources.gpu} --threads {threads} --wait {resources.runtime} --parent $PPID"
 )
 
 

@@ -14,6 +14,7 @@ rule debias_prepare:
         "../../environment.yml"
     threads: resource_of("debias.prepare", "threads")
     resources:
+        **scheduler_request("debias.prepare"),
         mem_mb=resource_of("debias.prepare", "mem_mb"),
         runtime=resource_of("debias.prepare", "runtime"),
         gpu=resource_of("debias.prepare", "gpu"),
@@ -39,6 +40,7 @@ rule debias_train:
         "../../environment.yml"
     threads: resource_of("debias.train", "threads")
     resources:
+        **scheduler_request("debias.train"),
         mem_mb=resource_of("debias.train", "mem_mb"),
         runtime=resource_of("debias.train", "runtime"),
         gpu=resource_of("debias.train", "gpu"),
@@ -64,6 +66,7 @@ rule debias_evaluate:
         "../../environment.yml"
     threads: resource_of("debias.evaluate", "threads")
     resources:
+        **scheduler_request("debias.evaluate"),
         mem_mb=resource_of("debias.evaluate", "mem_mb"),
         runtime=resource_of("debias.evaluate", "runtime"),
         gpu=resource_of("debias.evaluate", "gpu"),

@@ -14,6 +14,7 @@ rule demonstrations_learner:
         "../../environment.yml"
     threads: resource_of("demonstrations.learner", "threads")
     resources:
+        **scheduler_request("demonstrations.learner"),
         mem_mb=resource_of("demonstrations.learner", "mem_mb"),
         runtime=resource_of("demonstrations.learner", "runtime"),
         gpu=resource_of("demonstrations.learner", "gpu"),
@@ -39,6 +40,7 @@ rule demonstrations_embed:
         "../../environment.yml"
     threads: resource_of("demonstrations.embed", "threads")
     resources:
+        **scheduler_request("demonstrations.embed"),
         mem_mb=resource_of("demonstrations.embed", "mem_mb"),
         runtime=resource_of("demonstrations.embed", "runtime"),
         gpu=resource_of("demonstrations.embed", "gpu"),
@@ -64,6 +66,7 @@ rule demonstrations_candidates:
         "../../environment.yml"
     threads: resource_of("demonstrations.candidates", "threads")
     resources:
+        **scheduler_request("demonstrations.candidates"),
         mem_mb=resource_of("demonstrations.candidates", "mem_mb"),
         runtime=resource_of("demonstrations.candidates", "runtime"),
         gpu=resource_of("demonstrations.candidates", "gpu"),
@@ -89,6 +92,7 @@ rule demonstrations_rce:
         "../../environment.yml"
     threads: resource_of("demonstrations.rce", "threads")
     resources:
+        **scheduler_request("demonstrations.rce"),
         mem_mb=resource_of("demonstrations.rce", "mem_mb"),
         runtime=resource_of("demonstrations.rce", "runtime"),
         gpu=resource_of("demonstrations.rce", "gpu"),
@@ -114,6 +118,7 @@ rule demonstrations_grpo:
         "../../environment.yml"
     threads: resource_of("demonstrations.grpo", "threads")
     resources:
+        **scheduler_request("demonstrations.grpo"),
         mem_mb=resource_of("demonstrations.grpo", "mem_mb"),
         runtime=resource_of("demonstrations.grpo", "runtime"),
         gpu=resource_of("demonstrations.grpo", "gpu"),
@@ -139,6 +144,7 @@ rule demonstrations_evaluate:
         "../../environment.yml"
     threads: resource_of("demonstrations.evaluate", "threads")
     resources:
+        **scheduler_request("demonstrations.evaluate"),
         mem_mb=resource_of("demonstrations.evaluate", "mem_mb"),
         runtime=resource_of("demonstrations.evaluate", "runtime"),
         gpu=resource_of("demonstrations.evaluate", "gpu"),

@@ -14,6 +14,7 @@ rule gspo_task_data:
         "../../environment.yml"
     threads: resource_of("gspo.task_data", "threads")
     resources:
+        **scheduler_request("gspo.task_data"),
         mem_mb=resource_of("gspo.task_data", "mem_mb"),
         runtime=resource_of("gspo.task_data", "runtime"),
         gpu=resource_of("gspo.task_data", "gpu"),
@@ -39,6 +40,7 @@ rule gspo_warm_start:
         "../../environment.yml"
     threads: resource_of("gspo.warm_start", "threads")
     resources:
+        **scheduler_request("gspo.warm_start"),
         mem_mb=resource_of("gspo.warm_start", "mem_mb"),
         runtime=resource_of("gspo.warm_start", "runtime"),
         gpu=resource_of("gspo.warm_start", "gpu"),
@@ -64,6 +66,7 @@ rule gspo_evaluate_warm:
         "../../environment.yml"
     threads: resource_of("gspo.evaluate_warm", "threads")
     resources:
+        **scheduler_request("gspo.evaluate_warm"),
         mem_mb=resource_of("gspo.evaluate_warm", "mem_mb"),
         runtime=resource_of("gspo.evaluate_warm", "runtime"),
         gpu=resource_of("gspo.evaluate_warm", "gpu"),
@@ -89,6 +92,7 @@ rule gspo_reinforce:
         "../../environment.yml"
     threads: resource_of("gspo.reinforce", "threads")
     resources:
+        **scheduler_request("gspo.reinforce"),
         mem_mb=resource_of("gspo.reinforce", "mem_mb"),
         runtime=resource_of("gspo.reinforce", "runtime"),
         gpu=resource_of("gspo.reinforce", "gpu"),
@@ -114,6 +118,7 @@ rule gspo_evaluate:
         "../../environment.yml"
     threads: resource_of("gspo.evaluate", "threads")
     resources:
+        **scheduler_request("gspo.evaluate"),
         mem_mb=resource_of("gspo.evaluate", "mem_mb"),
         runtime=resource_of("gspo.evaluate", "runtime"),
         gpu=resource_of("gspo.evaluate", "gpu"),

@@ -14,6 +14,7 @@ rule innovations_task_data:
         "../../environment.yml"
     threads: resource_of("innovations.task_data", "threads")
     resources:
+        **scheduler_request("innovations.task_data"),
         mem_mb=resource_of("innovations.task_data", "mem_mb"),
         runtime=resource_of("innovations.task_data", "runtime"),
         gpu=resource_of("innovations.task_data", "gpu"),
@@ -39,6 +40,7 @@ rule innovations_warm_start:
         "../../environment.yml"
     threads: resource_of("innovations.warm_start", "threads")
     resources:
+        **scheduler_request("innovations.warm_start"),
         mem_mb=resource_of("innovations.warm_start", "mem_mb"),
         runtime=resource_of("innovations.warm_start", "runtime"),
         gpu=resource_of("innovations.warm_start", "gpu"),
@@ -64,6 +66,7 @@ rule innovations_evaluate_warm:
         "../../environment.yml"
     threads: resource_of("innovations.evaluate_warm", "threads")
     resources:
+        **scheduler_request("innovations.evaluate_warm"),
         mem_mb=resource_of("innovations.evaluate_warm", "mem_mb"),
         runtime=resource_of("innovations.evaluate_warm", "runtime"),
         gpu=resource_of("innovations.evaluate_warm", "gpu"),
@@ -89,6 +92,7 @@ rule innovations_reinforce:
         "../../environment.yml"
     threads: resource_of("innovations.reinforce", "threads")
     resources:
+        **scheduler_request("innovations.reinforce"),
         mem_mb=resource_of("innovations.reinforce", "mem_mb"),
         runtime=resource_of("innovations.reinforce", "runtime"),
         gpu=resource_of("innovations.reinforce", "gpu"),
@@ -114,6 +118,7 @@ rule innovations_evaluate:
         "../../environment.yml"
     threads: resource_of("innovations.evaluate", "threads")
     resources:
+        **scheduler_request("innovations.evaluate"),
         mem_mb=resource_of("innovations.evaluate", "mem_mb"),
         runtime=resource_of("innovations.evaluate", "runtime"),
         gpu=resource_of("innovations.evaluate", "gpu"),

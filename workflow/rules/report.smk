@@ -22,7 +22,7 @@ rule tables:
         DATABASE,
     output:
         [
-            report(
+            kept_report(
                 file,
                 caption="../report/table.rst",
                 category="Comparison",
@@ -30,7 +30,7 @@ rule tables:
             )
             for study, file in TABLES.items()
         ],
-        TABLE_FILES,
+        [update(file) for file in TABLE_FILES],
     log:
         f"{RESULTS}/logs/tables.txt",
     benchmark:
@@ -45,7 +45,7 @@ rule tables:
     message:
         "write the tables"
     shell:
-        f"{TRACKER} tables {FOLDERS} > {{log}} 2>&1"
+        f"{TRACKER} tables {FOLDERS} {LOGGED}"
 
 
 rule figures:
@@ -53,7 +53,7 @@ rule figures:
         DATABASE,
     output:
         [
-            report(
+            kept_report(
                 file,
                 caption="../report/metric.rst",
                 category="Comparison",
@@ -62,7 +62,7 @@ rule figures:
             for study, file in METRICS.items()
         ],
         [
-            report(
+            kept_report(
                 file,
                 caption="../report/curves.rst",
                 category="Training",
@@ -71,7 +71,7 @@ rule figures:
             for study, file in CURVES.items()
         ],
         [
-            report(
+            kept_report(
                 file,
                 caption="../report/lineage.rst",
                 category="Lineage",
@@ -80,7 +80,7 @@ rule figures:
             for study, file in LINEAGES.items()
         ],
         [
-            report(
+            kept_report(
                 file,
                 caption="../report/figure.rst",
                 category="Training",
@@ -102,7 +102,7 @@ rule figures:
     message:
         "draw the figures"
     shell:
-        f"{TRACKER} figures {FOLDERS} > {{log}} 2>&1"
+        f"{TRACKER} figures {FOLDERS} {LOGGED}"
 
 
 rule report:
@@ -110,7 +110,7 @@ rule report:
         DATABASE,
         RENDERED,
     output:
-        PAGE,
+        update(PAGE),
     log:
         f"{RESULTS}/logs/report.txt",
     benchmark:
@@ -125,7 +125,7 @@ rule report:
     message:
         "write the report page {output}"
     shell:
-        f"{TRACKER} report {FOLDERS} > {{log}} 2>&1"
+        f"{TRACKER} report {FOLDERS} {LOGGED}"
 
 
 # Last: a failed stage leaves the others their tables, and the invocation its exit status.
@@ -151,4 +151,4 @@ rule gate:
     message:
         "check that no stage failed"
     shell:
-        f"{TRACKER} gate {FOLDERS} > {{output}} 2> >(tee {{log}} >&2)"
+        f"{TRACKER} gate {FOLDERS} > {{output:q}} 2> >(tee {{log:q}} >&2)"

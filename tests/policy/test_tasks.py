@@ -95,6 +95,7 @@ def test_the_same_seed_gives_the_same_puzzles():
     assert task.splits(SIZES, 3)["test"] != task.splits(SIZES, 4)["test"]
 
 
+@pytest.mark.slow
 def test_too_many_puzzles_is_an_error_that_says_so():
     with pytest.raises(ValueError, match="too few distinct puzzles"):
         knights_knaves.create(KnightsKnaves()).splits({**SIZES, "dev": 10**4}, 0)

@@ -5,9 +5,9 @@ import json
 import pandas as pd
 import pytest
 import torch
+from policy_helpers import stage, train
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
-from tests.test_policy_engine import stage, train
 from trainers.policy import evaluate, task_data, warm_start
 from trainers.policy.config import (
     Data,
@@ -103,6 +103,7 @@ def test_prompts_go_through_the_chat_template(assets):
     assert tokenizer.decode(prompt_tokens(tokenizer, "Why?", None)) == "[user]Why?[assistant]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 2])
 def test_questions_a_model_and_a_reward_model_from_end_to_end(assets, tmp_path, steps):
     """With steps 0 the warm start is the model asset as it is."""

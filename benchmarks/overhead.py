@@ -1,0 +1,196 @@
+"""What the workflow costs per run, against a bare Snakemake workflow of as many jobs.
+
+    python benchmarks/overhead.py --jobs 1000 --rounds 2
+    python benchmarks/overhead.py --jobs 1000 --only rules trivial       what Snakemake does, in a minute
+
+A stub stage logs 20 steps of a metric and saves 4 items; it needs no torch (two seconds that a real stage pays anyway).
+The workflows, all on the same Snakemake, scheduler and cores, each in its turn, in another order each round:
+
+    ours     this project: plan, `trainers.run` (lock, lease, log, provenance, Parquet), log and benchmark files,
+             and at the end collect, tables, figures, report and gate
+    command  bare: one rule, no log, no benchmark; its job is the very command that ours runs
+    script   bare: its job is a Python script that does the stub's work and writes the same Parquet and status
+    rules    this project's plan and rules up to the last stage, with `touch` as the job
+    trivial  bare: its job is `touch`
+
+CPU seconds (user and system) of Snakemake and all its children, which other work on the machine does not change, are
+what is compared; wall seconds are shown. Overhead is what is left when the stub's work alone, `script` run outside of
+any workflow, is taken away.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "workflow"))  # makes `project` importable
+
+from project import Project
+
+NAMES = ["ours", "command", "script", "rules", "trivial"]
+STUB = """
+NEEDS_TORCH = False
+
+def run(stage):
+    for step in range(20):
+        stage.log_metrics(step, {"edited/mean/score": step * stage.config.scale})
+    stage.save_items([(str(item), "all", "edited", "score", float(item)) for item in range(4)])
+"""
+STUDY = """
+title: Stub
+question: What does a job cost?
+source: a benchmark
+config: trainers.debias.config:ToyConfig
+stages:
+  evaluate:
+    entry: trainers.debias.evaluate
+    reads: [scale]
+    seeded: true
+    resources: {threads: 1, mem_mb: 100, runtime: 5, gpu: 0}
+table:
+  columns: [{metric: edited/mean/score, label: score}]
+analysis: {value: score, protocol: edited, subsets: [all], direction: max, margin: 0.1}
+dirty_tree: allow
+"""
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+
+config, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+scale = config["config"].get("scale", 1.0)
+metrics = pa.table({"step": range(20), "name": ["edited/mean/score"] * 20, "value": [s * scale for s in range(20)]})
+pq.write_table(metrics, out / "metrics.parquet", compression="zstd")
+items = {"item": list("0123"), "subset": ["all"] * 4, "protocol": ["edited"] * 4, "name": ["score"] * 4}
+pq.write_table(pa.table({**items, "value": [0.0, 1.0, 2.0, 3.0]}), out / "items.parquet", compression="zstd")
+(out / "status.json").write_text(json.dumps({"state": "ok", "key": config["key"]}))
+"""
+BARE = """
+KEYS = {keys!r}
+
+rule all:
+    input: expand("{folder}/{{key}}/status.json", key=KEYS)
+
+rule job:
+    output: "{folder}/{{key}}/status.json"
+    shell: {command!r}
+"""
+
+
+def build(folder: Path, jobs: int) -> tuple[Project, list[str]]:
+    """Make the project of stub stages, ten variants of `jobs / 10` seeds, and return it with the stages' keys."""
+    project = Project.create(folder)
+    project.write("trainers/debias/evaluate.py", STUB)
+    project.write("configs/studies/debias/_study.yaml", STUDY)
+    project.write("configs/scales/smoke.yaml", f"seeds: {jobs // 10}\nstudies: {{debias: {{}}}}\n")
+    for name in ("b", "c"):
+        (folder / f"configs/studies/debias/{name}.yaml").unlink()
+    for number in range(9):
+        project.write(f"configs/studies/debias/v{number}.yaml", f"extends: a\nwhy: one more\nscale: {number + 2}.0\n")
+    code = "from tracker.plan import build_plan, load_settings; build_plan(load_settings({})).write()"
+    subprocess.run([sys.executable, "-c", code], cwd=folder, env=project.environment(), check=True)
+    plan = json.loads(project.read("results/plan.json"))
+    (folder / "stub.py").write_text(SCRIPT)
+    return project, [stage["key"] for stage in plan["stages"]]
+
+
+def write_bare(project: Project, name: str, keys: list[str]) -> None:
+    """Write one of the bare workflows, with its folders as ours has them before the jobs."""
+    out = f"bare/{name}/{{wildcards.key}}"
+    config = "results/stages/debias/evaluate/{wildcards.key}/config.json"
+    commands = {
+        "command": f"exec {sys.executable} -m trainers.run --config {config} --out {out} --gpus 0 --threads 1",
+        "script": f"exec {sys.executable} stub.py {config} {out}",
+        "trivial": "touch {output}",
+    }
+    text = BARE.format(keys=keys, folder=f"bare/{name}", command=commands[name])
+    project.write(f"{name}.smk", text)
+
+
+def measure(project: Project, command: list[str]) -> tuple[float, float]:
+    """Return the CPU and wall seconds of a command and its children."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        command, cwd=project.folder, env=project.environment(), capture_output=True, text=True, check=False
+    )
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        sys.exit(done.stdout[-3000:] + done.stderr[-3000:])
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
+
+
+def with_touch(common: str) -> str:
+    """Return the text of common.smk with `touch` as the command of every stage."""
+    head, _, rest = common.partition("RUN_STAGE = (")
+    return f'{head}RUN_STAGE = "touch {{output}}"\n{rest.partition(")" + chr(10))[2]}'
+
+
+def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -> dict[str, tuple[float, float]]:
+    """Run each workflow from nothing, in this order."""
+    found = {}
+    rules, text = "workflow/rules/common.smk", project.read("workflow/rules/common.smk")
+    for name in order:
+        shutil.rmtree(project.folder / "bare", ignore_errors=True)
+        shutil.rmtree(project.folder / ".snakemake", ignore_errors=True)
+        for status in project.statuses():
+            status.unlink()
+        common = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--scheduler", "greedy", "--quiet", "all"]
+        project.write(rules, with_touch(text) if name == "rules" else text)
+        if name in ("ours", "rules"):
+            found[name] = measure(project, common if name == "ours" else [*common, "--until", "debias_evaluate"])
+            assert len(project.statuses()) == len(keys)
+        else:
+            write_bare(project, name, keys)
+            for key in keys:
+                (project.folder / "bare" / name / key).mkdir(parents=True)
+            found[name] = measure(project, [*common, "--snakefile", f"{name}.smk", "--workflow-profile", "none"])
+            assert len(list((project.folder / "bare" / name).glob("*/status.json"))) == len(keys)
+    return found
+
+
+def alone(project: Project, keys: list[str], times: int = 10) -> float:
+    """Return the CPU seconds of the stub's work, run as a script outside of any workflow."""
+    (project.folder / "alone").mkdir(exist_ok=True)
+    config = f"results/stages/debias/evaluate/{keys[0]}/config.json"
+    return sum(measure(project, [sys.executable, "stub.py", config, "alone"])[0] for _ in range(times)) / times
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1000, help="a multiple of ten (default: 1000)")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="which workflows (default: all)")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    names, chance = arguments.only, random.Random(0)
+    with tempfile.TemporaryDirectory() as folder:
+        project, keys = build(Path(folder) / "project", arguments.jobs)
+        work = alone(project, keys)
+        rounds = []
+        for _ in range(arguments.rounds):
+            order = chance.sample(names, len(names))
+            rounds.append(one_round(project, keys, arguments.cores, order))
+            print(f"order {', '.join(order)}: {rounds[-1]}", file=sys.stderr, flush=True)
+    jobs, per_job = len(keys), {}
+    print(f"{jobs} jobs, {arguments.rounds} rounds, {arguments.cores} cores; the stub's work alone: {work:.3f} CPU s\n")
+    print("| workflow | CPU s a job | wall s a job | overhead, CPU s a job |\n| --- | ---: | ---: | ---: |")
+    for name in names:
+        cpu, wall = (sum(found[name][i] for found in rounds) / len(rounds) / jobs for i in (0, 1))
+        per_job[name] = cpu
+        overhead = f"{cpu if name in ('rules', 'trivial') else cpu - work:.3f}"
+        print(f"| {name} | {cpu:.3f} | {wall:.3f} | {overhead} |")
+    for one, other in (("ours", "command"), ("ours", "script"), ("rules", "trivial"), ("ours", "trivial")):
+        if {one, other} <= per_job.keys():
+            print(f"{one} / {other}: {per_job[one] / per_job[other]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

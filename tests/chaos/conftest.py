@@ -1,0 +1,63 @@
+"""Faults on purpose. `make chaos` runs the long form (ABLATION_CHAOS=long), `make test` a short one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))  # makes `project` importable
+
+from light import finish, light
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.chaos)
+
+
+@pytest.fixture(scope="session")
+def long():
+    return os.environ.get("ABLATION_CHAOS") == "long"
+
+
+@pytest.fixture
+def mount(long):
+    """mount(folder, size) puts a small file system there; mount(folder, read_only=True) makes the folder read-only."""
+    mounted = []
+
+    def mount(folder, size=None, read_only=False):
+        commands = [["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]] if size else []
+        if read_only:
+            commands = [["mount", "--bind", str(folder), str(folder)], ["mount", "-o", "remount,bind,ro", str(folder)]]
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                lacking = pytest.fail if long else pytest.skip
+                lacking(f"mounting needs root: {done.stderr.strip()}; run `sudo make chaos`")
+            if command[1] != "-o":
+                mounted.append(folder)
+
+    yield mount
+    for folder in reversed(mounted):
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A project in which everything has run once, undisturbed; tests that change it take a copy."""
+    project = light(tmp_path_factory.mktemp("finished") / "project", seeds=3, pause=0.05)
+    finish(project)
+    return project
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    """A copy of the finished project, which no process may outlive."""
+    project = finished.copy(tmp_path / "project")
+    yield project
+    assert project.processes() == []

@@ -1,0 +1,192 @@
+"""Damaged files: the run is corrupt, the rest renders, and the next run repairs it."""
+
+import json
+import os
+import pickle
+
+import database
+import pytest
+import torch
+from light import finish
+
+from tests.simulate import Study, simulate
+from tracker.cli import main
+from tracker.collect import collect, load_or_collect
+from tracker.stage_folder import read_state
+from tracker.store import Store
+from trainers import checkpoint
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def garbage(path):
+    path.write_bytes(b"\xff\xfe\x00garbage" * 50)
+
+
+def wrong_type(path):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"wall_s": "long", "attempt": [1]}))
+
+
+def link_away(path):
+    """A link out of the results, to a file that is not theirs."""
+    outside = path.parents[5] / "outside.json"
+    outside.write_text(path.read_text())
+    path.unlink()
+    path.symlink_to(outside)
+
+
+DAMAGE = [
+    ("train", "metrics.parquet", truncate),
+    ("evaluate", "metrics.parquet", garbage),
+    ("evaluate", "items.parquet", truncate),
+    ("train", "provenance.json", garbage),
+    ("evaluate", "status.json", truncate),
+    ("train", "status.json", garbage),
+    ("evaluate", "status.json", wrong_type),
+    ("train", "provenance.json", link_away),
+]
+
+
+@pytest.mark.slow
+def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finished):
+    stages = {name: sorted(project.folder.glob(f"results/stages/debias/{name}/*")) for name in ("train", "evaluate")}
+    damaged = [(stages[stage].pop(), file, harm) for stage, file, harm in DAMAGE]
+    for folder, file, harm in damaged:
+        harm(folder / file)
+    before = {path: path.stat().st_mtime_ns for path in project.statuses()}
+    outside = (project.folder / "outside.json").read_bytes()
+
+    done = project.tracker("collect", "tables", "figures", "report")
+    assert done.returncode == 0, done.stderr
+    with Store(project.folder / "results/tracker.duckdb") as store:
+        found = dict(store.sql("SELECT key, state FROM stages").itertuples(index=False))
+        reasons = dict(store.sql("SELECT key, reason FROM stages").itertuples(index=False))
+        runs = store.runs("debias")
+    assert {key for key, state in found.items() if state == "corrupt"} == {folder.name for folder, _, _ in damaged}
+    for folder, file, _ in damaged:
+        assert reasons[folder.name].startswith(f"{file}: "), reasons[folder.name]
+        assert "\n" not in reasons[folder.name]
+    assert 0 < (runs["state"] == "ok").sum() < len(runs)
+    assert "corrupt" in project.read("reports/debias/table.md")
+    assert "corrupt" in project.read("reports/index.html")
+    gate = project.tracker("gate")
+    assert gate.returncode == 1
+    assert gate.stderr.count("corrupt: ") == len(damaged)
+
+    output = project.snakemake().stdout
+    assert output.count("runs again, its files are damaged") == len(damaged)
+    database.assert_equal(project.folder / "results/tracker.duckdb", finished.folder / "results/tracker.duckdb")
+    again = {folder for folder, _, _ in damaged}
+    for stage in json.loads(project.read("results/plan.json"))["stages"]:  # in order: what is below runs again, too
+        if again & {project.folder / path for path in stage["inputs"].values()}:
+            again.add(project.folder / stage["dir"])
+    whole = [path for path in before if path.parent not in again]
+    assert whole
+    assert {path: path.stat().st_mtime_ns for path in whole} == {path: before[path] for path in whole}
+    assert (project.folder / "outside.json").read_bytes() == outside
+    assert "Nothing to be done" in project.snakemake().stdout
+
+
+@pytest.mark.slow
+def test_a_stage_that_was_blocked_by_a_damaged_one_runs_too(project, finished):
+    train = sorted(project.folder.glob("results/stages/debias/train/*"))[0]
+    plan = json.loads(project.read("results/plan.json"))
+    [below] = [stage for stage in plan["stages"] if str(stage["inputs"].get("train", "")).endswith(train.name)]
+    garbage(train / "status.json")
+    status = project.folder / below["dir"] / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "blocked", "reason": "input train"}))
+    project.snakemake()
+    assert json.loads(status.read_text())["state"] == "ok"
+    database.assert_equal(project.folder / "results/tracker.duckdb", finished.folder / "results/tracker.duckdb")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plan.json", "config.json", "collected.json"])
+@pytest.mark.parametrize("harm", [truncate, garbage])
+def test_files_of_the_plan_are_written_again(project, finished, name, harm):
+    status = next(path for path in project.statuses() if "train" in path.parts)
+    status.unlink()
+    path = status.with_name(name) if name == "config.json" else project.folder / "results" / name
+    whole = path.read_bytes()
+    harm(path)
+    finish(project, attempts=1)
+    assert name == "collected.json" or path.read_bytes() == whole
+    database.assert_equal(project.folder / "results/tracker.duckdb", finished.folder / "results/tracker.duckdb")
+
+
+def middle(path):
+    """Bytes in the middle: the file opens, and only reading the rows shows it."""
+    content = bytearray(path.read_bytes())
+    place = len(content) // 2
+    content[place : place + 64] = bytes(byte ^ 0xFF for byte in content[place : place + 64])
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [truncate, garbage, middle, os.unlink])
+def test_a_damaged_database_is_built_again_by_whoever_reads_it(tmp_path, harm, capsys):
+    results = tmp_path / "results"
+    simulate(results, [Study(steps=4000, seeds=2)])
+    collect(results)
+    with Store(results / "tracker.duckdb") as store:
+        expected = store.results("toy")
+    harm(results / "tracker.duckdb")
+    arguments = ["--results", str(results), "--reports", str(tmp_path / "reports")]
+    assert main(["tables", *arguments]) == 0, capsys.readouterr().err
+    with Store(load_or_collect(results)) as store:
+        assert store.results("toy").equals(expected)
+
+
+def test_a_whole_database_is_not_built_again(tmp_path):
+    results = tmp_path / "results"
+    simulate(results)
+    collect(results)
+    before = (results / "tracker.duckdb").stat().st_mtime_ns
+    load_or_collect(results)
+    assert (results / "tracker.duckdb").stat().st_mtime_ns == before
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)
+
+
+def test_a_pickled_checkpoint_is_refused(tmp_path):
+    """Also one whose digest is right: nothing of it is ever unpickled."""
+    folder, marker = tmp_path / "checkpoint", tmp_path / "marker"
+    checkpoint.save(folder, 3, {"w": torch.ones(4)}, {})
+    [tensors] = folder.glob("*.safetensors")
+    for content in (pickle.dumps(Evil(marker)), _torch_file(tmp_path / "file.pt", Evil(marker))):
+        tensors.write_bytes(content)
+        state = json.loads((folder / "state.json").read_text())
+        (folder / "state.json").write_text(json.dumps(state | {"sha256": checkpoint._digest(tensors)}))
+        assert checkpoint.load(folder) is None
+        assert not marker.exists()
+    pickle.loads(content) if content[:2] == b"\x80\x04" else torch.load(tmp_path / "file.pt", weights_only=False)
+    assert marker.exists()  # it would have run
+
+
+def _torch_file(path, value):
+    torch.save(value, path)
+    return path.read_bytes()
+
+
+def test_a_folder_that_is_a_link_is_corrupt(tmp_path):
+    plan = simulate(tmp_path / "results")
+    stage = json.loads(plan.read_text())["stages"][-1]
+    folder = tmp_path / "results" / "stages" / stage["study"] / stage["stage"] / stage["key"]
+    (tmp_path / "elsewhere").mkdir()
+    folder.rename(tmp_path / "elsewhere" / "stage")
+    folder.symlink_to(tmp_path / "elsewhere" / "stage")
+    state = read_state(folder, stage["key"])
+    assert state.state == "corrupt"
+    assert "a link to" in state.reason
+    collect(tmp_path / "results")
+    with Store(tmp_path / "results/tracker.duckdb") as store:
+        assert store.sql("SELECT state FROM stages WHERE key = ?", [stage["key"]])["state"].tolist() == ["corrupt"]

@@ -1,0 +1,212 @@
+"""A full disk: the previous version stays, the error is one line, and with space again the work goes on."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+
+import database
+import pandas as pd
+import pytest
+import torch
+from light import finish, fresh
+from project import wait_for
+
+from tests.simulate import Study, simulate
+from tracker.cli import main
+from trainers import checkpoint
+from trainers.runlog import METRICS, write_table
+
+FULL = os.strerror(errno.ENOSPC)
+
+
+@pytest.fixture
+def disk(tmp_path, mount):
+    """A file system of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount(folder, size="4m")
+    return folder
+
+
+def fill(folder, leave=0):
+    """Leave no space but `leave` bytes."""
+    with (folder / "ballast").open("wb", buffering=0) as file:
+        with suppress(OSError):
+            while file.write(bytes(4096)) > 0:
+                pass
+        assert shutil.disk_usage(folder).free < 4096
+        file.truncate(max(0, file.tell() - leave))
+
+
+def listing(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_shard(disk):
+    import pyarrow as pa
+
+    def table(rows):
+        columns = (range(rows), ["m"] * rows, torch.rand(rows, dtype=torch.float64).tolist())
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, METRICS, strict=True)], schema=METRICS)
+
+    write_table(disk / "metrics.parquet", table(10))
+    fill(disk, leave=8192)
+    before = listing(disk)
+    with pytest.raises(OSError, match=FULL):
+        write_table(disk / "metrics.parquet", table(100_000))
+    assert listing(disk) == before
+    assert len(pd.read_parquet(disk / "metrics.parquet")) == 10
+
+
+@pytest.mark.parametrize("leave", [0, 4096, 40_000])
+def test_a_checkpoint(disk, leave):
+    checkpoint.save(disk / "c", 1, {"w": torch.ones(1000)}, {})
+    fill(disk, leave=leave)
+    with pytest.raises(Exception, match=FULL):
+        checkpoint.save(disk / "c", 2, {"w": torch.zeros(100_000)}, {})
+    found = checkpoint.load(disk / "c")
+    assert (found.step, found.tensors["w"].sum().item()) == (1, 1000)
+    (disk / "ballast").unlink()
+    checkpoint.save(disk / "c", 2, {"w": torch.zeros(100_000)}, {})
+    assert checkpoint.load(disk / "c").step == 2
+
+
+def one_line(capsys):
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("leave", [0, 65_536])
+def test_the_database(disk, capsys, leave):
+    results = disk / "results"
+    simulate(results, [Study(seeds=1, variants=2, items={"a": 5})])
+    assert main(["collect", "--results", str(results)]) == 0
+    capsys.readouterr()
+    fill(disk, leave=leave)
+    before = listing(disk)
+    assert main(["collect", "--results", str(results)]) == 2
+    line = one_line(capsys)
+    assert line.startswith(f"error: {results}/tracker.duckdb: cannot be written (")
+    assert FULL in line
+    assert "the previous version is untouched" in line
+    assert listing(disk) == before
+
+
+@pytest.mark.parametrize("command", ["tables", "figures", "report"])
+def test_what_is_rendered(tmp_path, disk, capsys, command):
+    results = tmp_path / "results"
+    simulate(results, [Study(seeds=2, variants=2, items={"a": 5})])
+    arguments = [command, "--results", str(results), "--reports", str(disk / "reports")]
+    assert main(arguments) == 0
+    capsys.readouterr()
+    fill(disk)
+    before = listing(disk)
+    assert main(arguments) == 2
+    line = one_line(capsys)
+    assert line.startswith(f"error: {disk}/reports/")
+    assert FULL in line
+    assert "the previous version is untouched" in line
+    assert listing(disk) == before
+
+
+@pytest.mark.slow
+def test_a_grid_goes_on_when_there_is_space_again(finished, tmp_path, mount):
+    project = fresh(finished, tmp_path / "project")
+    results = project.folder / "results"
+    results.mkdir()
+    mount(results, size="32m")
+    process = subprocess.Popen(
+        project.command(),
+        cwd=project.folder,
+        env=project.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_for(lambda: list(results.glob("stages/debias/train/*/progress.json")))
+    fill(results)
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode != 0
+    said = [line for line in output.splitlines() if FULL in line and line.strip().startswith("debias.train")]
+    assert said, output
+    assert "Traceback" not in output
+    for status in project.statuses():
+        assert '"state": "ok"' in status.read_text()  # a fault of the disk is no result of the variant
+    started = project.snakemake(check=False)
+    assert started.returncode != 0
+    assert FULL in started.stdout
+    assert "Traceback" not in started.stdout
+    (results / "ballast").unlink()
+    finish(project)
+    database.assert_equal(results / "tracker.duckdb", finished.folder / "results/tracker.duckdb")
+    assert project.processes() == []
+
+
+@pytest.mark.slow
+def test_a_collect_that_fails_under_snakemake_leaves_the_old_database(project, mount):
+    """Snakemake deletes the outputs of a rule before it runs it again, unless they are marked otherwise."""
+    results, reports = project.folder / "results", project.folder / "reports"
+    before = {path: path.read_bytes() for path in (results / "tracker.duckdb", reports / "index.html")}
+    aside = project.folder / "aside"
+    shutil.move(results, aside)
+    results.mkdir()
+    size = sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
+    mount(results, size=f"{size // 1024 + 12_000}k")
+    subprocess.run(["cp", "-a", f"{aside}/.", str(results)], check=True)
+    variant = project.read("configs/studies/debias/b.yaml")
+    project.write("configs/studies/debias/b.yaml", variant.replace("another objective", "to be collected again"))
+    project.write(
+        "tracker/collect.py", project.read("tracker/collect.py") + FILLING.format(ballast=str(results / "ballast"))
+    )
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    assert "tracker.duckdb: cannot be written" in done.stdout
+    (results / "ballast").unlink()
+    for path, content in before.items():
+        assert path.read_bytes() == content, path
+
+
+# The disk is full from the moment at which the collect begins: the plan could still be written.
+FILLING = """
+
+_whole = _collect
+
+def _collect(results):
+    with open({ballast!r}, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+    return _whole(results)
+"""
+
+
+def test_the_trainer_says_it_in_one_line_and_leaves_no_status(tmp_path, disk):
+    sys.path.insert(0, str(tmp_path))
+    from tests.trainers import toy_stage
+
+    out = toy_stage.write_stage(disk / "stage", steps=400, pause=0.02)
+    process = subprocess.Popen(
+        toy_stage.command(out),
+        env=toy_stage.environment(out),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    wait_for((out / "checkpoint" / "state.json").exists)
+    fill(disk)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 74
+    assert [
+        line for line in said.splitlines() if FULL in line and line.startswith("    toy.train  v8 seed 1   error: ")
+    ]
+    assert len(said.splitlines()) <= 3  # started, perhaps progress, and the error
+    assert not (out / "status.json").exists()
+    (disk / "ballast").unlink()
+    assert toy_stage.run_stage(out).returncode == 0
+    assert toy_stage.status(out)["state"] == "ok"
+    assert "resumed after step" in (out / "log.txt").read_text()

@@ -1,0 +1,216 @@
+"""Names, numbers, clocks and folders that nobody should have."""
+
+import csv
+import io
+import json
+import os
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from project import ROOT
+
+from tests.simulate import Study, simulate, stage_dir
+from tracker.cli import main
+from tracker.errors import ConfigError
+from tracker.plots import render_figures
+from tracker.settings import load_settings
+from tracker.store import Store
+from tracker.table_formats import to_csv
+from tracker.tables import build_table, render_tables
+from trainers import run
+from trainers.runlog import Progress
+
+CONFIGS = ROOT / "configs"
+NAMES = ["..", "../x", "a/b", "/etc", "a\0b", "a\nb", "a\r\nb", "{key}", "{", "a b", " ", "$(id)", "-rf", "ü"]
+
+
+@pytest.mark.parametrize("key", ["study", "studies", "scale", "seed", "seeds"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_is_none_is_one_line(key, name):
+    with pytest.raises(ConfigError) as caught:
+        load_settings({key: name}, configs=CONFIGS)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", ["results", "reports"])
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\x1b[2Jb", "{key}", "a}", "*", " "])
+def test_a_folder_that_snakemake_would_misread_is_refused(key, name):
+    with pytest.raises(ConfigError, match="is not a usable folder") as caught:
+        load_settings({key: name}, configs=CONFIGS)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_folder_with_spaces_and_quotes_works(project):
+    project.snakemake("--config", "results=my results' ü", "reports=my reports", "variant=a", "seed=0")
+    assert (project.folder / "my reports/index.html").exists()
+    assert (project.folder / "my results' ü/logs/collect.txt").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["a b.yaml", "a{key}.yaml", "a\nb.yaml", "...yaml", "../debias/x y.yaml", "'; touch owned; '.yaml"]
+)
+def test_a_hostile_variant_starts_nothing(project, name):
+    project.write(f"configs/studies/debias/{name}", "extends: a\nwhy: hostile\nsteps: 7\n")
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    assert "is not a usable variant name" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert not list(project.folder.rglob("owned"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+            "aliases",
+        ),
+        ("extends: a\nwhy: !!python/object/apply:os.mkdir [owned]\n", "tag"),
+        ('extends: "../../../etc/passwd"\nwhy: x\n', "there is no such variant"),
+        ('extends: "a\\0b"\nwhy: x\n', "there is no such variant"),
+    ],
+)
+def test_a_hostile_file_is_one_line(project, text, problem):
+    project.write("configs/studies/debias/d.yaml", text)
+    started = time.monotonic()
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("error:")]
+    assert problem in line
+    assert "Traceback" not in done.stdout
+    assert not (project.folder / "owned").exists()
+    assert time.monotonic() - started < 60
+
+
+@pytest.mark.slow
+def test_read_only_results_are_one_line_and_can_still_be_read(project, mount):
+    mount(project.folder / "results", read_only=True)
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stdout
+    [line] = [line for line in done.stdout.splitlines() if "rror" in line]
+    assert "Read-only file system" in line
+    for command in ("tables", "report", "gate", "status"):
+        assert project.tracker(command).returncode == 0
+    collected = project.tracker("collect")
+    assert collected.returncode == 2
+    [line] = collected.stderr.splitlines()
+    assert "Read-only file system" in line
+
+
+@pytest.mark.slow
+def test_a_stage_folder_that_leads_out_of_the_results_is_refused(project, tmp_path):
+    """A trainer would write over, and delete, what is not its own."""
+    folder = next(path.parent for path in project.statuses() if "train" in path.parts)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "log.txt").write_text("mine")
+    for file in folder.rglob("*"):
+        if file.is_file():
+            file.unlink()
+    folder.rename(tmp_path / "old")
+    folder.symlink_to(tmp_path / "precious")
+    done = project.snakemake(check=False)
+    assert done.returncode != 0
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("error:")]
+    assert "is a link to" in line
+    assert sorted(os.listdir(tmp_path / "precious")) == ["log.txt"]
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 3e38])
+def test_what_is_not_finite_is_a_failed_cell_and_everything_renders(tmp_path, value):
+    results = tmp_path / "results"
+    plan = simulate(results)
+    for stage in ("train", "evaluate"):
+        path = stage_dir(plan, "toy", "v1", 0, stage) / "metrics.parquet"
+        pd.read_parquet(path).assign(value=value).to_parquet(path, index=False)
+    path = stage_dir(plan, "toy", "v1", 0, "evaluate") / "items.parquet"
+    pd.read_parquet(path).assign(value=value).to_parquet(path, index=False)
+    for command in ("collect", "tables", "figures", "report"):
+        folder = [] if command == "collect" else ["--reports", str(tmp_path / "reports")]
+        assert main([command, "--results", str(results), *folder]) == 0
+    with Store(results / "tracker.duckdb") as store:
+        rows = {row.name: row for row in build_table(store, "toy").rows}
+        stored = store.sql("SELECT value FROM metrics WHERE key = ?", [path.parent.name])["value"]
+    assert stored.map(repr).unique().tolist() == [repr(value)]  # as it was logged
+    assert rows["v1"].cells[0].failed == (abs(value) != 3e38)
+    assert not rows["v2"].cells[0].failed
+    assert render_tables(results / "tracker.duckdb", tmp_path / "again")
+    assert render_figures(results / "tracker.duckdb", tmp_path / "again")
+
+
+def test_cells_that_look_like_formulas_are_text_and_numbers_stay_numbers(tmp_path):
+    results = tmp_path / "results"
+    plan = simulate(results, [Study(states={("v1", 0): "failed", ("v1", 1): "failed"})])
+    for seed, reason in enumerate(["=HYPERLINK(1)", "@SUM(A1)"]):
+        status = stage_dir(plan, "toy", "v1", seed, "train") / "status.json"
+        status.write_text(json.dumps(json.loads(status.read_text()) | {"reason": reason}))
+    path = stage_dir(plan, "toy", "v2", 0, "evaluate") / "metrics.parquet"
+    pd.read_parquet(path).assign(value=-0.25).to_parquet(path, index=False)
+    assert main(["tables", "--results", str(results), "--reports", str(tmp_path / "reports")]) == 0
+    with Store(results / "tracker.duckdb") as store:
+        rows = list(csv.DictReader(io.StringIO(to_csv(build_table(store, "toy")))))
+    runs = pd.read_csv(tmp_path / "reports/toy/runs.csv")
+    assert next(row for row in rows if row["variant"] == "v1")["reason"] == "'=HYPERLINK(1)"
+    assert set(runs[runs["variant"] == "v1"]["reason"]) == {"'=HYPERLINK(1)", "'@SUM(A1)"}
+    assert set(runs[(runs["variant"] == "v2") & (runs["seed"] == 0)]["value"]) == {-0.25}
+    for text in (tmp_path / "reports/toy").glob("*.csv"):
+        for cell in (
+            cell for row in csv.reader(text.open(newline="")) for cell in row if cell[:1] in "=+-@\t\r" and cell
+        ):
+            float(cell)
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, monkeypatch):
+    now = iter(range(10**9, 0, -3600))
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    plan = {"stage": "toy.train", "key": "0" * 16, "seed": 0}
+    start = run._Start(run.Job("toy.train", plan, {}, tmp_path, 0, 1, "v0 seed 0"), 1, io.StringIO())
+    start.finish("ok", "", device="cpu")
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert status["wall_s"] >= 0
+    assert status["ended"] >= status["started"]
+    meter = Progress(tmp_path / "progress.json", "title", io.StringIO())
+    for done in range(3):
+        meter.update(done, 2, "steps")
+    assert json.loads((tmp_path / "progress.json").read_text())["done"] == 2
+
+
+def test_times_that_go_backwards_in_a_status_render(tmp_path):
+    results = tmp_path / "results"
+    plan = simulate(results)
+    for seed, wall in enumerate((-3600.0, 1e12)):
+        path = stage_dir(plan, "toy", "v1", seed, "train") / "status.json"
+        times = {"started": "2031-01-01T00:00:00+00:00", "ended": "1970-01-01T00:00:00+00:00", "wall_s": wall}
+        path.write_text(json.dumps(json.loads(path.read_text()) | times))
+    for command in ("collect", "tables", "figures", "report", "gate"):
+        folder = [] if command == "collect" else ["--reports", str(tmp_path / "reports")]
+        assert main([command, "--results", str(results), *folder]) == 0
+    with Store(results / "tracker.duckdb") as store:
+        assert set(store.runs("toy")["state"]) == {"ok"}
+    assert main(["status", "--results", str(results)]) == 0
+
+
+@pytest.mark.slow
+def test_a_stage_that_ended_under_a_clock_that_was_set_back_is_collected(project):
+    """Killed between the stage's end and the collect, with a status that is older than the database."""
+    status = next(path for path in project.statuses() if "evaluate" in path.parts)
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"attempt": 7, "ended": "2001-01-01T00:00:00+00:00"}))
+    for path in project.statuses():  # all of them long ago, each younger than its inputs
+        order = ("prepare", "train", "evaluate").index(path.parts[-3])
+        os.utime(path, (10**9 + order, 10**9 + order))
+    project.snakemake()
+    with Store(Path(project.folder / "results/tracker.duckdb")) as store:
+        attempts = store.sql("SELECT attempt FROM stages WHERE key = ?", [status.parent.name])["attempt"].tolist()
+    assert attempts == [7]
+    assert "Nothing to be done" in project.snakemake().stdout

@@ -1,0 +1,109 @@
+"""Whatever is killed, and whenever: the same rows in the end, no process left, no device given twice."""
+
+import json
+import random
+import subprocess
+import time
+from contextlib import suppress
+
+import database
+import pytest
+from light import TRAIN, finish, fresh, light, real
+from project import kill, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+def kill_at_random(project, arguments, *, kills, seed, longest, victims):
+    """Kill random processes at random moments until `kills` are dead; start Snakemake anew whenever it ends."""
+    chance, killed = random.Random(seed), 0
+    process = project.start(*arguments)
+    deadline = time.monotonic() + 3000
+    try:
+        while killed < kills:
+            assert time.monotonic() < deadline, f"{killed} of {kills} kills"
+            if process.poll() is not None:
+                if process.returncode == 0:  # all done before its time: a random part again
+                    for status in chance.sample(project.statuses(), len(project.statuses()) // 2):
+                        status.unlink()
+                process = project.start(*arguments)
+            time.sleep(chance.uniform(0.1, longest))
+            if found := victims(project, process):
+                with suppress(ProcessLookupError):  # it ended meanwhile
+                    kill(chance.choice(found))
+                    killed += 1
+        process.wait(timeout=3000)
+    finally:
+        process.kill()
+    return killed
+
+
+def trainers(project, process):
+    return project.trainers()
+
+
+def anything(project, process):
+    """Snakemake itself, a trainer, or a command of the tracker."""
+    return [] if process.poll() is not None else [process.pid, *project.trainers(), *project.processes("tracker")]
+
+
+def assert_intact(project, undisturbed):
+    database.assert_equal(project.folder / "results/tracker.duckdb", undisturbed.folder / "results/tracker.duckdb")
+    assert not (project.folder / "double-leased").exists()
+    wait_for(lambda: not project.processes(), seconds=10)
+    assert list(project.folder.glob("results/**/.*.tmp")) == []
+
+
+def test_trainers_killed_at_random_moments_of_the_smoke_grid(tmp_path, long):
+    arguments = ["--resources", "gpu=2", "--config", "scale=smoke", *([] if long else ["variant=v1"])]
+    undisturbed, disturbed = real(tmp_path / "undisturbed"), real(tmp_path / "disturbed")
+    finish(undisturbed, *arguments)
+    wanted = 50 if long else 3
+    assert kill_at_random(disturbed, arguments, kills=wanted, seed=7, longest=6.0, victims=trainers) == wanted
+    finish(disturbed, *arguments)
+    assert_intact(disturbed, undisturbed)
+
+
+def test_snakemake_or_whatever_runs_killed_at_random_moments(tmp_path, finished, long):
+    disturbed = fresh(finished, tmp_path / "project")
+    wanted = 40 if long else 6
+    assert kill_at_random(disturbed, [], kills=wanted, seed=11, longest=5.0, victims=anything) == wanted
+    wait_for(lambda: not disturbed.trainers(), seconds=10)
+    finish(disturbed)
+    assert_intact(disturbed, finished)
+
+
+def test_a_killed_snakemake_takes_everything_with_it(tmp_path, finished):
+    disturbed = fresh(finished, tmp_path / "project")
+    text = disturbed.read("configs/studies/debias/_study.yaml")
+    disturbed.write("configs/studies/debias/_study.yaml", text.replace("pause: 0.05", "pause: 30.0"))
+    process = disturbed.start()
+    wait_for(lambda: len(list(disturbed.folder.glob("results/stages/debias/train/*/progress.json"))) == 2)
+    assert len(disturbed.trainers()) == 2
+    kill(process.pid)
+    process.wait()
+    wait_for(lambda: not disturbed.processes(), seconds=10)
+
+
+def test_thirty_two_runs_that_end_at_once(tmp_path):
+    """All of them wait for one file, in as many processes; each row arrives."""
+    project = light(tmp_path / "project", seeds=32, pause=0.0)
+    gate = 'open(stage.out / "waits", "w").close()\n    while not os.path.exists("go"): time.sleep(0.01)\n'
+    project.write("trainers/debias/train.py", TRAIN.replace("    write_json(", f"    {gate}    write_json("))
+    for name in ("b", "c"):
+        (project.folder / f"configs/studies/debias/{name}.yaml").unlink()
+    environment = {**project.environment(), "ABLATION_FAKE_GPUS": "32"}
+    command = [*project.command()[:-1], "32", "--resources", "gpu=32"]
+    process = subprocess.Popen(command, cwd=project.folder, env=environment, stdout=subprocess.DEVNULL)
+    wait_for(lambda: len(list(project.folder.glob("results/stages/*/train/*/waits"))) == 32, seconds=300)
+    (project.folder / "go").touch()
+    assert process.wait(timeout=300) == 0
+    found = database.content(project.folder / "results/tracker.duckdb")
+    losses = [row for row in found["metrics"] if row[2] == "'train/loss'"]
+    assert len(losses) == 32 * 20
+    assert len({row[0] for row in losses}) == 32
+    assert len(found["items"]) == 32 * 4
+    assert not (project.folder / "double-leased").exists()
+    times = [json.loads(path.read_text()) for path in project.folder.glob("results/stages/*/train/*/status.json")]
+    assert max(time["started"] for time in times) < min(time["ended"] for time in times)  # all at once, indeed
+    assert project.processes() == []

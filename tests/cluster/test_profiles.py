@@ -1,0 +1,158 @@
+"""Every profile is complete, loads with its plugin, and asks its scheduler for what the plan says."""
+
+import importlib
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+from grid import Grid
+from project import ROOT, Project
+from snakemake.cli import get_argument_parser
+
+pytestmark = pytest.mark.cluster
+
+PROFILES = sorted(path.name for path in (ROOT / "workflow" / "profiles").iterdir())
+SCHEDULERS = [name for name in PROFILES if name not in ("default", "local")]
+
+
+def profile(name):
+    return yaml.safe_load((ROOT / "workflow" / "profiles" / name / "config.yaml").read_text())
+
+
+def test_all_are_there():
+    assert set(SCHEDULERS) == {"slurm", "lsf", "sge", "htcondor", "kubernetes", "cluster-generic"}
+    assert profile("local") == profile("default")
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_says_everything(name):
+    """Only one workflow profile is loaded, so each has all that `default` has, and for a scheduler more."""
+    found, default = profile(name), profile("default")
+    assert set(default) <= set(found)
+    same = ("keep-going", "rerun-incomplete", "nolock", "scheduler", "rerun-triggers", "quiet")
+    assert {key: found[key] for key in same} == {key: default[key] for key in same}
+    assert found["retries"] >= default["retries"]
+    if name in SCHEDULERS:
+        assert found["executor"] == name
+        assert {"mem_mb", "runtime", "gpu"} <= set(found["default-resources"])
+        assert found["resources"]["gpu"] >= found["jobs"]  # else Snakemake holds back what the scheduler could queue
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_key_is_an_option(name):
+    """Snakemake ignores a key that it does not know, so a typing error would never be noticed."""
+    options = {option for action in get_argument_parser()._actions for option in action.option_strings}
+    assert {f"--{key}" for key in profile(name)} <= options
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """The toy project; its train stage needs two devices."""
+    project = Project.create(tmp_path_factory.mktemp("profiles") / "project")
+    study = project.read("configs/studies/debias/_study.yaml")
+    project.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
+    rules = project.read("workflow/rules/debias.smk")  # a rule with a message prints it in the place of its resources
+    project.write("workflow/rules/debias.smk", re.sub(r"    message:\n.*\n", "", rules))
+    return project
+
+
+def requests(project, name):
+    """Return the resources of a prepare job (no device) and a train job (two), as a dry run prints them."""
+    words = ["-n", "--quiet", "host", "--workflow-profile", f"workflow/profiles/{name}", "--config", "variant=a"]
+    text = project.snakemake(*words).stdout
+    assert f"Using workflow specific profile workflow/profiles/{name}" in text
+    found = {}
+    for stage in ("prepare", "train"):
+        (line,) = re.findall(rf"rule debias_{stage}:\n(?:    .*\n)*?    resources: (.*)", text)
+        found[stage] = dict(word.split("=", 1) for word in line.split(", "))
+    return found["prepare"], found["train"]
+
+
+WORDS = {
+    "slurm": {"gpu": ("0", "2"), "nodes": ("1", "1")},
+    "lsf": {"lsf_extra": ("", "-gpu num=2")},
+    "sge": {"sge_resources": ("", "gpu=2"), "threads": ("1", "1")},
+    "htcondor": {
+        "request_gpus": ("0", "2"),
+        "request_memory": ("500", "500"),
+        "allowed_execute_duration": ("300", "300"),
+    },
+    "kubernetes": {"gpu": ("0", "2"), "gpu_manufacturer": ("nvidia", "nvidia")},
+    "cluster-generic": {"gpu": ("0", "2")},
+    "local": {"gpu": ("0", "2")},
+    "default": {"gpu": ("0", "2")},
+}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_dry_run_asks_for_what_the_plan_says(project, name):
+    prepare, train = requests(project, name)
+    for job in (prepare, train):
+        assert (job["mem_mb"], job["runtime"]) == ("500", "5")
+    for word, (without, two) in WORDS[name].items():
+        assert (prepare.get(word, ""), train[word]) == (without, two)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_the_plugin_is_an_extra_and_is_documented(name):
+    importlib.import_module(f"snakemake_executor_plugin_{name.replace('-', '_')}")
+    assert f"\n{name} = [" in (ROOT / "pyproject.toml").read_text()
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    assert f"pip install -e '.[{name}]'" in page
+    assert f"snakemake --workflow-profile workflow/profiles/{name}" in page
+
+
+def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(tmp_path):
+    """No scheduler: `submit` starts the job script and prints a number, `status` looks for the script's end.
+
+    The train stage needs more devices than `gpus` of the configuration: the pool is the profile's, and a job's own
+    Snakemake, which is not told of it, neither refuses nor clips.
+    """
+    grid = Grid.create(tmp_path / "grid")
+    study = grid.read("configs/studies/debias/_study.yaml")
+    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
+    grid.write("submit", '#!/bin/sh\n(sh "$2"; echo $? > "done.$$") > "log.$$" 2>&1 &\necho "$1" >> asked\necho $$\n')
+    state = '[ -e "done.$1" ] || { echo running; exit; }\n[ "$(cat "done.$1")" = 0 ] && echo success || echo failed\n'
+    grid.write("status", f"#!/bin/sh\n{state}")
+    for name in ("submit", "status"):
+        os.chmod(grid.folder / name, 0o755)
+    ask = "./submit '{rule} {threads} {resources.mem_mb} {resources.runtime} {resources.gpu}'"
+    words = ["--cluster-generic-submit-cmd", ask, "--cluster-generic-status-cmd", "./status", "--jobs", "2"]
+    grid.finish(grid.submit(*words, "--config", "variant=a", "gpus=1", profile="cluster-generic"))
+    asked = ["debias_prepare 1 500 30 0", "debias_train 1 500 30 2", "debias_evaluate 1 500 30 0"]
+    assert grid.read("asked").splitlines() == asked
+    (log,) = grid.folder.glob("results/stages/debias/train/*/log.txt")
+    assert " --gpus 2 " in log.read_text()
+
+
+def test_the_status_command_of_cluster_generic(tmp_path):
+    script = ROOT / "workflow" / "profiles" / "cluster-generic" / "status.sh"
+
+    def told(squeue, sacct="exit 1"):
+        for name, text in (("squeue", squeue), ("sacct", sacct)):
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+        path = os.pathsep.join([str(tmp_path), "/usr/bin", "/bin"])
+        return subprocess.run(
+            [script, "7"], env={"PATH": path}, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    for state in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"):
+        assert told(f"echo {state}") == "running"
+    assert told("echo COMPLETED") == "success"
+    for state in ("CANCELLED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"):
+        assert told(f"echo {state}") == "failed"
+    assert told(unknown, "echo COMPLETED") == "success"
+    assert told(unknown, "echo 'CANCELLED by 0'") == "failed"
+    assert told(unknown) == "failed"
+    assert told("echo 'Unable to contact slurm controller' >&2; exit 1") == "running"
+
+
+def test_commands_of_the_page_are_those_of_the_profiles():
+    """Every path and option in docs/clusters.md that starts with workflow/ exists."""
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    for path in set(re.findall(r"workflow/[\w./-]+\w", page)):
+        assert (ROOT / path).exists(), path

@@ -1,0 +1,133 @@
+"""Slurm for real: devices, faults, logs, and a report equal to the local one."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from grid import Grid, report
+from project import ROOT, kill
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def faulty(slurm, tmp_path_factory):
+    """A grid in which one job is cancelled and another exceeds its time, and the same grid run here undisturbed."""
+    grid = Grid.create(tmp_path_factory.mktemp("faulty") / "grid", cancelled="hold-1", late="hold-2")
+    local = Grid(grid.copy(tmp_path_factory.mktemp("local") / "grid").folder)
+    process = grid.submit()
+    try:
+        cancelled, late = ((grid.held(mode) / "held").read_text() for mode in ("hold-1", "hold-2"))
+        subprocess.run(["scancel", cancelled], check=True)
+        # Its limit was long enough for a machine with much to do; Slurm's least is a minute.
+        subprocess.run(["scontrol", "update", f"JobId={late}", "TimeLimit=1"], check=True)
+    finally:
+        grid.finish(process)
+    local.run_here()
+    return grid, local
+
+
+def test_two_jobs_at_most_and_never_one_device_for_two(faulty):
+    """A second user of a device fails (grid.py), and so would its variant."""
+    grid, _ = faulty
+    uses = [line.split() for line in grid.read("devices/uses").splitlines()]
+    assert {device for _, device, _ in uses} == {"0", "1"}  # those of gres.conf: both were used
+    assert all(visible == device for _, device, visible in uses)  # and the trainer sees the one that its job was given
+    assert len({job for job, _, _ in uses}) == len(uses) == 7  # five variants, two of them twice
+
+
+def test_a_cancelled_job_and_a_late_one_are_retried_and_resume(faulty):
+    grid, _ = faulty
+    assert "SLURM status is: 'CANCELLED'" in grid.log()
+    assert "SLURM status is: 'TIMEOUT'" in grid.log()
+    assert grid.attempts() == {"a": 1, "b": 1, "c": 1, "cancelled": 2, "late": 2}
+    for mode in ("hold-1", "hold-2"):
+        folder = grid.held(mode)
+        assert "resumed after step" in (folder / "log.txt").read_text()
+        assert "attempt 1" in (folder / "log.attempt-1.txt").read_text()
+
+
+def test_logs_arrive(faulty):
+    grid, _ = faulty
+    for stage in grid.statuses():
+        assert "attempt" in (stage.parent / "log.txt").read_text()
+        assert (stage.parent / "benchmark.tsv").read_text().startswith("s\t")
+    failed = re.findall(r"rule_debias_train/\w+/\d+\.log", " ".join(map(str, grid.folder.glob(".snakemake/**/*.log"))))
+    assert len(failed) == 2  # the scheduler's own logs of the two that failed stay, the others go
+
+
+def test_the_report_is_the_local_one(faulty):
+    grid, local = faulty
+    assert report(grid.folder) == report(local.folder)
+
+
+def test_a_job_on_the_cluster_neither_locks_nor_plans(faulty):
+    """Only the Snakemake that the user started holds the results; otherwise no job could run beside it."""
+    grid, _ = faulty
+    assert "another snakemake runs here" not in grid.log()
+    assert "Nothing to be done" in grid.snakemake().stdout  # the local profile finds all of it
+
+
+def test_jobs_of_a_killed_snakemake_are_neither_lost_nor_run_twice(slurm, tmp_path):
+    """Two jobs hold both devices when Snakemake is killed; the next Snakemake submits both stages again."""
+    grid = Grid.create(tmp_path / "grid", d="hold-d", e="hold-e")
+    for name in ("b", "c"):
+        (grid.folder / f"configs/studies/debias/{name}.yaml").unlink()
+    first = grid.submit()
+    grid.held("hold-d")
+    grid.held("hold-e")
+    kill(first.pid)
+    first.wait()
+    orphans = jobs()
+    assert orphans
+    second = grid.submit()
+    try:
+        grid.wait_for(lambda: len(jobs() - orphans) >= 2)
+        grid.release("hold-d")  # ends before its second job starts
+        grid.wait_for(lambda: waiting(grid))  # the second job of the other has started, the first still runs
+        grid.release("hold-e")
+    finally:
+        grid.finish(second)
+    assert grid.attempts() == {"a": 1, "d": 1, "e": 1}
+    assert len(grid.read("devices/uses").splitlines()) == 3
+    assert not jobs()
+
+
+def jobs():
+    """Return the ids of the jobs in the queue, running or not."""
+    found = subprocess.run(["squeue", "--noheader", "--format=%i"], capture_output=True, text=True, check=True)
+    return set(found.stdout.split())
+
+
+def waiting(grid):
+    return any("waits for process" in path.read_text() for path in grid.folder.glob(".snakemake/slurm_logs/**/*.log"))
+
+
+def test_cluster_generic_with_the_commands_of_slurm(slurm, tmp_path):
+    grid = Grid.create(tmp_path / "grid", d="hold-d")
+    process = grid.submit(profile="cluster-generic")
+    try:
+        subprocess.run(["scancel", (grid.held("hold-d") / "held").read_text()], check=True)
+    finally:
+        grid.finish(process)
+    assert grid.attempts() == {"a": 1, "b": 1, "c": 1, "d": 2}
+    devices = {tuple(line.split()[1:]) for line in grid.read("devices/uses").splitlines()}
+    assert devices == {("0", "0"), ("1", "1")}
+
+
+def test_two_variants_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
+    folders = [tmp_path / "slurm", tmp_path / "local"]
+    for folder in folders:
+        for name in ("tracker", "trainers", "health", "workflow", "configs"):
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("Snakefile", "environment.yml"):
+            shutil.copy(ROOT / name, folder)
+        (folder / "profiles").symlink_to("workflow/profiles")
+    grid, local = map(Grid, folders)
+    for variant in ("baseline", "v1"):  # the parent first: `variant` selects one
+        words = ("--config", "scale=smoke", "studies=[debias]", f"variant={variant}")
+        grid.finish(grid.submit(*words))
+        local.run_here(*words)
+    assert report(grid.folder) == report(local.folder)
+    assert "baseline,v1" in report(grid.folder)["verdicts"]

@@ -1,0 +1,83 @@
+"""Tiny policies, batches and stages for the tests of the policy engine."""
+
+import logging
+
+import pandas as pd
+import torch
+
+from health import Monitor
+from trainers.policy import reinforce
+from trainers.policy.batch import token_logps
+from trainers.policy.config import (
+    Data,
+    Evaluate,
+    Kl,
+    Precision,
+    Rollout,
+    Sampling,
+    Scratch,
+    WarmStart,
+)
+from trainers.policy.placement import Placement
+from trainers.policy.rollout import sample
+from trainers.policy.update import Batch
+from trainers.runlog import Metrics, Progress
+from trainers.stage import Stage
+
+TINY = Scratch(hidden=16, layers=2, heads=2, feed_forward=24, init_std=0.4)
+CPU = Placement.of(["cpu"], Precision())
+EOS, PAD = 1, 0
+
+
+SMALL = {
+    "data": Data(warm=40, train=40, dev=8, test=10),
+    "scratch": Scratch(hidden=32, heads=2, feed_forward=48),
+    # Enough for some answers in the right form: without differences in reward nothing would be learnt or compared.
+    "warm_start": WarmStart(steps=80, batch_size=16, lr=1e-2),
+    "steps": 4,
+    "sampling": Sampling(max_new_tokens=20),
+    "rollout": Rollout(responses=16, group_size=4),
+    "kl": Kl(coef=0.1, adaptive=True),
+    "checkpoint_every": 2,
+    "evaluate": Evaluate(samples=2),
+}
+
+
+def uniforms(rows, width, seed=0):
+    return torch.rand(rows, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def sampled_batch(model, prompts, advantages):
+    sequences = sample(model, *prompts, group_size=4, max_new_tokens=8, eos=EOS, pad=PAD, uniforms=uniforms(16, 8))
+    with torch.no_grad():
+        old, _ = token_logps(model, sequences)
+    return Batch(sequences, advantages, old, old - 0.05)
+
+
+def stage(folder, config, inputs, seed=None, devices=("cpu",)):
+    folder.mkdir(parents=True, exist_ok=True)
+    return Stage(
+        id="innovations.test",
+        key="0" * 16,
+        seed=seed,
+        label="test",
+        config=config,
+        inputs=inputs,
+        out=folder,
+        devices=list(devices),
+        threads=1,
+        log=logging.getLogger("test"),
+        metrics=Metrics(folder / "metrics.parquet", []),
+        monitor=Monitor([]),
+        meter=Progress(folder / "progress.json", "test"),
+    )
+
+
+def train(folder, inputs, config, seed=0):
+    made = stage(folder, config, inputs, seed)
+    reinforce.run(made)
+    made.metrics.close()
+    table = pd.read_parquet(folder / "metrics.parquet")
+    table = table[~table["name"].str.startswith("time/")]
+    assert "policy/loss" in set(table["name"]), "no step had a reward to learn from: the test would compare nothing"
+    return table.reset_index(drop=True), (folder / "policy" / "model.safetensors").read_bytes()

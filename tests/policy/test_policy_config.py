@@ -1,0 +1,34 @@
+"""Which configurations are refused, and which modules a variant uses."""
+
+import pytest
+
+from trainers.policy.config import (
+    PolicyConfig,
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"advantage": "gae"}, "group_size 1"),
+        ({"rollout": {"responses": 10, "group_size": 4}}, "not a multiple"),
+        ({"ema_smoothing": {}, "ratio": "gspo"}, "ratio token"),
+        ({"weight_on": "ratio"}, "no effect"),
+        ({"reward": {"rule": 1.0, "model": 1.0}}, "reward_model"),
+        ({"reward": {"rule": 0.0}}, "nothing would be rewarded"),
+        ({"overlong_penalty": {"buffer": 32}}, "below sampling.max_new_tokens"),
+        ({"task": {"name": "knights_knaves", "form": "textual"}}, "pretrained"),
+        ({"task": {"name": "question_answer"}}, "data_source"),
+    ],
+)
+def test_configurations_that_cannot_work_are_refused(values, problem):
+    with pytest.raises(ValueError, match=problem):
+        PolicyConfig(**values)
+
+
+def test_a_variant_uses_exactly_the_modules_of_its_objective():
+    grpo, conservative = PolicyConfig(), PolicyConfig(ema_smoothing={}, temporal_decay={})
+    difference = set(conservative.used_modules("reinforce")) - set(grpo.used_modules("reinforce"))
+    assert difference == {"trainers.objectives.ema_smoothing", "trainers.objectives.temporal_decay"}
+    assert "trainers.objectives.sequence_ratio" in PolicyConfig(ptrw={}).used_modules("reinforce")
+    assert "trainers.objectives.clipped" not in PolicyConfig(ptrw={}).used_modules("reinforce")

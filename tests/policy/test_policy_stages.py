@@ -1,0 +1,122 @@
+"""The stages with few steps: killed and continued, seeds, devices, precision, evaluation."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+import torch
+from policy_helpers import CPU, SMALL, sampled_batch, stage, train
+
+from trainers.objectives import advantage_gae
+from trainers.policy import evaluate, reinforce
+from trainers.policy.batch import Sequences
+from trainers.policy.config import (
+    Clip,
+    Kl,
+    PolicyConfig,
+    Precision,
+    Rollout,
+    Update,
+)
+from trainers.policy.placement import Placement
+
+VARIANTS = {
+    "grpo": {},
+    "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1)},
+    "dapo": {
+        "kl": Kl(coef=0.0),
+        "clip": Clip(high=0.28),
+        "update": Update(aggregation="token_mean"),
+        "dynamic_sampling": {"max_rounds": 2},
+        "overlong_penalty": {"buffer": 4},
+    },
+    "balanced": {"ema_smoothing": {}, "gradient_adaptive": {}, "asymmetric_clip": {}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_killed_run_goes_on_bit_identically(prepared, tmp_path, monkeypatch, name):
+    config = PolicyConfig(**{**SMALL, **VARIANTS[name]})
+    expected, weights = train(tmp_path / "whole", prepared, config)
+
+    class Killed(Exception):
+        pass
+
+    original = reinforce.Trainer.step
+
+    def killed(self, step, problems):
+        if step == 3:
+            raise Killed
+        return original(self, step, problems)
+
+    monkeypatch.setattr(reinforce.Trainer, "step", killed)
+    with pytest.raises(Killed):
+        train(tmp_path / "resumed", prepared, config)
+    assert (tmp_path / "resumed" / "checkpoint" / "state.json").exists()
+    monkeypatch.setattr(reinforce.Trainer, "step", original)
+    found, resumed_weights = train(tmp_path / "resumed", prepared, config)
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+    assert resumed_weights == weights
+
+
+def test_seeds_differ_and_the_same_seed_repeats(prepared, tmp_path):
+    config = PolicyConfig(**{**SMALL, "steps": 2})
+    first, weights = train(tmp_path / "a", prepared, config, seed=0)
+    again, same = train(tmp_path / "b", prepared, config, seed=0)
+    _, other = train(tmp_path / "c", prepared, config, seed=1)
+    pd.testing.assert_frame_equal(first, again, check_exact=True)
+    assert weights == same != other
+
+
+def test_two_devices_split_the_models():
+    placement = Placement.of(["cuda:0", "cuda:1"], Precision())
+    assert [str(d) for d in (placement.policy, placement.reference, placement.reward)] == ["cuda:0", "cuda:1", "cuda:1"]
+    alone = Placement.of(["cuda:0"], Precision())
+    assert str(alone.policy) == str(alone.reference) == str(alone.reward) == "cuda:0"
+
+
+def test_mixed_precision_trains(prepared, tmp_path):
+    config = PolicyConfig(**{**SMALL, "steps": 2, "precision": Precision(compute="bfloat16")})
+    table, _ = train(tmp_path / "bf16", prepared, config)
+    losses = table[table["name"] == "policy/loss"]["value"]
+    assert len(losses) == 2
+    assert losses.apply(math.isfinite).all()
+
+
+def test_evaluation_gives_one_row_per_puzzle_and_keeps_the_warm_starts(prepared, tmp_path):
+    config = PolicyConfig(**SMALL)
+    task = prepared["task_data"]
+    warm = stage(tmp_path / "warm", config, {"task_data": task, "policy": prepared["warm_start"]})
+    evaluate.run(warm)
+    final = stage(
+        tmp_path / "final", config, {"task_data": task, "policy": prepared["warm_start"], "warm": tmp_path / "warm"}
+    )
+    evaluate.run(final)
+    items = pd.read_parquet(tmp_path / "final" / "items.parquet")
+    accuracy = items[items["name"] == "accuracy"].set_index(["protocol", "item"])["value"]
+    tests = [json.loads(line)["id"] for line in (task / "test.jsonl").read_text().splitlines()]
+    for protocol in ("greedy", "sampled", "warm_greedy", "warm_sampled"):
+        assert sorted(accuracy[protocol].index) == sorted(tests)
+    # The same policy measured twice: its rows and the warm start's agree.
+    pd.testing.assert_series_equal(accuracy["sampled"], accuracy["warm_sampled"])
+    final.metrics.close()
+    metrics = pd.read_parquet(tmp_path / "final" / "metrics.parquet").set_index("name")["value"]
+    assert metrics["sampled/mean/accuracy"] == pytest.approx(accuracy["sampled"].mean())
+
+
+def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompts):
+    from trainers.policy.critic import build_critic
+
+    critic = build_critic(prepared["warm_start"] / "policy", CPU)
+    torch.nn.init.normal_(critic.head.weight)
+    batch = sampled_batch(model, prompts, torch.zeros(16)).sequences
+    with torch.no_grad():
+        values = critic(batch)
+        changed = batch.response_ids.clone()
+        changed[:, 3:] = 5  # tokens from position 3 on must not move the values up to position 3
+        other = critic(Sequences(batch.prompt_ids, batch.prompt_mask, changed, batch.mask))
+    torch.testing.assert_close(other[:, :4], values[:, :4], rtol=0, atol=1e-5)
+    assert (other[:, 4:] - values[:, 4:]).abs().max() > 1e-3
+    assert advantage_gae.terminal_rewards(torch.ones(16), batch.mask).sum() == 16

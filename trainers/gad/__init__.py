@@ -1,0 +1,1 @@
+"""Generative adversarial distillation: a critic tells teacher from student, and the student learns from its scores."""

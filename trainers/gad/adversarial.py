@@ -1,0 +1,255 @@
+"""The loop of the stages `warmup` and `gad`: sample, score, update the student with GSPO, update the critic.
+
+Metrics are defined in docs/metrics-gad.md.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainers.gad.config import Adversarial, GadConfig
+from trainers.gad.critic import build_loss, compare, new_critic, repeat, score, update_critic
+from trainers.gad.data import response_limit, teacher_lengths
+from trainers.gad.measure import measure
+from trainers.gad.order import generator, number_of_steps, rows_of_step
+from trainers.gad.quality import qualities, quality_metrics, rule_of
+from trainers.gad.rollouts import Rollouts
+from trainers.gad.rows import Row, read_rows
+from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student
+from trainers.gad.version import count_steps, set_steps, steps_taken
+from trainers.policy.batch import Sequences
+from trainers.policy.config import OBJECTIVES, PolicyConfig
+from trainers.policy.config import Update as PolicyUpdate
+from trainers.policy.models import load_policy, load_tokenizer, save_policy
+from trainers.policy.objective import build_objective
+from trainers.policy.placement import Placement
+from trainers.policy.sources import asset_files
+from trainers.policy.update import prepare, update_policy
+from trainers.policy.value_model import ValueModel
+from trainers.stage import Stage
+from trainers.state import pack, unpack
+
+# The engine's names -> those under which this study's source reports the same quantities.
+ACTOR_METRICS = {
+    "policy/loss": "actor/pg_loss",
+    "policy/clip_fraction": "actor/pg_clipfrac",
+    "policy/approx_kl": "actor/ppo_kl",
+    "policy/kl_loss": "actor/kl_loss",
+    "kl/divergence": "actor/kl",
+    "policy/entropy": "actor/entropy",
+    "policy/grad_norm": "actor/grad_norm",
+}
+NO_UPDATE = {"actor/pg_loss": 0.0, "actor/pg_clipfrac": 0.0, "actor/ppo_kl": 0.0, "actor/grad_norm": 0.0}
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where a stage stands in its run: its settings, the steps that the stages before it took, and their names."""
+
+    name: str
+    settings: Adversarial
+    first_step: int
+    earlier: tuple[str, ...]
+
+
+def train(stage: Stage, course: Course) -> None:
+    """Run one adversarial stage and leave its student and its critic."""
+    if not course.settings.enabled:
+        stage.log.info("%s.enabled is false: nothing is trained", course.name)
+        return
+    trainer = Trainer(stage, course)
+    dev = read_rows(stage.inputs["data"] / "dev.jsonl")
+    first, steps = trainer.restore(), trainer.steps
+    if first == 0 and stage.config.critic.init == "student":
+        stage.log_metrics(course.first_step, {"critic/prior_steps": course.first_step})
+    for step in range(first, steps):
+        stage.log_metrics(course.first_step + step + 1, trainer.step(step))
+        stage.progress(step + 1, steps)
+        if (step + 1) % stage.config.checkpoint_every == 0 and step + 1 < steps:
+            trainer.save(step + 1)
+    stage.log_metrics(course.first_step + steps, trainer.measure(dev))
+    save_policy(stage.out / STUDENT, trainer.student, trainer.tokenizer)
+    trainer.critic.save(stage.out / CRITIC)
+
+
+class Trainer:
+    """Models and optimisers of one stage of one run, and one step with them."""
+
+    def __init__(self, stage: Stage, course: Course) -> None:
+        self.stage, self.course = stage, course
+        config: GadConfig = stage.config
+        self.config, settings = config, course.settings
+        self.placement = Placement.of(stage.devices, config.precision)
+        folder = latest_student(stage, course.earlier)
+        self.tokenizer = load_tokenizer(folder)
+        self.student = load_policy(folder, self.placement.policy, config.precision, trainable=True)
+        self.reference = None
+        if settings.kl_coef > 0:
+            self.reference = load_policy(folder, self.placement.reference, config.precision)
+        self.critic = self._critic(folder)
+        self.update = PolicyUpdate(**config.update.model_dump(), lr=settings.actor_lr, warmup_steps=0)
+        self.objective = build_objective(PolicyConfig(ratio=config.ratio, clip=config.clip, update=self.update))
+        self.advantages = import_module(f"{OBJECTIVES}.advantage_{config.advantage}").group_advantages
+        self.loss = build_loss(config)
+        self.task = rule_of(config)
+        self.lengths = teacher_lengths(stage.inputs["data"])
+        self.rows = read_rows(stage.inputs["data"] / "train.jsonl")
+        # By name, so that a size that memory forced is kept from step to step.
+        self.memory = {name: stage.micro_batch(size) for name, size in self._micro_batches().items()}
+        self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
+        new = partial(torch.optim.AdamW, weight_decay=config.update.weight_decay)
+        self.optimizers = {
+            "student_optimizer": new(self.student.parameters(), lr=settings.actor_lr, betas=config.update.betas),
+            "critic_optimizer": torch.optim.AdamW(
+                self.critic.parameters(), lr=settings.critic_lr, betas=config.critic.betas, weight_decay=0.0
+            ),
+        }
+        self.modules = {"student": self.student, "critic": self.critic}
+        count_steps(self.student, self.optimizers["student_optimizer"])
+        self.rollouts = Rollouts(
+            self.student,
+            self.tokenizer,
+            self.placement,
+            limit=response_limit(config, self.lengths),
+            temperature=config.sampling.temperature,
+        )
+
+    def step(self, step: int) -> dict[str, float]:
+        """Sample, score, update; return the step's metrics."""
+        config, group = self.config, self.config.rollout.group_size
+        rows = self._rows_of(step)
+        metrics = {"rollout/policy_lag": float(steps_taken(self.student) - steps_taken(self.rollouts.model))}
+        sequences, texts = self.rollouts.sample(
+            rows, group_size=group, generator=self._generator("sampling", step), batch_size=config.rollout.batch_size
+        )
+        teacher = self.rollouts.teacher(rows)
+        scores, teacher_scores = (score(self.critic, some, self.memory["score"]) for some in (sequences, teacher))
+        metrics |= compare(self.loss, repeat(teacher_scores, group), scores)
+        rewards = (scores.sums if config.reward == "sum" else scores.means).cpu()
+        advantages = self.advantages(rewards, group)
+        metrics |= self._summary(rows, sequences, texts, rewards, advantages)
+        if step >= self.course.settings.critic_warmup:
+            metrics |= self._update_student(sequences, advantages, step)
+        metrics |= update_critic(
+            self.critic,
+            self.optimizers["critic_optimizer"],
+            self.loss,
+            teacher,
+            sequences,
+            settings=config.critic,
+            generator=self._generator("critic minibatches", step),
+            memory=self.memory["critic"],
+        )
+        return metrics
+
+    def measure(self, rows: list[Row]) -> dict[str, float]:
+        """Return the means on the development split, on which choices are made."""
+        frame = measure(
+            self.student,
+            self.tokenizer,
+            rows,
+            config=self.config,
+            placement=self.placement,
+            lengths=self.lengths,
+            critic=self.critic,
+        )
+        means = frame.groupby(["protocol", "name"])["value"].mean()
+        return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint after `step` steps."""
+        tensors = pack(self.modules, self.optimizers, {})
+        self.stage.save_checkpoint(step, tensors, {"student_steps": steps_taken(self.student)})
+
+    def restore(self) -> int:
+        """Go back to the last checkpoint, if there is one; return the number of steps done."""
+        found = self.stage.load_checkpoint()
+        if found is None:
+            return 0
+        unpack(found.tensors, self.modules, self.optimizers, {})
+        set_steps(self.student, found.state["student_steps"])
+        return found.step
+
+    def _micro_batches(self) -> dict[str, int | None]:
+        config = self.config
+        return {
+            "score": config.rollout.batch_size,
+            "student": config.update.micro_batch,
+            "critic": config.critic.micro_batch,
+        }
+
+    def _critic(self, student: Path) -> ValueModel:
+        folder = latest_critic(self.stage, self.course.earlier)
+        if folder is not None:
+            return ValueModel.load(folder, self.placement, sees_token=True)
+        if self.course.name == "gad":
+            self.stage.log.warning("warmup is skipped: the student meets a critic that has learnt nothing yet")
+        new_head = self._generator("critic head", 0)
+        return new_critic(
+            self.config.critic, student, asset_files(self.stage, "reward_model"), self.placement, new_head
+        )
+
+    def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
+        temperature = self.config.sampling.temperature or 1.0
+        batch = prepare(
+            self.student,
+            self.reference,
+            sequences,
+            advantages,
+            temperature=temperature,
+            recompute_logps=self.config.rollout.recompute_logps,
+            update=self.update,
+            placement=self.placement,
+            memory=self.memory["student"],
+        )
+        if batch is None:
+            return dict(NO_UPDATE)
+        found = update_policy(
+            self.student,
+            self.optimizers["student_optimizer"],
+            self.objective,
+            batch,
+            update=self.update,
+            temperature=temperature,
+            kl_coef=self.course.settings.kl_coef,
+            placement=self.placement,
+            generator=self._generator("minibatches", step),
+            memory=self.memory["student"],
+        )
+        return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found}
+
+    def _summary(
+        self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor
+    ) -> dict[str, float]:
+        group = self.config.rollout.group_size
+        groups, lengths = rewards.view(-1, group), sequences.mask.sum(1).float()
+        distinct = [len(set(texts[i : i + group])) / group for i in range(0, len(texts), group)]
+        values = {
+            "reward/mean": rewards.mean(),
+            "reward/std": rewards.std(correction=0),
+            "reward/group_std": groups.std(1).mean(),
+            "reward/zero_std_groups": (groups == groups[:, :1]).all(1).float().mean(),
+            "advantage/mean_abs": advantages.abs().mean(),
+            "rollout/distinct": torch.tensor(distinct).mean(),
+            "response_length/mean": lengths.mean(),
+            "response_length/max": lengths.max(),
+            "response_length/clip_ratio": self.rollouts.cut(sequences).float().mean(),
+            "response_length/limit": torch.tensor(float(self.rollouts.limit)),
+            "response_length/teacher": torch.tensor(self.lengths["mean"]),
+            "response_length/teacher_p99": torch.tensor(self.lengths["p99"]),
+        }
+        asked = [row for row in rows for _ in range(group)]
+        found = qualities(self.task, asked, texts)
+        return {name: value.item() for name, value in values.items()} | quality_metrics(found, rewards, group)
+
+    def _rows_of(self, step: int) -> list[Row]:
+        name, seed = self.course.name, self.stage.seed or 0
+        chosen = rows_of_step(len(self.rows), self.config.rollout.prompts, step, purpose=name, seed=seed)
+        return [self.rows[i] for i in chosen]
+
+    def _generator(self, purpose: str, step: int) -> torch.Generator:
+        return generator(f"{self.course.name} {purpose}", self.stage.seed or 0, step)

@@ -1,0 +1,47 @@
+"""Stage `base`: where no pretrained model is given, a small one that has read worked responses with flaws."""
+
+from functools import partial
+
+from trainers.gad.config import GadConfig
+from trainers.gad.data import WORKED
+from trainers.gad.order import rows_of_step
+from trainers.gad.students import STUDENT
+from trainers.policy.models import build_policy, save_policy
+from trainers.policy.placement import Placement
+from trainers.policy.sources import asset_files, load_task
+from trainers.policy.supervised import train_on_responses, warmup_cosine
+from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
+from trainers.stage import Stage
+from trainers.tasks.interface import read_problems
+
+
+def run(stage: Stage) -> None:
+    """Train a model from scratch on worked responses; with an asset `model` there is nothing to do."""
+    config: GadConfig = stage.config
+    if asset_files(stage, "model") is not None:
+        stage.log.info("the asset `model` is the base model: nothing to train")
+        return
+    placement = Placement.of(stage.devices, config.precision)
+    task, settings = load_task(config.task, None), config.base
+    tokenizer = word_tokenizer(task.words)
+    model = build_policy(config.scratch, tokenizer, settings.seed).to(placement.policy)
+    problems = read_problems(stage.inputs["data"] / WORKED)
+    train_on_responses(
+        stage,
+        model,
+        tokenizer,
+        [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
+        [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
+        rows=partial(_rows, len(problems), settings.batch_size, settings.seed),
+        steps=settings.steps,
+        lr=settings.lr,
+        rate=warmup_cosine,
+        metric="base/loss",
+        placement=placement,
+        checkpoint_every=config.checkpoint_every,
+    )
+    save_policy(stage.out / STUDENT, model, tokenizer)
+
+
+def _rows(rows: int, batch_size: int, seed: int, step: int) -> list[int]:
+    return rows_of_step(rows, batch_size, step, purpose="base", seed=seed)

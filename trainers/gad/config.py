@@ -1,0 +1,216 @@
+"""Configuration of the study `gad`: generative adversarial distillation in three stages.
+
+The defaults are the published ones (seed 002) where it states them. Only pydantic is imported: `_study.yaml` names
+`GadConfig`, and validating and planning read it without torch. Every field has a default, as a stage is given the keys
+that it reads and no others. What the study shares with `innovations` and `gspo` comes from their engine's settings.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trainers.assets_config import Asset
+from trainers.policy.config import OBJECTIVES, Clip, Precision, Scratch
+from trainers.tasks.settings import TASKS, TemplatedLists
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(_Strict):
+    """Prompts per split. The development split is for choices; the test split is read once, by the last stage."""
+
+    train: int | None = Field(default=2000, ge=1, description="Prompts to train on; null: all the others of a file.")
+    dev: int = Field(default=200, ge=1, description="Prompts on which choices are made.")
+    test: int = Field(default=200, ge=1, description="Prompts of the final evaluation.")
+    base: int = Field(default=2000, ge=1, description="Worked responses that a model from scratch begins with.")
+    seed: int = Field(default=0, ge=0, description="Seed of prompts and splits; the same for every training seed.")
+
+
+class Base(_Strict):
+    """What stands for a base model where `model` is null: a small one that has read worked responses with flaws."""
+
+    steps: int = Field(default=300, ge=1, description="Steps of AdamW.")
+    batch_size: int = Field(default=48, ge=1, description="Responses per step.")
+    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
+    seed: int = Field(default=0, ge=0, description="Seed of weights and order; the same for every training seed.")
+
+
+class SeqKD(_Strict):
+    """Stage 1: supervised training on the teacher's responses, once for all variants and seeds."""
+
+    enabled: bool = Field(default=True, description="False: adversarial training starts from the base model.")
+    epochs: int = Field(default=4, ge=1, description="Passes over the training prompts.")
+    max_steps: int | None = Field(default=None, ge=1, description="Stop after so many steps; null: all epochs.")
+    batch_size: int = Field(default=256, ge=1, description="Prompts per step.")
+    micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward; null: a batch.")
+    lr: float = Field(default=5e-6, gt=0, le=1, description="Rate of AdamW, constant.")
+    seed: int = Field(default=0, ge=0, description="Seed of the order; the same for every training seed.")
+
+
+class Adversarial(_Strict):
+    """An adversarial stage: every step samples, scores, and updates the critic and, after its warm-up, the student."""
+
+    enabled: bool = Field(default=True, description="False: the stage trains nothing.")
+    epochs: int = Field(default=2, ge=1, description="Passes over the training prompts.")
+    max_steps: int | None = Field(default=None, ge=1, description="Stop after so many steps; null: all epochs.")
+    critic_warmup: int = Field(default=0, ge=0, description="First steps in which only the critic learns.")
+    actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Rate of the student's AdamW, constant.")
+    critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Rate of the critic's AdamW, constant.")
+    kl_coef: float = Field(default=0.001, ge=0, description="k3 KL to the stage's first student, in the loss.")
+
+
+class Sampling(_Strict):
+    """How the student's responses are drawn."""
+
+    temperature: float | None = Field(default=0.8, gt=0, description="null: no sampling, the most likely token.")
+    max_response_length: int | None = Field(
+        default=None, ge=1, description="Tokens; null: length_factor times the teacher's 99th percentile, rounded up."
+    )
+    length_factor: float = Field(default=1.0, gt=0, description="For max_response_length null.")
+
+
+class Rollout(_Strict):
+    """Responses per step: prompts * group_size."""
+
+    prompts: int = Field(default=256, ge=1, description="Prompts per step.")
+    group_size: int = Field(default=8, ge=2, description="Responses per prompt.")
+    batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all of a step.")
+    recompute_logps: bool = Field(
+        default=False, description="Old log-probabilities from a training forward instead of from the sampler."
+    )
+
+
+class Update(_Strict):
+    """How a batch of responses changes the student."""
+
+    epochs: int = Field(default=2, ge=1, description="Passes over the responses of a step.")
+    minibatches: int = Field(default=2, ge=1, description="Steps of AdamW per pass.")
+    micro_batch: int | None = Field(
+        default=None, ge=1, description="Responses per forward and backward (gradient accumulation); null: a minibatch."
+    )
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Of AdamW.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Of AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    aggregation: Literal["sequence_mean", "token_mean"] = Field(
+        default="sequence_mean", description="What counts the same: every response or every token."
+    )
+    entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
+    drop_zero_advantage: bool = Field(default=False, description="Leave out responses whose advantages are all 0.")
+
+
+class Critic(_Strict):
+    """The discriminator's network: a body with one score per response token."""
+
+    init: Literal["student", "reward_model"] = Field(
+        default="student", description="A copy of the first student with a new head, or the asset `reward_model`."
+    )
+    head_std: float = Field(default=0.02, ge=0, description="Of the new head's weights.")
+    epochs: int = Field(default=1, ge=1, description="Passes over the pairs of a step.")
+    minibatches: int = Field(default=1, ge=1, description="Steps of AdamW per pass.")
+    micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward; null: all.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Of AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+
+
+class Hinge(_Strict):
+    """Settings of d-v1 and d-v2: relu(margin - diff) + ranking_weight * ranking (+ relu(diff - max_margin))."""
+
+    margin: float = Field(default=1.0, description="Lower bound of the difference.")
+    max_margin: float = Field(default=5.0, description="Upper bound of the difference, d-v2 only.")
+    temperature: float = Field(default=2.0, gt=0, description="Divides the difference in the ranking loss.")
+    ranking_weight: float = Field(default=0.5, ge=0, description="Of the ranking loss.")
+
+
+class Balanced(_Strict):
+    """Settings of d-final: ranking_weight * ranking + score_reg * raw sums^2 + penalty on over-confidence."""
+
+    temperature: float = Field(default=2.0, gt=0, description="Divides the difference in the ranking loss.")
+    ranking_weight: float = Field(default=1.5, ge=0, description="Of the ranking loss.")
+    score_reg: float = Field(default=0.005, ge=0, description="Of the squared sums of scores over the tokens.")
+    penalty_threshold: float = Field(default=1.5, description="Differences above it are penalised.")
+    penalty_weight: float = Field(default=0.5, ge=0, description="Of relu(diff - penalty_threshold)^2.")
+
+
+class Evaluate(_Strict):
+    """How a student is measured: alike for all variants, whatever they sample with in training."""
+
+    samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
+    temperature: float = Field(default=0.8, gt=0, description="Of the sampled responses.")
+    length_factor: float = Field(default=1.5, gt=0, description="Longest response, in the teacher's longest.")
+    batch_size: int = Field(default=512, ge=1, description="Responses at once.")
+    seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
+
+
+class GadConfig(_Strict):
+    """Everything that a variant of `gad` may change."""
+
+    task: TemplatedLists | None = Field(
+        default=TemplatedLists(), description="Generated prompts and teacher responses; null: those of `data_source`."
+    )
+    data: Data = Field(default=Data(), description="Prompts per split.")
+    data_source: Asset | None = Field(default=None, description="A file of rows {content, teacher_response}.")
+    model: Asset | None = Field(default=None, description="The student to start from; null: `scratch` and `base`.")
+    reward_model: Asset | None = Field(default=None, description="A sequence classifier, for critic.init reward_model.")
+    scratch: Scratch = Field(default=Scratch(), description="The student's shape where `model` is null.")
+    base: Base = Field(default=Base(), description="What the student has read where `model` is null.")
+    seqkd: SeqKD = Field(default=SeqKD(), description="Stage 1.")
+    warmup: Adversarial = Field(
+        default=Adversarial(critic_warmup=10, critic_lr=5e-6), description="Stage 2: the critic first, then both."
+    )
+    gad: Adversarial = Field(default=Adversarial(epochs=4), description="Stage 3: both from its first step.")
+    sampling: Sampling = Field(default=Sampling(), description="How responses are drawn.")
+    rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
+    reward: Literal["sum", "mean"] = Field(default="sum", description="A response's reward from its tokens' scores.")
+    advantage: Literal["relative", "normalized"] = Field(
+        default="normalized", description="R - mean of the group; or divided by its standard deviation as well."
+    )
+    ratio: Literal["token", "gspo", "gspo_token"] = Field(default="gspo", description="Importance ratio.")
+    clip: Clip = Field(default=Clip(low=0.1, high=0.1), description="Clip range of the ratio.")
+    update: Update = Field(default=Update(), description="How the student changes.")
+    critic: Critic = Field(default=Critic(), description="The discriminator's network and updates.")
+    discriminator: Literal["original", "v1", "v2", "final"] = Field(default="final", description="Its loss.")
+    hinge: Hinge = Field(default=Hinge(), description="Settings of v1 and v2.")
+    balanced: Balanced = Field(default=Balanced(), description="Settings of final.")
+    precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
+    checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="How a student is measured.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if type(self) is not GadConfig:  # what a stage reads of a configuration that has been checked as a whole
+            return self
+        problems = [
+            (self.task is None and self.data_source is None, "task null needs a data_source"),
+            (self.task is None and self.model is None, "task null needs a pretrained `model`"),
+            (
+                self.task is not None and self.data_source is not None,
+                "data_source is not used: set task to null",
+            ),
+            (self.task is not None and self.data.train is None, "data.train: a generated task needs a number"),
+            (
+                not (self.warmup.enabled or self.gad.enabled),
+                "warmup.enabled and gad.enabled are both false: nothing adversarial would be left",
+            ),
+            (
+                self.critic.init == "reward_model" and self.reward_model is None,
+                "critic.init reward_model needs a reward_model",
+            ),
+            (
+                self.critic.init == "student" and self.reward_model is not None,
+                "reward_model is not used: set critic.init to reward_model",
+            ),
+        ]
+        for wrong, problem in problems:
+            if wrong:
+                raise ValueError(problem)
+        return self
+
+    def used_modules(self, stage: str) -> list[str]:
+        """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
+        task = [] if self.task is None else [f"{TASKS}.{self.task.name}"]
+        if stage not in ("warmup", "gad"):
+            return task
+        names = (f"advantage_{self.advantage}", f"ratio_{self.ratio}", "clipped", f"discriminator_{self.discriminator}")
+        return [*task, *(f"{OBJECTIVES}.{name}" for name in names)]

@@ -1,0 +1,118 @@
+"""The discriminator: scores of responses, and its updates on pairs of a teacher's and a student's response."""
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from trainers.gad.config import Critic as Settings
+from trainers.gad.config import GadConfig
+from trainers.micro_batch import MicroBatch
+from trainers.objectives.discriminator_scores import Diagnostics, Scores, pair_diagnostics, pool
+from trainers.policy.batch import Sequences
+from trainers.policy.config import OBJECTIVES
+from trainers.policy.minibatches import Averages, minibatches
+from trainers.policy.placement import Placement
+from trainers.policy.value_model import ValueModel
+
+Loss = Callable[[Scores, Scores], tuple[Tensor, Diagnostics]]
+
+
+def build_loss(config: GadConfig) -> Loss:
+    """Return the loss of the variant's discriminator, with its settings; only its module is imported."""
+    function = import_module(f"{OBJECTIVES}.discriminator_{config.discriminator}").discriminator_loss
+    settings = {
+        "original": {},
+        "v1": config.hinge.model_dump(exclude={"max_margin"}),
+        "v2": config.hinge.model_dump(),
+        "final": config.balanced.model_dump(),
+    }
+    return partial(function, **settings[config.discriminator])
+
+
+def new_critic(
+    settings: Settings, student: Path, reward_model: Path | None, placement: Placement, generator: torch.Generator
+) -> ValueModel:
+    """Return a critic before its first step: the reward model, or the student's body with a new head."""
+    if settings.init == "reward_model":
+        if reward_model is None:
+            raise ValueError("critic.init = 'reward_model': the config key `reward_model` must hold an asset")
+        return ValueModel.from_reward_model(reward_model, placement)
+    critic = ValueModel.from_causal(student, placement, sees_token=True)
+    weight = torch.randn(critic.head.weight.shape, generator=generator) * settings.head_std
+    with torch.no_grad():
+        critic.head.weight.copy_(weight)
+    return critic
+
+
+@torch.no_grad()
+def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch) -> Scores:
+    """Return the scores of N responses. Equal responses to one prompt are scored once, so that they are equal.
+
+    In a batch, equal rows may differ by rounding, which normalised advantages would blow up to a signal.
+    """
+    everything = torch.cat([sequences.prompt_ids, sequences.response_ids, sequences.mask], 1)
+    _, inverse = everything.unique(dim=0, return_inverse=True)
+    first = torch.full((int(inverse.max()) + 1,), len(inverse), device=inverse.device)
+    first.scatter_reduce_(0, inverse, torch.arange(len(inverse), device=inverse.device), "amin")
+    parts = memory.run(first, lambda rows: _pooled(critic, sequences.select(rows)))
+    return Scores(*(torch.cat(values)[inverse] for values in zip(*parts, strict=True)))
+
+
+def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
+    """Return the critic's metrics on the pairs (P,) of a step, all computed once, before its update."""
+    losses, diagnostics = loss(teacher, student)
+    values = {"critic/d_loss": losses, **pair_diagnostics(teacher, student), **diagnostics}
+    return {name: value.mean().item() for name, value in values.items()}
+
+
+def update_critic(
+    critic: ValueModel,
+    optimizer: torch.optim.Optimizer,
+    loss: Loss,
+    teacher: Sequences,
+    student: Sequences,
+    *,
+    settings: Settings,
+    generator: torch.Generator,
+    memory: MicroBatch,
+) -> dict[str, float]:
+    """Minimise the loss over minibatches of prompts: B teacher responses against B * G student responses.
+
+    The losses of micro-batches are divided by the pairs of their minibatch, so that accumulation does not change the
+    gradient. Returns the mean gradient norm before clipping.
+    """
+    averages, group = Averages(), len(student) // len(teacher)
+    for prompts in minibatches(len(teacher), settings, generator):
+        pairs = len(prompts) * group
+
+        def backward(part: Tensor, pairs: int = pairs) -> None:
+            part_losses, _ = loss(*pair_scores(critic, teacher, student, part, group))
+            (part_losses.sum() / pairs).backward()
+
+        memory.run(prompts, backward, lambda: optimizer.zero_grad(set_to_none=True))
+        norm = nn.utils.clip_grad_norm_(critic.parameters(), settings.max_grad_norm)
+        averages.add({"critic/grad_norm": norm}, 1)
+        averages.close_minibatch()
+        optimizer.step()
+    return averages.means()
+
+
+def pair_scores(
+    critic: ValueModel, teacher: Sequences, student: Sequences, prompts: Tensor, group: int
+) -> tuple[Scores, Scores]:
+    """Return the scores of the pairs of some prompts: teacher's, repeated for each response of the group; student's."""
+    responses = (prompts[:, None] * group + torch.arange(group)).flatten()
+    return repeat(_pooled(critic, teacher.select(prompts)), group), _pooled(critic, student.select(responses))
+
+
+def repeat(scores: Scores, group: int) -> Scores:
+    """Return each score `group` times, side by side."""
+    return Scores(*(values.repeat_interleave(group, 0) for values in scores))
+
+
+def _pooled(critic: ValueModel, sequences: Sequences) -> Scores:
+    return pool(critic(sequences), sequences.mask)

@@ -1,0 +1,46 @@
+"""Stages `evaluate_start` and `evaluate`: the test split, read once per student; a row per prompt in items.parquet."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from trainers.gad.config import GadConfig
+from trainers.gad.data import teacher_lengths
+from trainers.gad.measure import COLUMNS, SUBSET, measure
+from trainers.gad.rows import read_rows
+from trainers.gad.students import latest_critic, latest_student
+from trainers.policy.models import load_policy, load_tokenizer
+from trainers.policy.placement import Placement
+from trainers.policy.value_model import ValueModel
+from trainers.stage import Stage
+
+LATEST_FIRST = ("gad", "warmup", "seqkd", "base")
+START = "start"  # the input that holds the measurement of the student before adversarial training
+
+
+def run(stage: Stage) -> None:
+    """Measure the latest student among the inputs; with an input `start` its rows are kept beside, as `start_...`."""
+    config: GadConfig = stage.config
+    placement = Placement.of(stage.devices, config.precision)
+    earlier = [name for name in LATEST_FIRST if name in stage.inputs]
+    folder, critic = latest_student(stage, earlier), latest_critic(stage, earlier)
+    frame = measure(
+        load_policy(folder, placement.policy, config.precision),
+        load_tokenizer(folder),
+        read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl"),
+        config=config,
+        placement=placement,
+        lengths=teacher_lengths(stage.inputs["data"]),
+        critic=None if critic is None else ValueModel.load(critic, placement, sees_token=True),
+    )
+    if START in stage.inputs:
+        frame = pd.concat([frame, _start_rows(stage.inputs[START])])
+    stage.save_items(frame)
+    means = frame.groupby(["protocol", "name"])["value"].mean()
+    for subset in (SUBSET, "mean"):
+        stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})
+
+
+def _start_rows(folder: Path) -> pd.DataFrame:
+    rows = pd.read_parquet(folder / "items.parquet")[COLUMNS]
+    return rows.assign(protocol=f"{START}_" + rows["protocol"].astype(str))

@@ -1,0 +1,17 @@
+"""Stage `gad`: critic and student together from the first step. Its steps are counted on from those of the warm-up."""
+
+from trainers.gad.adversarial import Course, train
+from trainers.gad.config import GadConfig
+from trainers.gad.order import number_of_steps
+from trainers.gad.rows import read_rows
+from trainers.stage import Stage
+
+
+def run(stage: Stage) -> None:
+    """Start from the warm-up's student and critic, or from SeqKD's student and a new critic where it was skipped."""
+    config: GadConfig = stage.config
+    before, warmup = 0, config.warmup
+    if warmup.enabled:
+        rows = len(read_rows(stage.inputs["data"] / "train.jsonl"))
+        before = number_of_steps(rows, config.rollout.prompts, warmup.epochs, warmup.max_steps)
+    train(stage, Course("gad", config.gad, first_step=before, earlier=("warmup", "seqkd", "base")))

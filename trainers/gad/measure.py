@@ -1,0 +1,58 @@
+"""A student on held-out prompts: nearness to the teacher, the task's rule, the critic's verdict, response length."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from trainers.gad.config import GadConfig
+from trainers.gad.critic import repeat, score
+from trainers.gad.quality import qualities, rule_of
+from trainers.gad.rollouts import Rollouts
+from trainers.gad.rows import Row
+from trainers.micro_batch import MicroBatch
+from trainers.policy.placement import Placement
+from trainers.policy.value_model import ValueModel
+
+SUBSET = "test"
+COLUMNS = ["item", "subset", "protocol", "name", "value"]
+
+
+def measure(
+    student: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Sequence[Row],
+    *,
+    config: GadConfig,
+    placement: Placement,
+    lengths: Mapping[str, float],
+    critic: ValueModel | None,
+) -> pd.DataFrame:
+    """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
+
+    Values: chrf, rule (where the task has one), win (with a critic), length. The sampling seed is the same for all
+    variants and seeds, so that differences between them are paired also in their noise. lengths: the teacher's.
+    """
+    settings, task = config.evaluate, rule_of(config)
+    limit = math.ceil(settings.length_factor * lengths["max"])
+    frames = []
+    for protocol, samples, temperature in (("greedy", 1, None), ("sampled", settings.samples, settings.temperature)):
+        rollouts = Rollouts(student, tokenizer, placement, limit=limit, temperature=temperature)
+        generator = torch.Generator().manual_seed(settings.seed)
+        sequences, texts = rollouts.sample(
+            rows, group_size=samples, generator=generator, batch_size=settings.batch_size
+        )
+        values = qualities(task, [row for row in rows for _ in range(samples)], texts)
+        values["length"] = sequences.mask.sum(1).tolist()
+        if critic is not None:
+            memory = MicroBatch(settings.batch_size)
+            teacher = repeat(score(critic, rollouts.teacher(rows), memory), samples)
+            diff = score(critic, sequences, memory).means - teacher.means
+            values["win"] = (0.5 + 0.5 * diff.sign()).tolist()
+        for name, column in values.items():
+            means = torch.tensor(column, dtype=torch.float64).view(-1, samples).mean(1).tolist()
+            cells = [(row.id, SUBSET, protocol, name, value) for row, value in zip(rows, means, strict=True)]
+            frames.append(pd.DataFrame(cells, columns=COLUMNS))
+    return pd.concat(frames)

@@ -1,0 +1,71 @@
+"""Responses of a student to chats, sampled in groups, and the teacher's responses to the same chats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from trainers.gad.rows import Row
+from trainers.policy.batch import Sequences
+from trainers.policy.placement import Placement
+from trainers.policy.rollout import sample_all
+from trainers.policy.text import decode, message_tokens, pad, pad_token, response_tokens
+
+
+@dataclass
+class Rollouts:
+    """Samples with `model` as it is at that moment: there is no copy of its weights that could become stale.
+
+    limit: longest response in tokens. temperature: None takes the most likely token, with log-probabilities at 1.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    placement: Placement
+    limit: int
+    temperature: float | None = None
+    _prompts: dict[str, list[int]] = field(default_factory=dict)
+    _teacher: dict[str, list[int]] = field(default_factory=dict)
+
+    def sample(
+        self, rows: Sequence[Row], *, group_size: int, generator: torch.Generator, batch_size: int | None
+    ) -> tuple[Sequences, list[str]]:
+        """Return group_size responses per row, those of a row side by side, and their texts."""
+        uniforms = None
+        if self.temperature is not None:
+            shape = (len(rows) * group_size, self.limit)
+            uniforms = torch.rand(shape, generator=generator, dtype=torch.float64)
+        with self.placement.autocast(self.placement.policy):
+            sequences = sample_all(
+                self.model,
+                *self._padded_prompts(rows),
+                batch_size=batch_size,
+                group_size=group_size,
+                uniforms=uniforms,
+                max_new_tokens=self.limit,
+                eos=self.tokenizer.eos_token_id,
+                pad=pad_token(self.tokenizer),
+                temperature=self.temperature or 1.0,
+            )
+        return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+
+    def teacher(self, rows: Sequence[Row]) -> Sequences:
+        """Return the teacher's responses, cut at the same limit as the student's: a critic must not see the cut."""
+        for row in rows:
+            if row.id not in self._teacher:
+                self._teacher[row.id] = response_tokens(self.tokenizer, row.teacher_response)[: self.limit]
+        ids, mask = pad([self._teacher[row.id] for row in rows], pad_token(self.tokenizer), left=False)
+        return Sequences(*self._padded_prompts(rows), ids, mask).to(self.placement.policy)
+
+    def cut(self, sequences: Sequences) -> torch.Tensor:
+        """Return (N,) booleans: the response reached the limit and did not end."""
+        ended = ((sequences.response_ids == self.tokenizer.eos_token_id) & sequences.mask.bool()).any(1)
+        return (sequences.mask.sum(1) >= self.limit) & ~ended
+
+    def _padded_prompts(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+        for row in rows:
+            if row.id not in self._prompts:
+                self._prompts[row.id] = message_tokens(self.tokenizer, row.content)
+        ids, mask = pad([self._prompts[row.id] for row in rows], pad_token(self.tokenizer), left=True)
+        return ids.to(self.placement.policy), mask.to(self.placement.policy)

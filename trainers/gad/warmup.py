@@ -1,0 +1,9 @@
+"""Stage `warmup`: the critic alone for `warmup.critic_warmup` steps, then critic and student together."""
+
+from trainers.gad.adversarial import Course, train
+from trainers.stage import Stage
+
+
+def run(stage: Stage) -> None:
+    """Start from SeqKD's student, and a new critic."""
+    train(stage, Course("warmup", stage.config.warmup, first_step=0, earlier=("seqkd", "base")))

@@ -1,0 +1,78 @@
+"""Rows go through a model in micro-batches; where a device's memory does not suffice, in smaller ones.
+
+    memory = stage.micro_batch(config.micro_batch)           # once, so that a smaller size is kept
+    losses = memory.run(rows, work, restart=optimizer.zero_grad)
+
+`work(part)` runs the model on a part of the rows, calls `backward` and returns what is to be logged. Where it raises
+torch.OutOfMemoryError the size is halved and all rows are done again, so the gradient is that of the same rows.
+Two things are the caller's: the loss of a part is divided by what *all* rows count (tokens, responses), not the part,
+and `work` changes nothing but gradients; what it measures is added up from the results, which come from whole passes.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class OutOfMemory(RuntimeError):
+    """A single row does not fit on the device."""
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class MicroBatch:
+    """How many rows go through the model at once; never grows again, since what did not fit once will not later.
+
+    size: rows; None: all at once. on_halve: called with the new size, after the memory was freed.
+    """
+
+    def __init__(self, size: int | None = None, on_halve: Callable[[int], None] = _nothing) -> None:
+        if size is not None and size < 1:
+            raise ValueError(f"a micro-batch of {size} rows: must be at least 1, or None for all rows")
+        self.size, self._on_halve = size, on_halve
+
+    def run(
+        self, rows: Tensor | Sequence[int], work: Callable[[Any], T], restart: Callable[[], object] = _nothing
+    ) -> list[T]:
+        """Return what `work` returns for each micro-batch of `rows` (a tensor's first dimension, or a list), in order.
+
+        restart: called before the first micro-batch, and again before all rows are done again; zeroes the gradients.
+        Raises OutOfMemory where one row alone does not fit.
+        """
+
+        def attempt(size: int) -> list[T]:
+            restart()
+            return [work(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+        return self.retry(len(rows), attempt)
+
+    def retry(self, count: int, attempt: Callable[[int], T]) -> T:
+        """Return `attempt(size)`, with smaller and smaller sizes while it runs out of memory; it begins anew each time.
+
+        count: the most rows that it would take at once. Raises OutOfMemory where one row alone does not fit.
+        """
+        while True:
+            try:
+                return attempt(self.size or max(count, 1))
+            except torch.OutOfMemoryError as error:
+                reason = str(error).strip().split("\n")[0]
+            # Here, not in the handler: the error's traceback would keep the tensors of the failed pass alive.
+            self._halve(count, reason)
+
+    def _halve(self, count: int, reason: str) -> None:
+        used = min(self.size or count, count)
+        if used <= 1:
+            remedy = "use a smaller model, shorter sequences or more devices"
+            raise OutOfMemory(f"out of memory with one row at a time ({reason}): {remedy}")
+        self.size = (used + 1) // 2
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self._on_halve(self.size)

@@ -1,0 +1,79 @@
+"""A language model's body with one number per response token: PPO's value function, or a critic's scores."""
+
+from pathlib import Path
+from typing import Self
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+
+from trainers.policy.batch import Sequences
+from trainers.policy.placement import Placement
+
+HEAD = "head.safetensors"
+
+
+class ValueModel(nn.Module):
+    """Body and linear head. `sees_token`: number t is of what is there after token t (a score), else before (a value).
+
+    The head starts at 0 (with PPO the first advantages are then the rewards themselves).
+    """
+
+    def __init__(self, body: PreTrainedModel, placement: Placement, *, sees_token: bool) -> None:
+        super().__init__()
+        self.body, self.placement, self.sees_token = body, placement, sees_token
+        self.head = nn.Linear(body.config.get_text_config().hidden_size, 1)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        self.to(placement.policy).eval()
+
+    @classmethod
+    def from_causal(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:
+        """Start from the body of a language model."""
+        body = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        return cls(body, placement, sees_token=sees_token)
+
+    @classmethod
+    def from_reward_model(cls, folder: Path, placement: Placement) -> Self:
+        """Start from a sequence classifier with one logit; its score of a response is that of the last token.
+
+        Raises ValueError where it has more than one output, or no linear head on the last hidden states.
+        """
+        model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        score = getattr(model, "score", None)
+        if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
+            raise ValueError(
+                f"{folder}: a reward model has one output, a linear `score` on the hidden states; "
+                f"this one has {model.config.num_labels} outputs and {type(score).__name__}"
+            )
+        made = cls(model.base_model, placement, sees_token=True)
+        with torch.no_grad():
+            made.head.weight.copy_(score.weight)
+            if score.bias is not None:
+                made.head.bias.copy_(score.bias)
+        return made
+
+    def save(self, folder: Path) -> None:
+        """Write the body as transformers does, and the head beside it."""
+        self.body.save_pretrained(folder)
+        save_file({name: value.contiguous() for name, value in self.head.state_dict().items()}, folder / HEAD)
+
+    @classmethod
+    def load(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:
+        """Read what `save` wrote."""
+        made = cls.from_causal(folder, placement, sees_token=sees_token)
+        made.head.load_state_dict(load_file(folder / HEAD, device=str(placement.policy)))
+        return made
+
+    def forward(self, sequences: Sequences) -> Tensor:
+        """Return the numbers at the response's tokens, (N, T), float32, 0 at padding."""
+        width = sequences.mask.shape[1]
+        with self.placement.autocast(self.placement.policy):
+            hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
+        chosen = hidden[:, -width:] if self.sees_token else hidden[:, -width - 1 : -1]
+        values = self.head(chosen.float())[..., 0]
+        return torch.where(sequences.mask.bool(), values, 0.0)

@@ -1,0 +1,122 @@
+"""Templated lists: sort three or four things in a given style. A response has four parts, so it can be partly right.
+
+    casual list these fruit : plum apple mango ?
+    hey , your sorted fruit : 1 apple 2 mango 3 plum . total 3 . cheers
+
+The expected answer is the whole response, so the task has a teacher that can be imitated (study `gad`). Worked
+responses have independent flaws: another style's opening, wrong order, a wrong total, another style's closing.
+"""
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.tasks.interface import SPLITS, Problem, bucket
+from trainers.tasks.settings import TemplatedLists
+
+THINGS = {
+    "fruit": ("apple", "banana", "cherry", "grape", "lemon", "mango", "peach", "plum"),
+    "tools": ("axe", "chisel", "drill", "file", "hammer", "pliers", "saw", "wrench"),
+    "birds": ("crow", "duck", "eagle", "finch", "heron", "owl", "raven", "swan"),
+}
+OPENINGS = {"formal": "dear reader , the sorted", "casual": "hey , your sorted", "brief": "sorted"}
+CLOSINGS = {"formal": "kind regards", "casual": "cheers", "brief": "done"}
+SMALLEST, LARGEST = 3, 4
+NUMBERS = tuple("12345")
+WORDS = (
+    *OPENINGS,
+    *("list", "these", "?", ":", ".", "total"),
+    *dict.fromkeys(word for text in (*OPENINGS.values(), *CLOSINGS.values()) for word in text.split()),
+    *NUMBERS,
+    *THINGS,
+    *(thing for things in THINGS.values() for thing in things),
+)
+_PROMPT = re.compile(r"(\w+) list these (\w+) : ([\w ]+) \?")
+_RESPONSE = re.compile(r"(.*?) (\w+) : ([\w ]*?) \. total (\d+) \.(.*)")
+_PATIENCE = 5_000  # random problems in a row of which none is new and wanted, before there are taken to be no more
+_BUCKETS = {0: "test", 1: "test", 2: "dev"}  # of ten; the rest is shared by warm and train
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The task."""
+
+    settings: TemplatedLists
+    words: tuple[str, ...] = WORDS
+    instruction: None = None
+
+    def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
+        """Return distinct problems, split by category and set of things: no test set of things is trained on."""
+        rng = random.Random(f"templated lists {seed}")
+        splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
+        seen, idle = set(), 0
+        while missing := [split for split in SPLITS if len(splits[split]) < sizes[split]]:
+            idle += 1
+            if idle > _PATIENCE:
+                raise ValueError(f"data: too few distinct lists for {dict(sizes)}; ask for fewer")
+            style, category = rng.choice(list(OPENINGS)), rng.choice(list(THINGS))
+            things = rng.sample(THINGS[category], rng.randint(SMALLEST, LARGEST))
+            prompt = f"{style} list these {category} : {' '.join(things)} ?"
+            place = _BUCKETS.get(bucket(f"{category} {' '.join(sorted(things))}", 10))
+            candidates = [split for split in ([place] if place else ["warm", "train"]) if split in missing]
+            if candidates and prompt not in seen:
+                idle = 0
+                seen.add(prompt)
+                split = rng.choice(candidates)
+                worked = self._flawed(style, category, things, rng) if split == "warm" else None
+                answer = _write(style, category, sorted(things), len(things), style)
+                splits[split].append(Problem(f"list-{bucket(prompt, 16**12):012x}", prompt, answer, worked))
+        return splits
+
+    def reward(self, problem: Problem, response: str) -> float:
+        """Return the mean of four parts, in [0, 1]: opening, share of right places in the list, total, closing."""
+        return sum(self.parts(problem, response).values()) / 4
+
+    def parts(self, problem: Problem, response: str) -> dict[str, float]:
+        """Return what each part of the response is worth; all 0 where it does not have the form."""
+        style, category, things = _read(problem.prompt)
+        found = _RESPONSE.fullmatch(" ".join(response.split()))
+        if found is None:
+            return dict.fromkeys(("opening", "list", "total", "closing"), 0.0)
+        opening, named, listed, total, closing = found.groups()
+        expected = [f"{number} {thing}" for number, thing in enumerate(sorted(things), 1)]
+        words = listed.split()
+        given = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
+        right = sum(a == b for a, b in zip(expected, given, strict=False))
+        return {
+            "opening": float(opening == OPENINGS[style] and named == category),
+            "list": right / max(len(expected), len(given)),
+            "total": float(total == str(len(things))),
+            "closing": float(closing.strip() == CLOSINGS[style]),
+        }
+
+    def correct(self, problem: Problem, response: str) -> bool:
+        """Return whether the response is the expected one, word for word."""
+        return response.split() == problem.answer.split()
+
+    def _flawed(self, style: str, category: str, things: list[str], rng: random.Random) -> str:
+        flaws = [rng.random() < self.settings.sloppy for _ in range(4)]
+        others = [other for other in OPENINGS if other != style]
+        order = list(things) if flaws[1] else sorted(things)
+        total = len(things) + rng.choice((-1, 1)) if flaws[2] else len(things)
+        closing = rng.choice(others) if flaws[3] else style
+        return _write(rng.choice(others) if flaws[0] else style, category, order, total, closing)
+
+
+def create(settings: TemplatedLists, source: Path | None = None) -> Lists:
+    """Return the task; `source` (a data asset) is not used."""
+    return Lists(settings)
+
+
+def _write(opening: str, category: str, things: list[str], total: int, closing: str) -> str:
+    listed = " ".join(f"{number} {thing}" for number, thing in enumerate(things, 1))
+    return f"{OPENINGS[opening]} {category} : {listed} . total {total} . {CLOSINGS[closing]}"
+
+
+def _read(prompt: str) -> tuple[str, str, list[str]]:
+    found = _PROMPT.fullmatch(prompt)
+    if found is None:
+        raise ValueError(f"{prompt!r} is no prompt of this task")
+    return found[1], found[2], found[3].split()

@@ -1,0 +1,12 @@
+#!/bin/sh
+# status.sh JOBID: what Snakemake is told of a job of Slurm. While nobody answers it counts as running; a job that neither
+# slurmctld nor the accounts know has failed, and is run again.
+state=$(squeue --states=all --noheader --format=%T --jobs "$1" 2>&1) || case $state in
+  *"Invalid job id"*) state=$(sacct -X --noheader --parsable2 --format=State --jobs "$1" 2>/dev/null) || state=FAILED ;;
+  *) state= ;;
+esac
+case $state in
+  COMPLETED*) echo success ;;
+  BOOT_FAIL* | CANCELLED* | DEADLINE* | FAILED* | NODE_FAIL* | OUT_OF_MEMORY* | TIMEOUT*) echo failed ;;
+  *) echo running ;;
+esac
