@@ -9,6 +9,7 @@ from tracker.errors import ConfigError
 from tracker.plan import build_plan
 from tracker.settings import load_settings
 from tracker.variants import load_studies
+from trainers.stage import load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -23,6 +24,14 @@ def test_every_variant_is_valid_at_every_scale(scale):
     _, studies = load(scale=scale)
     assert len(studies["innovations"].variants) == 13
     assert len(studies["gspo"].variants) == 10
+
+
+@pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
+def test_every_stage_can_read_what_the_plan_wrote(scale):
+    settings, _ = load(scale=scale)
+    stages = [stage.config for stage in build_plan(settings, 99).stages.values() if stage.study != "assets"]
+    for written in stages:
+        load_config(written["model"], written["config"], written["reads"])
 
 
 @pytest.mark.parametrize(

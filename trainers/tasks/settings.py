@@ -1,8 +1,8 @@
 """Settings of the tasks. Only pydantic is imported: validating and planning read this module, and stay fast."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 TASKS = "trainers.tasks"
 
@@ -11,7 +11,17 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class KnightsKnaves(_Strict):
+class _Task(_Strict):
+    """A task's settings; written without defaults they keep their tag, or they could not be read again."""
+
+    name: str
+
+    @model_serializer(mode="wrap")
+    def _keep_tag(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"name": self.name, **write(self)}
+
+
+class KnightsKnaves(_Task):
     """Who tells the truth? Puzzles with exactly one solution, generated and checked by brute force."""
 
     name: Literal["knights_knaves"] = "knights_knaves"
@@ -27,7 +37,7 @@ class KnightsKnaves(_Strict):
     )
 
 
-class Arithmetic(_Strict):
+class Arithmetic(_Task):
     """Sums, differences and products of whole numbers, digit by digit."""
 
     name: Literal["arithmetic"] = "arithmetic"
@@ -37,7 +47,7 @@ class Arithmetic(_Strict):
     sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with one wrong digit.")
 
 
-class TemplatedLists(_Strict):
+class TemplatedLists(_Task):
     """Sort three or four things in a given style: responses of four parts, each of which can be right or wrong."""
 
     name: Literal["templated_lists"] = "templated_lists"
@@ -45,7 +55,7 @@ class TemplatedLists(_Strict):
     sloppy: float = Field(default=0.55, ge=0, le=1, description="Share of worked responses with each of four flaws.")
 
 
-class QuestionAnswer(_Strict):
+class QuestionAnswer(_Task):
     """A data set of questions and answers in the form of GSM8K: the asset `data_source`."""
 
     name: Literal["question_answer"] = "question_answer"
