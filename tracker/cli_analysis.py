@@ -1,6 +1,8 @@
 """Commands that judge results: verdicts, audit, decide."""
 
 import argparse
+import shutil
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,10 @@ from tracker.decide import decide, grid_command, run_snakemake
 from tracker.errors import ConfigError
 from tracker.settings import load_settings, suggest
 from tracker.store import Store
-from tracker.verdicts import edge_verdicts, interactions, load_study
+from tracker.verdicts import UNHEALTHY, edge_verdicts, interactions, load_study
 from tracker.yaml_io import load_yaml
 
-SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "p_adjusted", "mde", "seeds", "cost_hours", "reason"]
+SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "p_adjusted", "mde", "seeds", "cost_hours"]
 
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -60,7 +62,7 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         print(edges.to_csv(index=False), end="")
         return 0
     for name, rows in edges.groupby("study", sort=False):
-        print(f"{name}\n{_text(rows[SHOWN])}\n")
+        print(f"{name}\n{_text(rows[SHOWN])}\n\n{_reasons(rows)}\n")
         if name in changed:
             print(f"{name}: the analysis plan was changed after results existed (see results/analysis_history.json)\n")
     if not combined.empty:
@@ -99,7 +101,7 @@ def run_decide(arguments: argparse.Namespace) -> int:
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
     outcome = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command))
     print(f"stopped: {outcome.why}; {outcome.spent_hours:.3f} device-hours in {outcome.rounds} rounds of more seeds")
-    print(_text(outcome.edges[SHOWN]))
+    print(f"{_text(outcome.edges[SHOWN])}\n\n{_reasons(outcome.edges)}")
     return 0
 
 
@@ -112,6 +114,23 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _results(arguments: argparse.Namespace, overrides: dict[str, str]) -> Path:
     return arguments.results or load_settings(overrides).results
+
+
+def _reasons(edges: pd.DataFrame) -> str:
+    """A paragraph per edge: why its verdict, and which rules its runs broke; then what those rules mean."""
+    width = max(shutil.get_terminal_size((120, 24)).columns, 60)
+    paragraphs: list[str] = []
+    meanings: dict[str, str] = {}
+    for edge in edges.itertuples():
+        why, *warnings = str(edge.reason).split(f"; {UNHEALTHY}")
+        broken = dict(warning.split(": ", 1) for warning in warnings)
+        meanings |= {rule: words.rpartition(" (")[0] for rule, words in broken.items()}
+        unhealthy = f"; unhealthy: {', '.join(broken)}" if broken else ""
+        paragraphs.append(f"{edge.child} after {edge.parent}: {why}{unhealthy}")
+    paragraphs += [f"{rule}: {words}" for rule, words in sorted(meanings.items())]
+    return "\n".join(
+        textwrap.fill(text, width, subsequent_indent="    ", break_on_hyphens=False) for text in paragraphs
+    )
 
 
 def _text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:

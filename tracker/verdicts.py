@@ -32,6 +32,7 @@ INTERACTION_COLUMNS = [
     "items",
     "reason",
 ]
+UNHEALTHY = "unhealthy (warn): "  # begins a phrase of a reason: rule, diagnosis, runs
 _NAN = float("nan")
 
 
@@ -239,7 +240,7 @@ def _warnings(study: Study, variants: Sequence[str]) -> list[str]:
             for why in study.warned.get((variant, seed), ()):
                 runs.setdefault(why, []).append(f"{variant} seed {seed}")
     return [
-        f"unhealthy (warn): {why} ({', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''})"
+        f"{UNHEALTHY}{why} ({', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''})"
         for why, found in runs.items()
     ]
 
@@ -295,14 +296,17 @@ def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[s
     sign = "better" if numbers.centre > 0 else "worse"
     significant = edge.p_adjusted <= alpha
     shown = f"p = {edge.p_adjusted:.2g} after Holm's correction"
+    same = numbers.effect == 0 and numbers.seed_variance + numbers.item_variance == 0
     if _inside(numbers, margin, analysis):
+        if same:
+            return "equivalent", "no item differs, in any seed: the change had no effect on these runs"
         tail = f"; {sign} by less than the margin, {shown}" if significant else ""
         return "equivalent", f"the interval lies within ±{margin:g}{tail}"
     if significant:
         return sign, shown
     if np.isnan(edge.p):
         shown = f"before the first look, at {analysis['looks'][0]} seeds"
-    if numbers.effect == 0 and numbers.seed_variance + numbers.item_variance == 0:
+    if same:
         unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
         return "undecided", unseen
     more = f"about {edge.seeds_needed} seeds" if edge.seeds_needed else "more items, not only more seeds,"

@@ -16,7 +16,9 @@ An entry module that never imports torch may say `NEEDS_TORCH = False`, which sa
 import argparse
 import contextlib
 import errno
+import gc
 import json
+import logging
 import os
 import random
 import shutil
@@ -29,7 +31,8 @@ from datetime import UTC, datetime
 from importlib import import_module
 from logging import Logger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from trainers.atomic import remove_leftovers, write_json
 from trainers.devices import Lease, lease
@@ -136,7 +139,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     state, reason, stage = "ok", "", None
     try:
         try:
-            entry = import_module(job.plan["entry"])
+            entry = _import_quickly(job.plan["entry"])
             needs_torch = getattr(entry, "NEEDS_TORCH", True)
             _fix_randomness(job, torch_too=needs_torch)
         finally:
@@ -161,6 +164,16 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     if state != "failed":  # a failed stage that is retried goes on from where it was
         shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
     return start.finish(state, reason, device=_device_name(devices))
+
+
+def _import_quickly(name: str) -> ModuleType:
+    """Import a module; what it leaves is no garbage, and looking for some meanwhile would take 0.7 s."""
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:
@@ -355,5 +368,13 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
+def _leave(status: int) -> NoReturn:
+    """End the process at once: everything is written, and taking torch and transformers down takes 1.5 s."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

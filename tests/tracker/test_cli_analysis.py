@@ -1,5 +1,6 @@
 """The commands verdicts and audit, through the command line."""
 
+import re
 from pathlib import Path
 
 from tests.simulate import Study, simulate
@@ -22,6 +23,19 @@ def test_verdicts_prints_every_edge_and_only_the_study_asked_for(tmp_path, capsy
     assert sum(line.split()[1:2] in (["v1"], ["v2"], ["v3"]) for line in second.splitlines()) == 3
     assert main(["verdicts", "--csv", "--results", str(tmp_path)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 7
+
+
+def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_once(tmp_path, capsys):
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    event |= {"diagnosis": "words are lost", "remedy": "lower lr"}
+    simulate(tmp_path, [Study("one", seeds=2, health={("v1", 0): [event], ("v2", 1): [event]})])
+    collect(tmp_path)
+    assert main(["verdicts", "--results", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert re.search(r"v1 after v0: p = [^:]*; unhealthy: lms-low v2 after", " ".join(out.split()))
+    assert lines.count("lms-low: words are lost") == 1
+    assert max(map(len, lines)) <= 120
 
 
 def test_an_unknown_study_is_one_line(tmp_path, capsys):

@@ -78,6 +78,16 @@ def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a
     assert "would be needed" in narrow.loc["v1"].reason
 
 
+def test_a_change_that_changes_no_item_says_so(tmp_path):
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0)
+    narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=1.0)
+    assert wide.loc["v1"].effect == narrow.loc["v1"].effect == 0
+    assert wide.loc["v1"].verdict == "equivalent"
+    assert wide.loc["v1"].reason == "no item differs, in any seed: the change had no effect on these runs"
+    assert narrow.loc["v1"].verdict == "undecided"
+    assert "too rare" in narrow.loc["v1"].reason
+
+
 def test_confounded_keeps_its_effect(tmp_path):
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
     edges, _ = run(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)
