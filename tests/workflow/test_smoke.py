@@ -1,6 +1,7 @@
 """The smoke grid, end to end: real trainers on tiny models, every configured study.
 
-A variant that only changes numbers of its parent runs the same code; it is left to `make smoke`, which runs all.
+A variant that only combines others, or sets another number where one of them does, runs the same code; it is left to
+`make smoke`, which runs all.
 """
 
 import math
@@ -20,21 +21,27 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
 
-def is_number(value):
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def runs_code_of_its_own(variant):
-    numbers = all(is_number(change.old) and is_number(change.new) for change in variant.changes)
-    return variant.parent is None or not numbers
+def choices(variant):
+    """What a variant chooses anew: a word, a switch, something that was off; a number in place of another is none."""
+    if variant.parent is None:
+        return {("root", None)}
+    return {
+        (change.key, change.new if isinstance(change.new, str | bool) else None)
+        for change in variant.changes
+        if isinstance(change.new, str | bool) or not (change.old and change.new)
+    }
 
 
 def chosen_variants():
-    studies = load_studies(load_settings({"scale": "smoke"}, configs=ROOT / "configs"))
-    return {
-        name: sorted(variant.name for variant in study.variants.values() if runs_code_of_its_own(variant))
-        for name, study in studies.items()
-    }
+    """Variants of each study, in their order, that choose something which none before them does."""
+    chosen = {}
+    for name, study in load_studies(load_settings({"scale": "smoke"}, configs=ROOT / "configs")).items():
+        seen, chosen[name] = set(), []
+        for variant in study.variants.values():
+            if not choices(variant) <= seen:
+                seen |= choices(variant)
+                chosen[name].append(variant.name)
+    return chosen
 
 
 CHOSEN = chosen_variants()
