@@ -9,7 +9,7 @@ CLUSTER := $(VENV)-cluster
 SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
 # Files of tests side by side; a file is the unit because its tests share what is costly to make.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
 .PHONY: demo smoke decide venv test test-fast test-cluster chaos lint format clean
