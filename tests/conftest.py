@@ -1,6 +1,14 @@
 """The order of the files: those that take minutes first, so that two workers end at the same time."""
 
-LONGEST_FIRST = ("test_smoke", "test_kills", "test_damage", "test_full_disk", "test_workflow", "test_hostile", "test_kill")
+LONGEST_FIRST = (
+    "test_smoke",
+    "test_kills",
+    "test_damage",
+    "test_full_disk",
+    "test_workflow",
+    "test_hostile",
+    "test_kill",
+)
 
 
 def pytest_collection_modifyitems(items):

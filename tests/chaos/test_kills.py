@@ -10,6 +10,7 @@ import database
 import pytest
 from light import TRAIN, finish, fresh, light, real
 from project import kill, wait_for
+from smoke import chosen_variants, one_argument
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,8 @@ def assert_intact(project, undisturbed):
 
 
 def test_trainers_killed_at_random_moments_of_the_smoke_grid(tmp_path, long):
-    arguments = ["--resources", "gpu=2", "--config", "scale=smoke", *([] if long else ["variant=v1"])]
+    selected = one_argument(chosen_variants()) if long else "variant=v1"
+    arguments = ["--resources", "gpu=2", "--config", "scale=smoke", selected]
     undisturbed, disturbed = real(tmp_path / "undisturbed"), real(tmp_path / "disturbed")
     finish(undisturbed, *arguments)
     wanted = 50 if long else 3

@@ -1,8 +1,4 @@
-"""The smoke grid, end to end: real trainers on tiny models, every configured study.
-
-A variant that only combines others, or sets another number where one of them does, runs the same code; it is left to
-`make smoke`, which runs all.
-"""
+"""The smoke grid, end to end: real trainers on tiny models, every configured study."""
 
 import math
 import subprocess
@@ -11,37 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from smoke import chosen_variants, one_argument
 
-from tracker.settings import load_settings
 from tracker.store import Store
-from tracker.variants import load_studies
 
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
-
-
-def choices(variant):
-    """What a variant chooses anew: a word, a switch, something that was off; a number in place of another is none."""
-    if variant.parent is None:
-        return {("root", None)}
-    return {
-        (change.key, change.new if isinstance(change.new, str | bool) else None)
-        for change in variant.changes
-        if isinstance(change.new, str | bool) or not (change.old and change.new)
-    }
-
-
-def chosen_variants():
-    """Variants of each study, in their order, that choose something which none before them does."""
-    chosen = {}
-    for name, study in load_studies(load_settings({"scale": "smoke"}, configs=ROOT / "configs")).items():
-        seen, chosen[name] = set(), []
-        for variant in study.variants.values():
-            if not choices(variant) <= seen:
-                seen |= choices(variant)
-                chosen[name].append(variant.name)
-    return chosen
 
 
 CHOSEN = chosen_variants()
@@ -55,9 +27,8 @@ def folder(tmp_path_factory):
 
 def snakemake(folder, *words):
     command = [sys.executable, "-m", "snakemake", "--cores", "2", "--resources", "gpu=2", *words]
-    names = sorted({name for names in CHOSEN.values() for name in names})
     command += ["--config", "scale=smoke", f"results={folder / 'results'}", f"reports={folder / 'reports'}"]
-    command += [f"variant={','.join(names)}"]
+    command += [one_argument(CHOSEN)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
 
 
