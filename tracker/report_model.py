@@ -172,7 +172,7 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
                 curves=curves,
                 curves_left_out=budget.left_out.get(name, 0),
                 items=int(store.item_counts(name)["items"].sum()),
-                health=health_events(store, name),
+                health=broken_rules(store, name),
                 published=_published(name, definition, table, check),
                 provenance=provenance(store, name),
                 seconds=device_seconds(store, name),
@@ -241,17 +241,28 @@ def problems(store: Store, study: str) -> list[dict[str, Any]]:
     return sorted(groups.values(), key=lambda group: group["state"] in ("missing", "running"))
 
 
-def health_events(store: Store, study: str) -> list[dict[str, Any]]:
-    """Health events, the most severe first; a shared stage's event stands once, with all runs that the stage serves."""
+def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:
+    """Health rules that tripped, the most severe first: {severity, rule, diagnosis, remedy, events, variants}.
+
+    events: {runs, stage, metric, value, first_step, last_step}; a shared stage's event stands once, with all runs that
+    the stage serves. variants: {name: seeds}.
+    """
     frame = store.sql(
         "SELECT h.*, any_value(r.stage) AS stage, min(v.position) AS first,"
-        " list(r.variant || ' seed ' || r.seed ORDER BY v.position, r.seed) AS runs"
+        " list({variant: r.variant, seed: r.seed} ORDER BY v.position, r.seed) AS runs"
         " FROM health h JOIN run_stages r USING (key) JOIN variants v ON v.study = r.study AND v.variant = r.variant"
         " WHERE r.study = ? GROUP BY ALL ORDER BY first, runs, h.first_step, h.rule",
         [study],
     )
-    events = [{**row, "runs": list(row["runs"])} for row in clean_records(frame)]
-    return sorted(events, key=lambda event: SEVERITIES.get(str(event["severity"]), 1))
+    rules: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for event in clean_records(frame):
+        words = {key: event[key] for key in ("severity", "rule", "diagnosis", "remedy")}
+        rule = rules.setdefault(tuple(words.values()), {**words, "events": [], "variants": {}})
+        for run in event["runs"]:
+            seeds = rule["variants"].setdefault(run["variant"], [])
+            seeds += [] if run["seed"] in seeds else [run["seed"]]
+        rule["events"].append({**event, "runs": [f"{run['variant']} seed {run['seed']}" for run in event["runs"]]})
+    return sorted(rules.values(), key=lambda rule: SEVERITIES.get(str(rule["severity"]), 1))
 
 
 def provenance(store: Store, study: str) -> list[dict[str, Any]]:

@@ -301,10 +301,23 @@ def test_health_events_come_with_diagnosis_and_remedy_the_most_severe_first(tmp_
     add_event(database, "toy", "v0", 0, metric="lms", first_step=3, last_step=9, value=0.25, remedy="Raise loc_coef.")
     add_event(database, "toy", "v1", 1, severity="abort", diagnosis="The loss is not finite.", value=float("nan"))
     shown = text_of(page(database))
-    assert "warning v0 seed 0, train: lms reached 0.25 at steps 3 to 9 (rule r)" in shown
-    assert "What to try: Raise loc_coef." in shown
+    assert "warning r: d. What to try: Raise loc_coef." in shown
+    assert "v0 seed 0, train: lms reached 0.25 at steps 3 to 9" in shown
     assert shown.index("The loss is not finite.") < shown.index("Raise loc_coef.")
-    assert "2 health events" in shown
+    assert "2 health rules tripped" in shown
+
+
+def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
+    database = build(tmp_path)
+    for variant, seed, step in (("v0", 0, 1), ("v0", 1, 1), ("v0", 1, 7), ("v1", 0, 1)):
+        add_event(
+            database, "toy", variant, seed, first_step=step, last_step=step + 2, severity="note", diagnosis="Too strong"
+        )
+    shown = text_of(page(database))
+    assert shown.count("Too strong") == 1
+    assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
+    assert "4 events" in shown
+    assert "v0 seed 1, train: m reached 1 at steps 7 to 9" in shown
 
 
 @pytest.fixture(scope="module")
