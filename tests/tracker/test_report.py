@@ -316,6 +316,9 @@ def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
     shown = text_of(page(database))
     assert shown.count("Too strong") == 1
     assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
+    assert 'class="broken' not in page(database)  # a note is no warning
+    add_event(database, "toy", "v1", 1, rule="weak")
+    assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', page(database))
     assert "4 events" in shown
     assert "v0 seed 1, train: m reached 1 at steps 7 to 9" in shown
 
