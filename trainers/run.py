@@ -10,7 +10,7 @@ A job whose Snakemake was killed goes on under a scheduler, and the next Snakema
 process then waits for the first (`--wait`) and takes over its result. A result that is younger than this Snakemake
 (`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept beside it.
 
-An entry module that never imports torch may say `NEEDS_TORCH = False`, which saves its stages two seconds each.
+An entry module that never imports torch may say `NEEDS_TORCH = False`, which saves its stages a second each.
 """
 
 import argparse

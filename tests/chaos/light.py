@@ -1,7 +1,6 @@
 """A project of light stages, whose trainer notes who holds its device and needs no torch."""
 
 import shutil
-import subprocess
 
 from project import ROOT, Project
 
@@ -59,16 +58,7 @@ def real(folder):
 def finish(project, *arguments, attempts=12):
     """Call Snakemake until it succeeds, as a user would in the morning."""
     for _ in range(attempts):
-        done = subprocess.run(
-            project.command(*arguments),
-            cwd=project.folder,
-            env=project.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=3000,
-            check=False,
-        )
+        done = project.snakemake(*arguments, check=False, timeout=3000)
         if done.returncode == 0:
             return
     raise AssertionError(done.stdout[-3000:])

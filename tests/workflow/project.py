@@ -168,7 +168,7 @@ class Project:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
 
-    def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def snakemake(self, *arguments: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run Snakemake to its end; its output is in stdout."""
         done = subprocess.run(
             self.command(*arguments),
@@ -177,7 +177,7 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=timeout,
             check=False,
         )
         assert not check or done.returncode == 0, done.stdout
