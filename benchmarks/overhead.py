@@ -3,7 +3,7 @@
     python benchmarks/overhead.py --jobs 1000 --rounds 2
     python benchmarks/overhead.py --jobs 1000 --only rules trivial       what Snakemake does, in a minute
 
-A stub stage logs 20 steps of a metric and saves 4 items; it needs no torch (a second and more that a real stage pays anyway).
+A stub stage logs 20 steps of a metric and saves 4 items; it needs no torch (a second that a real stage pays anyway).
 The workflows, all on the same Snakemake, scheduler and cores, each in its turn, in another order each round:
 
     ours     this project: plan, `trainers.run` (lock, lease, log, provenance, Parquet), log and benchmark files,
