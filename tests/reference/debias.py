@@ -118,7 +118,8 @@ class Editor:
         eps = torch.finfo(keys.dtype).eps
         y = (torch.cat((keys, value_grads), -1) - net.normaliser.mean) / (net.normaliser.std + eps)
         for block in net.blocks:
-            y = y + block.scale[i] * torch.relu(y @ block.A @ block.B + block.bias) + block.shift[i]
+            low_rank = y @ block.A @ block.B + block.bias
+            y = y + block.scale[i] * torch.clamp(low_rank, min=0) + block.shift[i]
         pseudo_keys, pseudo_grads = y[:, : net.d_in], y[:, net.d_in :]
         differences = -net.lr[i] * (keys * pseudo_keys).sum(-1, keepdim=True) * pseudo_grads
         u = keys.double()

@@ -13,7 +13,7 @@ from trainers.debias import evaluate, train
 from trainers.debias.measure import load_suffix
 from trainers.debias.objective import Objective
 from trainers.debias.prepared import Prepared
-from trainers.debias.train import Trainer
+from trainers.debias.train import Trainer, edit_batches
 from trainers.stage import Diverged, Stage
 
 FULL = {
@@ -57,6 +57,23 @@ def assert_same_run(one, other):
 def test_same_seed_twice_is_the_same_to_the_last_bit(home, undisturbed, tmp_path):
     torch.manual_seed(99)  # nothing may depend on the global generator
     assert_same_run(undisturbed, run_train(tmp_path, home[1], config(**FULL)))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_every_parameter_of_the_hypernetwork_moves_from_its_true_start(architecture, tmp_path):
+    """B and bias begin at zero: with a derivative of 0 there, they, A and scale would stay for ever."""
+    inputs = run_prepare(tmp_path, architecture)
+    settings = config(n_epochs=2, accumulation_steps=1)
+    prepared = Prepared(inputs["prepare"])
+    trainer = Trainer(
+        make_stage(tmp_path, "t", settings, inputs), prepared, load_suffix(files(inputs["model"]), prepared)
+    )
+    before = {name: p.detach().clone() for name, p in trainer.hypernetwork.named_parameters()}
+    batches = edit_batches(prepared.indices("train"), 5)[:3]
+    for batch in batches:
+        trainer._optimiser_step([batch])
+    still = [name for name, p in trainer.hypernetwork.named_parameters() if torch.equal(p, before[name])]
+    assert not still
 
 
 def test_another_seed_is_another_run(home, undisturbed, tmp_path):
