@@ -76,7 +76,7 @@ def test_a_step_in_which_all_groups_tie_still_steers_the_kl(prepared, tmp_path, 
 
     monkeypatch.setattr(Puzzles, "reward", lambda *_: 1.0)
     config = PolicyConfig(**{**SMALL, "steps": 3, "kl": Kl(coef=0.2, adaptive=True)})
-    table, _ = train(tmp_path / "ties", prepared, config)
+    table, _ = train(tmp_path / "ties", prepared, config, ties=True)
     values = table.pivot(index="step", columns="name", values="value")
     assert (values["update/used_responses"].dropna() == 0).all()
     assert (values["policy/loss"].dropna() == 0).all()
