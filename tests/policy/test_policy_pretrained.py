@@ -122,7 +122,7 @@ def test_questions_a_model_and_a_reward_model_from_end_to_end(assets, tmp_path, 
         rollout=Rollout(responses=8, group_size=4, batch_size=4, recompute_logps=True),
         reward=Reward(rule=1.0, model=1.0),
         kl=Kl(coef=0.1),
-        overlong_penalty=OverlongPenalty(buffer=2),
+        overlong_penalty=OverlongPenalty(share=0.2),
         precision=Precision(activation_checkpointing=True),
         evaluate=Evaluate(samples=2),
     )

@@ -94,6 +94,13 @@ def test_a_model_asset_is_an_input_only_where_there_is_one():
     assert not paper & {"reward_model", "data_source"}
 
 
+def test_at_the_scale_paper_ppo_and_dapo_have_published_sizes():
+    _, studies = load(scale="paper")
+    variants = studies["gspo"].variants
+    assert variants["ppo"].resolved.critic.lr == 1e-5  # verl's default critic.optim.lr
+    assert variants["dapo"].resolved.overlong_penalty.share == 4096 / 20480
+
+
 def test_single_innovations_are_edges_of_one_factor():
     _, studies = load()
     variants = studies["innovations"].variants

@@ -86,6 +86,7 @@ def update_critic(
     gradient. Returns the mean gradient norm before clipping.
     """
     averages, group = Averages(), len(student) // len(teacher)
+    critic.train()  # activation checkpointing is active in training mode only; dropout is off
     for prompts in minibatches(len(teacher), settings, generator):
         pairs = len(prompts) * group
 
@@ -98,6 +99,7 @@ def update_critic(
         averages.add({"critic/grad_norm": norm}, 1)
         averages.close_minibatch()
         optimizer.step()
+    critic.eval()
     return averages.means()
 
 

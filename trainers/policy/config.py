@@ -122,7 +122,7 @@ class Kl(_Strict):
 class Critic(_Strict):
     """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
 
-    lr: float = Field(default=1e-3, gt=0, le=1, description="Rate of its AdamW.")
+    lr: float = Field(default=1e-5, gt=0, le=1, description="Rate of its AdamW (verl's); a small one needs more.")
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
     clip: float = Field(default=0.5, gt=0, description="Range of a value's change per step.")
@@ -177,9 +177,11 @@ class DynamicSampling(_Strict):
 
 
 class OverlongPenalty(_Strict):
-    """DAPO: reward minus up to 1 over the last `buffer` tokens before max_new_tokens."""
+    """DAPO: reward minus up to 1 over the last tokens before max_new_tokens."""
 
-    buffer: int = Field(default=8, ge=1, description="Tokens; less than sampling.max_new_tokens.")
+    share: float = Field(
+        default=0.2, gt=0, lt=1, description="Those tokens, as a share of max_new_tokens (DAPO: 4,096 of 20,480)."
+    )
 
 
 class Precision(_Strict):
@@ -252,10 +254,6 @@ class PolicyConfig(_Strict):
             (
                 self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None,
                 "weight_on ratio has no effect without gradient_adaptive or temporal_decay",
-            ),
-            (
-                self.overlong_penalty is not None and self.overlong_penalty.buffer >= self.sampling.max_new_tokens,
-                "overlong_penalty.buffer must be below sampling.max_new_tokens",
             ),
             (self.reward.model > 0 and self.reward_model is None, "reward.model > 0 needs a reward_model"),
             (

@@ -87,7 +87,8 @@ class Sampler:
         lengths = sequences.mask.sum(1).cpu()
         if self.penalty is not None:
             function, settings = self.penalty
-            penalty = function(lengths, max_length=self.sampling.max_new_tokens, buffer=settings.buffer)
+            longest = self.sampling.max_new_tokens
+            penalty = function(lengths, max_length=longest, buffer=max(1, round(settings.share * longest)))
             rewards = rewards + penalty
             metrics["reward/overlong_penalty"] = penalty.mean().item()
         metrics |= _summary(rewards, correct, group, sequences, self.tokenizer.eos_token_id)

@@ -30,6 +30,8 @@ class ValueModel(nn.Module):
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self.to(placement.policy).eval()
+        if placement.precision.activation_checkpointing:  # active in training mode only
+            body.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
     @classmethod
     def from_causal(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:
