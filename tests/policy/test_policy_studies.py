@@ -23,7 +23,7 @@ def load(configs=CONFIGS, **overrides):
 def test_every_variant_is_valid_at_every_scale(scale):
     _, studies = load(scale=scale)
     assert len(studies["innovations"].variants) == 13
-    assert len(studies["gspo"].variants) == 10
+    assert len(studies["gspo"].variants) == 14
 
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])

@@ -40,7 +40,7 @@ def new_critic(
     if settings.init == "reward_model":
         if reward_model is None:
             raise ValueError("critic.init = 'reward_model': the config key `reward_model` must hold an asset")
-        return ValueModel.from_reward_model(reward_model, placement)
+        return ValueModel.from_reward_model(reward_model, placement, student)
     critic = ValueModel.from_causal(student, placement, sees_token=True)
     weight = torch.randn(critic.head.weight.shape, generator=generator) * settings.head_std
     with torch.no_grad():

@@ -51,7 +51,7 @@ class WarmStart(_Strict):
 
 
 class Sampling(_Strict):
-    """How responses are drawn, in training and in evaluation."""
+    """How responses are drawn in training; evaluation shares the longest response and has its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
     temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
@@ -199,6 +199,9 @@ class Evaluate(_Strict):
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
     batch_size: int = Field(default=512, ge=1, description="Responses at once.")
     seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
+    temperature: float = Field(
+        default=1.0, gt=0, description="Of the sampled protocol; the same for variants that train at another one."
+    )
 
 
 class PolicyConfig(_Strict):
@@ -221,8 +224,10 @@ class PolicyConfig(_Strict):
         default="normalized", description="R - mean; (R - mean) / std of the group; gae: PPO's, with a critic."
     )
     critic: Critic = Field(default=Critic(), description="For advantage gae.")
-    ratio: Literal["token", "gspo", "gspo_token"] = Field(
-        default="token", description="Importance ratio: of tokens, or the geometric mean of the response."
+    ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
+        default="token",
+        description="Importance ratio: of tokens, the response's geometric mean (gspo_token: with the token's "
+        "gradient), or their product.",
     )
     clip: Clip = Field(default=Clip(), description="Clip range, unless ptrw or asymmetric_clip is set.")
     ema_smoothing: EmaSmoothing | None = Field(default=None, description="2.1: smoothed importance ratios.")

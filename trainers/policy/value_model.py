@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
 from trainers.policy.batch import Sequences
+from trainers.policy.models import refuse_other_tokenizer
 from trainers.policy.placement import Placement
 
 HEAD = "head.safetensors"
@@ -40,11 +41,13 @@ class ValueModel(nn.Module):
         return cls(body, placement, sees_token=sees_token)
 
     @classmethod
-    def from_reward_model(cls, folder: Path, placement: Placement) -> Self:
+    def from_reward_model(cls, folder: Path, placement: Placement, policy: Path) -> Self:
         """Start from a sequence classifier with one logit; its score of a response is that of the last token.
 
-        Raises ValueError where it has more than one output, or no linear head on the last hidden states.
+        Raises ValueError where it has more than one output, no linear head on the last hidden states, or another
+        tokenizer than the model in `policy`, whose token ids it is given.
         """
+        refuse_other_tokenizer(folder, policy)
         model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         score = getattr(model, "score", None)
         if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
