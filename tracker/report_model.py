@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracker.audit import Finding
+from tracker.audit_finding import Finding
 from tracker.report_curves import plan_curves, study_curves
 from tracker.report_edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.report_format import day, plural
