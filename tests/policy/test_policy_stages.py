@@ -70,6 +70,19 @@ def test_seeds_differ_and_the_same_seed_repeats(prepared, tmp_path):
     assert weights == same != other
 
 
+def test_a_step_in_which_all_groups_tie_still_steers_the_kl(prepared, tmp_path, monkeypatch):
+    """Nothing is rewarded differently: the KL is measured, its coefficient adapted, the policy pulled back."""
+    from trainers.tasks.knights_knaves import Puzzles
+
+    monkeypatch.setattr(Puzzles, "reward", lambda *_: 1.0)
+    config = PolicyConfig(**{**SMALL, "steps": 3, "kl": Kl(coef=0.2, adaptive=True)})
+    table, _ = train(tmp_path / "ties", prepared, config, ties=True)
+    values = table.pivot(index="step", columns="name", values="value")
+    assert (values["update/used_responses"].dropna() == 0).all()
+    assert (values["policy/loss"].dropna() == 0).all()
+    assert values["kl/coef"].dropna().tolist() == pytest.approx([0.2, 0.1, 0.05])  # no divergence yet: halved
+
+
 def test_two_devices_split_the_models():
     placement = Placement.of(["cuda:0", "cuda:1"], Precision())
     assert [str(d) for d in (placement.policy, placement.reference, placement.reward)] == ["cuda:0", "cuda:1", "cuda:1"]
