@@ -22,7 +22,7 @@ def load(configs=CONFIGS, **overrides):
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
 def test_every_variant_is_valid_at_every_scale(scale):
     _, studies = load(scale=scale)
-    assert len(studies["innovations"].variants) == 13
+    assert len(studies["innovations"].variants) == 21
     assert len(studies["gspo"].variants) == 14
 
 
@@ -70,7 +70,7 @@ def test_a_clip_range_that_is_inherited_does_not_exclude_ptrw(tmp_path):
 def test_warm_start_and_its_evaluation_are_shared_by_all_variants_and_seeds():
     settings, _ = load(scale="demo", seeds="0,1,2")
     plan = build_plan(settings)
-    for study, variants, warm in (("innovations", 13, 1), ("gspo", 14, 2)):
+    for study, variants, warm in (("innovations", 21, 1), ("gspo", 14, 2)):
         counts = {}
         for stage in plan.stages.values():
             if stage.study == study:

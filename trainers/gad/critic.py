@@ -12,6 +12,7 @@ from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.discriminator_scores import Diagnostics, Scores, pair_diagnostics, pool
+from trainers.objectives.statistics import Sum
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
 from trainers.policy.minibatches import Averages, minibatches
@@ -96,7 +97,7 @@ def update_critic(
 
         memory.run(prompts, backward, lambda: optimizer.zero_grad(set_to_none=True))
         norm = nn.utils.clip_grad_norm_(critic.parameters(), settings.max_grad_norm)
-        averages.add({"critic/grad_norm": norm}, 1)
+        averages.add({"critic/grad_norm": Sum(norm)})
         averages.close_minibatch()
         optimizer.step()
     critic.eval()

@@ -138,9 +138,9 @@ class Clip(_Strict):
 
 
 class EmaSmoothing(_Strict):
-    """2.1: w'_1 = w_1, w'_t = beta w'_{t-1} + (1 - beta) w_t."""
+    """2.1: w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1}."""
 
-    beta: float = Field(default=0.9, ge=0, lt=1, description="Share of the past; 0 changes nothing.")
+    beta: float = Field(default=0.9, gt=0, le=1, description="Share of the present token; 1 changes nothing.")
 
 
 class GradientAdaptive(_Strict):
@@ -160,7 +160,9 @@ class TemporalDecay(_Strict):
     """2.5: token weight gamma^(t-1)."""
 
     gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token; 1 changes nothing.")
-    normalize: bool = Field(default=True, description="Mean 1 over the response.")
+    normalize: Literal["mean", "sum", "none"] = Field(
+        default="mean", description="What is 1 over the response: the weights' mean, their sum (the authors'), neither."
+    )
 
 
 class AsymmetricClip(_Strict):
@@ -168,6 +170,9 @@ class AsymmetricClip(_Strict):
 
     pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
     neg: float = Field(default=0.1, gt=0, description="[1 - neg, 1 + neg] where A <= 0.")
+    pessimistic: bool = Field(
+        default=True, description="PPO's minimum with the unclipped objective; false: clipped on both sides (authors)."
+    )
 
 
 class DynamicSampling(_Strict):

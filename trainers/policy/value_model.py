@@ -80,5 +80,5 @@ class ValueModel(nn.Module):
         with self.placement.autocast(self.placement.policy):
             hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
         chosen = hidden[:, -width:] if self.sees_token else hidden[:, -width - 1 : -1]
-        values = self.head(chosen.float())[..., 0]
+        values = self.head(chosen.to(self.head.weight.dtype))[..., 0]
         return torch.where(sequences.mask.bool(), values, 0.0)
