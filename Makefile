@@ -12,7 +12,7 @@ CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCA
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv test test-fast test-cluster chaos lint format clean
+.PHONY: demo smoke decide venv lock test test-fast test-cluster chaos lint format clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
@@ -26,11 +26,16 @@ decide: venv ## more seeds for undecided edges: make decide STUDY=debias BUDGET=
 
 venv: $(STAMP) ## the environment
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
 	touch $@
+
+lock: ## the newest allowed version of every package into requirements.lock
+	$(PYTHON) -m venv build/uv && build/uv/bin/python -m pip install --quiet uv
+	build/uv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --no-annotate \
+	  --custom-compile-command 'make lock' --quiet --output-file requirements.lock
 
 test: lint ## everything, the small grid included
 	$(PYTEST)
@@ -49,7 +54,7 @@ $(CLUSTER)/.installed: $(STAMP)
 	$(BIN)/python -m venv --without-pip $(CLUSTER)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 	  $$($(CLUSTER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
-	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[slurm,lsf,sge,htcondor,kubernetes,cluster-generic]'
+	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[slurm,lsf,sge,htcondor,kubernetes,cluster-generic]'
 	touch $@
 
 lint: venv

@@ -4,6 +4,8 @@ import tomllib
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,3 +16,20 @@ def test_environment_and_project_agree():
     (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
     assert pip == project["dependencies"] + project["optional-dependencies"]["dev"]
     assert f"python {project['requires-python']}" in environment["dependencies"]
+
+
+def test_lock_file_holds_every_dependency():
+    """`make lock` was run after the last change of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locked: dict[str, list[str]] = {}
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        if line and not line.lstrip().startswith("#"):
+            pinned = Requirement(line)
+            (specifier,) = pinned.specifier
+            assert specifier.operator == "==", line
+            locked.setdefault(canonicalize_name(pinned.name), []).append(specifier.version)
+    for text in project["dependencies"] + project["optional-dependencies"]["dev"]:
+        wanted = Requirement(text)
+        versions = locked.get(canonicalize_name(wanted.name), [])
+        assert versions, f"{wanted.name} is not in requirements.lock: run `make lock`"
+        assert all(wanted.specifier.contains(version, prereleases=True) for version in versions), (text, versions)

@@ -1,7 +1,5 @@
 """Updates in double precision: accumulation, dropped responses, checkpointed activations, averages."""
 
-import math
-
 import pytest
 import torch
 from policy_helpers import CPU, TINY, sampled_batch
@@ -11,7 +9,6 @@ from trainers.policy.config import (
     PolicyConfig,
     Update,
 )
-from trainers.policy.minibatches import Averages
 from trainers.policy.models import build_policy
 from trainers.policy.objective import build_objective
 from trainers.policy.update import prepare, update_policy
@@ -69,42 +66,96 @@ def test_activation_checkpointing_does_not_change_the_gradient(tokenizer, prompt
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-7)
 
 
-def test_responses_without_advantage_are_left_out_and_nothing_else_changes(model, prompts):
+def updated(tokenizer, prompts, advantages, *, update, kl_coef, steps=3):
+    """Parameters and metrics of a policy that has left its reference, after `steps` updates on the same responses."""
+    reference = build_policy(TINY, tokenizer, seed=0).double().eval()
+    model = build_policy(TINY, tokenizer, seed=0).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
-    advantages = torch.tensor([0.0] * 4 + [1.0, -1.0, 2.0, 0.0] + [0.0] * 8)
-    common = {"temperature": 1.0, "recompute_logps": False, "update": Update(), "placement": CPU}
-    batch = prepare(model, None, sequences, advantages, **common)
-    assert batch.advantages.tolist() == [1.0, -1.0, 2.0]
-    assert torch.equal(batch.sequences.response_ids, sequences.select(torch.tensor([4, 5, 6])).response_ids)
-    assert prepare(model, None, sequences, torch.zeros(16), **common) is None
-    kept = prepare(model, None, sequences, advantages, **{**common, "update": Update(drop_zero_advantage=False)})
-    assert len(kept.sequences) == 16
+    before = [p.detach().clone() for p in model.parameters()]
+    model.requires_grad_(True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    generator, metrics = torch.Generator().manual_seed(0), []
+    for _ in range(steps):
+        batch = prepare(
+            model,
+            reference if kl_coef > 0 else None,
+            sequences,
+            advantages,
+            temperature=1.0,
+            recompute_logps=True,
+            update=update,
+            placement=CPU,
+        )
+        metrics.append(
+            update_policy(
+                model,
+                optimizer,
+                build_objective(PolicyConfig(update=update)),
+                batch,
+                update=update,
+                temperature=1.0,
+                kl_coef=kl_coef,
+                placement=CPU,
+                generator=generator,
+            )
+        )
+    moved = max((p - q).abs().max().item() for p, q in zip(model.parameters(), before, strict=True))
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics, moved
+
+
+SOME = [0.0] * 4 + [1.0, -1.0, 2.0, 0.0] + [0.0] * 8
 
 
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
-def test_leaving_out_responses_without_advantage_does_not_change_the_policy_gradient(tokenizer, prompts, aggregation):
-    results = []
-    for drop in (True, False):
-        model = build_policy(TINY, tokenizer, seed=0).double().eval()
-        update = Update(minibatches=1, epochs=1, aggregation=aggregation, drop_zero_advantage=drop, max_grad_norm=1e9)
-        sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
-        advantages = torch.tensor([0.0] * 4 + [1.0, -1.0, 2.0, 0.0] + [0.0] * 8, dtype=torch.float64)
-        batch = prepare(
-            model, None, sequences, advantages, temperature=1.0, recompute_logps=False, update=update, placement=CPU
+@pytest.mark.parametrize("coefficients", [(0.0, 0.0), (0.5, 0.0), (0.0, 0.01)])
+@pytest.mark.parametrize("advantages", [SOME, [0.0] * 16])
+def test_dropping_changes_no_loss_and_no_parameter(tokenizer, prompts, aggregation, coefficients, advantages):
+    kl_coef, entropy_coef = coefficients
+    common = {"minibatches": 2, "epochs": 1, "aggregation": aggregation, "entropy_coef": entropy_coef}
+    advantages = torch.tensor(advantages, dtype=torch.float64)
+    results = [
+        updated(
+            tokenizer,
+            prompts,
+            advantages,
+            update=Update(**common, drop_zero_advantage=drop, micro_batch=3 if drop else None),
+            kl_coef=kl_coef,
         )
-        update_policy(
-            model.requires_grad_(True),
-            torch.optim.SGD(model.parameters(), lr=1.0),
-            build_objective(PolicyConfig(update=update)),
-            batch,
-            update=update,
-            temperature=1.0,
-            kl_coef=0.0,
-            placement=CPU,
-            generator=torch.Generator().manual_seed(0),
-        )
-        results.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    torch.testing.assert_close(*results, rtol=0, atol=1e-6)
+        for drop in (True, False)
+    ]
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=0, atol=1e-6)
+    for dropped, kept in zip(results[0][1], results[1][1], strict=True):
+        for name in ("policy/loss", "policy/kl_loss", "policy/entropy_loss", "kl/divergence", "policy/grad_norm"):
+            if kl_coef > 0 or entropy_coef > 0 or name in ("policy/loss", "policy/grad_norm"):
+                assert dropped.get(name) == pytest.approx(kept.get(name), abs=1e-6), name
+
+
+def test_where_all_groups_tie_the_kl_still_pulls_the_policy_to_its_reference(tokenizer, prompts):
+    update = Update(minibatches=1, epochs=1)
+    _, metrics, moved = updated(tokenizer, prompts, torch.zeros(16), update=update, kl_coef=1.0, steps=5)
+    divergences = [values["kl/divergence"] for values in metrics]
+    assert moved > 1e-4
+    assert all(values["policy/loss"] == 0 for values in metrics)
+    assert divergences == sorted(divergences, reverse=True)
+    assert divergences[-1] < 0.9 * divergences[0]
+
+
+def test_what_adds_nothing_to_the_loss_is_not_computed(tokenizer, model, prompts):
+    """What `drop_zero_advantage` saves, and its limit: a KL or an entropy bonus needs every response."""
+    sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
+    advantages = torch.tensor(SOME)
+    common = {"temperature": 1.0, "recompute_logps": False, "placement": CPU}
+    alone = prepare(model, None, sequences, advantages, **common, update=Update())
+    assert alone.needed.nonzero()[:, 0].tolist() == [4, 5, 6]
+    for reference, update in (
+        (model, Update()),
+        (None, Update(entropy_coef=0.01)),
+        (None, Update(drop_zero_advantage=False)),
+    ):
+        assert prepare(model, reference, sequences, advantages, **common, update=update).needed is None
 
 
 def test_selecting_rows_cuts_padding_on_both_sides():
@@ -118,15 +169,3 @@ def test_selecting_rows_cuts_padding_on_both_sides():
     assert row.prompt_ids.tolist() == [[5]]
     assert row.response_ids.tolist() == [[4, 1]]
     assert whole.model_inputs()["position_ids"][0].tolist() == [0, 0, 0, 1, 2, 2]
-
-
-def test_undefined_variance_reduction_is_left_out_of_the_mean_but_a_bad_loss_is_not():
-    averages = Averages()
-    for value in (math.nan, 0.5):
-        averages.add({"ratio/variance_reduction": torch.tensor(value), "policy/entropy": torch.tensor(value)}, 2)
-        averages.add_sum("policy/loss", torch.tensor(value))
-        averages.close_minibatch()
-    means = averages.means()
-    assert means["ratio/variance_reduction"] == 0.5
-    assert math.isnan(means["policy/loss"])
-    assert math.isnan(means["policy/entropy"])

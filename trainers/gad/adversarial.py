@@ -43,7 +43,6 @@ ACTOR_METRICS = {
     "policy/entropy": "actor/entropy",
     "policy/grad_norm": "actor/grad_norm",
 }
-NO_UPDATE = {"actor/pg_loss": 0.0, "actor/pg_clipfrac": 0.0, "actor/ppo_kl": 0.0, "actor/grad_norm": 0.0}
 
 
 @dataclass(frozen=True)
@@ -206,8 +205,6 @@ class Trainer:
             placement=self.placement,
             memory=self.memory["student"],
         )
-        if batch is None:
-            return dict(NO_UPDATE)
         found = update_policy(
             self.student,
             self.optimizers["student_optimizer"],

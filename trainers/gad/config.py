@@ -97,7 +97,9 @@ class Update(_Strict):
         default="sequence_mean", description="What counts the same: every response or every token."
     )
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
-    drop_zero_advantage: bool = Field(default=False, description="Leave out responses whose advantages are all 0.")
+    drop_zero_advantage: bool = Field(
+        default=False, description="Do not compute responses that add nothing: no advantage, no KL, no entropy bonus."
+    )
 
 
 class Critic(_Strict):

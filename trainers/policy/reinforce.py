@@ -21,7 +21,7 @@ from trainers.policy.placement import Placement
 from trainers.policy.rewards import RewardModel
 from trainers.policy.sources import asset_files, load_task, policy_folder
 from trainers.policy.text import pad_token
-from trainers.policy.update import prepare, update_policy
+from trainers.policy.update import prepare, update_policy, with_advantage
 from trainers.stage import Stage
 from trainers.state import pack, unpack
 from trainers.tasks.interface import Problem, bucket, read_problems
@@ -109,7 +109,7 @@ class Trainer:
             placement=self.placement,
             memory=self.memory,
         )
-        metrics["update/used_responses"] = 0.0 if batch is None else len(batch.sequences) / len(experience.sequences)
+        metrics["update/used_responses"] = with_advantage(advantages).float().mean().item()
         if values is not None:
             metrics |= self.critic_module.update_critic(
                 self.modules["critic"],
@@ -121,19 +121,18 @@ class Trainer:
                 generator=self.generators["critic_minibatches"],
                 memory=self.critic_memory,
             )
-        if batch is not None:
-            metrics |= update_policy(
-                self.policy,
-                self.optimizers["policy_optimizer"],
-                self.objective,
-                batch,
-                update=config.update,
-                temperature=config.sampling.temperature,
-                kl_coef=self.kl_coef,
-                placement=self.placement,
-                generator=self.generators["minibatches"],
-                memory=self.memory,
-            )
+        metrics |= update_policy(
+            self.policy,
+            self.optimizers["policy_optimizer"],
+            self.objective,
+            batch,
+            update=config.update,
+            temperature=config.sampling.temperature,
+            kl_coef=self.kl_coef,
+            placement=self.placement,
+            generator=self.generators["minibatches"],
+            memory=self.memory,
+        )
         metrics["kl/coef"] = self.kl_coef
         if config.kl.adaptive and "kl/divergence" in metrics:
             self.kl_coef = adapt_coefficient(
@@ -174,9 +173,8 @@ class Trainer:
         rollout = self.config.rollout
 
         def collect() -> Experience:
-            order = torch.randperm(len(problems), generator=self.generators["prompts"])
-            chosen = [problems[i] for i in order[: rollout.responses // rollout.group_size].tolist()]
-            return self.sampler.collect(chosen, self.generators["sampling"])
+            rows = draw(len(problems), rollout.responses // rollout.group_size, self.generators["prompts"])
+            return self.sampler.collect([problems[i] for i in rows], self.generators["sampling"])
 
         if self.config.dynamic_sampling is None:
             return collect()
@@ -214,3 +212,9 @@ class Trainer:
         if self.config.overlong_penalty is None:
             return None
         return import_module(f"{OBJECTIVES}.overlong_penalty").overlong_penalty, self.config.overlong_penalty
+
+
+def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:
+    """Return `count` numbers below `problems`, each as often as the others up to one."""
+    rounds = [torch.randperm(problems, generator=generator) for _ in range(-(-count // problems))]
+    return torch.cat(rounds)[:count].tolist()

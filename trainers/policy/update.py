@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.aggregation import aggregate, loss_units, masked_mean
+from trainers.objectives.aggregation import aggregate, loss_units
 from trainers.objectives.kl import k3
+from trainers.objectives.statistics import Diagnostics, Mean, Sum
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.config import Update
 from trainers.policy.minibatches import Averages, minibatches
@@ -19,14 +20,14 @@ from trainers.policy.placement import Placement
 class Batch:
     """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's.
 
-    `share`: of all tokens or responses of the step, those that are here; the others had no advantage.
+    `needed`: (N,), true where a response has a term in the loss; None: everywhere. The others are not forwarded.
     """
 
     sequences: Sequences
     advantages: Tensor
     old_logps: Tensor
     reference_logps: Tensor | None
-    share: float = 1.0
+    needed: Tensor | None = None
 
     def select(self, rows: Tensor) -> "Batch":
         """Return the rows, without columns that are padding in all of them."""
@@ -38,8 +39,13 @@ class Batch:
             self.advantages[rows, :width] if per_token else self.advantages[rows],
             self.old_logps[rows, :width],
             None if self.reference_logps is None else self.reference_logps[rows, :width],
-            self.share,
+            None if self.needed is None else self.needed[rows],
         )
+
+
+def with_advantage(advantages: Tensor) -> Tensor:
+    """Return where the responses of advantages (N,) or (N, T) have one that is not 0: (N,), bool."""
+    return (advantages != 0).view(len(advantages), -1).any(1)
 
 
 def prepare(
@@ -53,32 +59,42 @@ def prepare(
     update: Update,
     placement: Placement,
     memory: MicroBatch | None = None,
-) -> Batch | None:
-    """Return what the update needs; None if no response is left once those without advantage are dropped.
+) -> Batch:
+    """Return what the update needs of all responses.
 
+    A response without advantage has no policy term, but its KL and its entropy count (seed 004): only where there is
+    neither can `drop_zero_advantage` leave it out.
     memory: keeps the size of the micro-batches between steps; by default `update.micro_batch`, anew.
     """
     memory = memory or MicroBatch(update.micro_batch)
-    everything = loss_units(sequences.mask, update.aggregation)
-    if update.drop_zero_advantage:
-        active = (advantages != 0).view(len(advantages), -1).any(1).nonzero()[:, 0]
-        if len(active) == 0:
-            return None
-        sequences = sequences.select(active)
-        width = sequences.mask.shape[1]
-        advantages = advantages[active, :width] if advantages.dim() == 2 else advantages[active]
+    needed = None
+    if update.drop_zero_advantage and reference is None and update.entropy_coef == 0:
+        needed = with_advantage(advantages).to(sequences.mask.device)
     old_logps = sequences.logps
     if recompute_logps or old_logps is None:
         with placement.autocast(placement.policy):
-            old_logps = batched_logps(policy, sequences, temperature, memory)
+            old_logps = _logps_of(policy, sequences, needed, temperature, memory)
     reference_logps = None
     if reference is not None:
         with placement.autocast(placement.reference):
             there = sequences.to(placement.reference)
             reference_logps = batched_logps(reference, there, temperature, memory)
         reference_logps = reference_logps.to(placement.policy)
-    share = loss_units(sequences.mask, update.aggregation) / max(everything, 1)
-    return Batch(sequences, advantages.to(placement.policy), old_logps, reference_logps, share)
+    return Batch(sequences, advantages.to(placement.policy), old_logps, reference_logps, needed)
+
+
+def _logps_of(
+    policy: nn.Module, sequences: Sequences, needed: Tensor | None, temperature: float, memory: MicroBatch
+) -> Tensor:
+    """Return the log-probabilities (N, T) of the responses that are needed (None: of all), 0 of the others."""
+    if needed is None:
+        return batched_logps(policy, sequences, temperature, memory)
+    logps = torch.zeros(sequences.mask.shape, device=sequences.mask.device)
+    if needed.any():
+        found = batched_logps(policy, sequences.select(needed.nonzero()[:, 0]), temperature, memory)
+        logps = logps.to(found.dtype)
+        logps[needed, : found.shape[1]] = found
+    return logps
 
 
 def update_policy(
@@ -94,44 +110,53 @@ def update_policy(
     generator: torch.Generator,
     memory: MicroBatch | None = None,
 ) -> dict[str, float]:
-    """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the means of losses and diagnostics.
+    """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
 
     Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
-    change the gradient; those without advantage count too, so that a step with few informative groups stays small.
+    change the gradient; those that are not needed count too, so that leaving them out does not change it either.
     memory: keeps the size of the micro-batches between steps; by default `update.micro_batch`, anew.
     """
     averages, memory = Averages(), memory or MicroBatch(update.micro_batch)
     policy.train()  # activation checkpointing is active in training mode only; dropout is off
 
-    def backward(part: Batch, units: float) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
-        """Add the gradient of some responses; return parts of losses, means of diagnostics, and their tokens."""
+    def backward(part: Batch, units: float) -> Diagnostics:
+        """Add the gradient of some responses; return the parts of the losses and the diagnostics."""
         mask = part.sequences.mask
         with placement.autocast(placement.policy):
             logps, entropy = token_logps(policy, part.sequences, temperature)
         policy_loss, diagnostics = objective(logps, part.old_logps, part.advantages, mask, units=units)
         entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
-        diagnostics["policy/entropy"] = masked_mean(entropy.detach(), mask)
+        diagnostics["policy/entropy"] = Mean.of(entropy, mask)
         if part.reference_logps is not None:
             divergence = k3(logps, part.reference_logps)
             losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
-            diagnostics["kl/divergence"] = masked_mean(divergence.detach(), mask)
+            diagnostics["kl/divergence"] = Mean.of(divergence, mask)
         sum(losses.values()).backward()
-        return {name: loss.detach() for name, loss in losses.items()}, diagnostics, int(mask.sum())
+        return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
 
-    for rows in minibatches(len(batch.sequences), update, generator):
-        units = loss_units(batch.sequences.mask[rows], update.aggregation) / batch.share
+    for everything in minibatches(len(batch.sequences), update, generator):
+        units = loss_units(batch.sequences.mask[everything], update.aggregation)
+        rows = everything if batch.needed is None else everything[batch.needed.cpu()[everything]]
 
-        def work(part: Tensor, units: float = units) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
+        def work(part: Tensor, units: float = units) -> Diagnostics:
             return backward(batch.select(part), units)
 
-        for losses, diagnostics, tokens in memory.run(rows, work, lambda: optimizer.zero_grad(set_to_none=True)):
-            for name, loss in losses.items():
-                averages.add_sum(name, loss)
-            averages.add(diagnostics, tokens)
+        for part in memory.run(rows, work, lambda: optimizer.zero_grad(set_to_none=True)):
+            averages.add(part)
+        if len(rows) == 0:
+            _zero_gradients(policy)
         norm = nn.utils.clip_grad_norm_(policy.parameters(), update.max_grad_norm)
-        averages.add({"policy/grad_norm": norm}, 1)
+        # A loss of 0 is added for the minibatch in which no response is needed.
+        averages.add({"policy/grad_norm": Sum(norm), "policy/loss": Sum(norm.new_zeros(()))})
         averages.close_minibatch()
         optimizer.step()
     policy.eval()
     return averages.means()
+
+
+def _zero_gradients(policy: nn.Module) -> None:
+    """Set all gradients to 0, not None: AdamW goes on with its momentum where no response adds to the loss."""
+    for parameter in policy.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
