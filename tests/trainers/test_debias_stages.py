@@ -208,6 +208,21 @@ def test_a_loss_that_is_not_a_number_ends_the_stage_as_diverged(home, tmp_path, 
         run_train(tmp_path, home[1], config())
 
 
+def test_early_stopping_on_batches_that_mix_the_domains(home, tmp_path):
+    early = {"key": "edit/ss_distance_mixed", "patience": 1}
+    settings = config(n_epochs=2, early_stop=early, edit={**config().edit.model_dump(), "batch_size": 4})
+    stage = run_train(tmp_path, home[1], settings)
+    logged = metrics(stage).set_index(["name", "step"]).value
+    mixed = logged["edit/ss_mixed"]
+    assert logged["edit/ss_distance_mixed"].tolist() == pytest.approx((mixed - 0.5).abs().tolist())
+    prepared = Prepared(home[1]["prepare"])
+    dev = prepared.indices("dev")
+    batches = edit_batches(dev, 6, "mixed")
+    assert sorted(index for batch in batches for index in batch) == sorted(dev)
+    assert len({prepared.items[index].domain for index in batches[0]}) == 2
+    assert "edit/ss_mixed" not in set(metrics(run_train(tmp_path, home[1], config(n_epochs=1), name="plain")).name)
+
+
 @pytest.mark.slow
 def test_best_epoch_is_kept(home, tmp_path, monkeypatch):
     values = iter([3.0, 1.0, 2.0, 2.5])
@@ -253,6 +268,11 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
         assert values[f"{protocol}/{domain}/icat"] == pytest.approx(100 * lms * min(ss, 1 - ss) / 0.5)
     both = [values[f"edited/{domain}/ss_distance"] for domain in ("gender", "race")]
     assert values["edited/mean/ss_distance"] == pytest.approx(sum(both) / 2)
+    terms = [prepared.items[i].term for i in prepared.indices("test", "race")]
+    by_term = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value
+    by_term = by_term[[prepared.items[i].id for i in prepared.indices("test", "race")]].groupby(terms).mean()
+    assert len(by_term) > 1
+    assert values["edited/race/ss_term_mean"] == pytest.approx(by_term.mean())
     # 8 test items a domain in batches of 6: the batch mean weighs the two that are left over as much as the six
     order = [prepared.items[i].id for i in prepared.indices("test", "race")]
     ss = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value[order]

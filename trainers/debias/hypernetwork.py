@@ -40,7 +40,7 @@ class RunningMeanStd(nn.Module):
 class Block(nn.Module):
     """Residual low-rank block y + scale * max(y A B + bias, 0) + shift, with scale and shift of the module.
 
-    B and bias begin at 0, where `clamp` has derivative 1 and `relu` 0: with relu, A, B, bias and scale would never move.
+    B and bias begin at 0, where `clamp` has derivative 1 and `relu` 0: with relu A, B, bias and scale would never move.
     """
 
     def __init__(self, size: int, rank: int, n_modules: int, generator: torch.Generator) -> None:

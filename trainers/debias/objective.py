@@ -3,8 +3,8 @@
     combined = (1 - weight) * edit_loss + weight * grpo_loss
     loss     = rcs_weight * combined + loc_coef * retention + mo_fairness_weight * fairness
 
-The curriculum does not weigh retention, which BiasEdit takes back on its own. Weighing all terms alike would do nothing:
-Adam and a clipped gradient cancel a factor.
+The curriculum does not weigh retention, which BiasEdit takes back on its own. Weighing all terms alike would do
+nothing: Adam and a clipped gradient cancel a factor.
 
 A module that a variant does not use is neither imported nor computed.
 """
