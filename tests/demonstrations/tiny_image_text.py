@@ -23,7 +23,8 @@ QWEN_TEMPLATE = (
 )
 IDEFICS_TEMPLATE = (
     "<s>{% for message in messages %}{{ message['role'] | capitalize }}"
-    "{% if message['content'][0]['type'] == 'image' %}:{% else %}: {% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}"
+    "{% if message['content'][0]['type'] == 'image' %}:{% else %}: {% endif %}"
+    "{% for line in message['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}"
     "{% elif line['type'] == 'image' %}<image>{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )

@@ -41,5 +41,6 @@ def grpo_loss(
         return mean_present(values.view_as(logps).mean(-1), present).mean()
 
     policy, kl = mean(losses), mean(k3(rows, reference_logps.flatten(0, 1)))
-    figures = {"policy_loss": policy, "kl": kl, "clip_fraction": diagnostics["policy/clip_fraction"]}
-    return policy + beta * kl, {name: value.detach() for name, value in figures.items()}
+    figures = {"policy_loss": policy.detach(), "kl": kl.detach()}
+    clipped = diagnostics["policy/clip_fraction"].value()
+    return policy + beta * kl, figures if clipped is None else figures | {"clip_fraction": clipped}

@@ -11,8 +11,8 @@ from trainers.objectives.selection_missing import missing_as_zero
 def rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
     """Return info_weight info_score + correct_weight right, (Q, N); what is missing counts as 0.
 
-    right is `correct`, and `acc_score` where that is missing, as in the source's code. Its scheme 5, only correctness, is
-    info_weight = 0 and correct_weight = 1 (REWARD_ALPHA and REWARD_BETA).
+    right is `correct`, and `acc_score` where that is missing, as in the source's code. Its scheme 5, only correctness,
+    is info_weight = 0 and correct_weight = 1 (REWARD_ALPHA and REWARD_BETA).
 
     Args:
         correct: 1 where the query was answered right after the sequence, else 0; (Q, N), NaN where missing.
