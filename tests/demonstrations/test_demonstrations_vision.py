@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import tiny_image_text
 import torch
+from demonstrations_helpers import run, variant
 from PIL import Image
 from transformers.models.smolvlm import processing_smolvlm
 
 from trainers.demonstrations import in_context_vision, vqa_data
-from trainers.demonstrations.config import Sizes, VisualQuestions
+from trainers.demonstrations.config import DemonstrationsConfig, Sizes, VisualQuestions
 from trainers.demonstrations.image_text import load_image_text
+from trainers.demonstrations.offline import read_candidates
+from trainers.demonstrations.prepared import load_prepared
 
 RED, BLUE = "COCO_train2014_000000000001.jpg", "COCO_train2014_000000000002.jpg"
 
@@ -253,3 +256,59 @@ def test_a_model_without_template_is_refused(assets, tmp_path):
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(ValueError, match=r"no chat template: add chat_template\.jinja"):
         load_image_text(folder, dtype=torch.float32, device="cpu", system="")
+
+
+def settings_of(assets, **changes):
+    """A whole configuration of the task, at two shots and a tiny selector."""
+    asset = {"kind": "model", "sources": [{"source": "path", "path": "x"}]}
+    values = {"task": task(assets).model_dump(), "model": asset, "embedder": asset, "data": {**asset, "kind": "vqa"}}
+    values |= {"shots": 2, "score_batch": 2, "selector": {"hidden": 8, "heads": 2}, "rce": {"epochs": 1}}
+    values |= {"proposals": {"beam": 1, "temperatures": [], "random": 2}, "grpo": {"epochs": 1}}
+    return DemonstrationsConfig.model_validate(values | changes)
+
+
+@pytest.fixture(scope="module")
+def inputs(assets, tmp_path_factory):
+    """Asset folders as stages find them."""
+    tiny_image_text.build(assets / "whole", "qwen2_vl")
+    root = tmp_path_factory.mktemp("assets")
+    for name, source in (("model", "whole"), ("embedder", "clip"), ("data", "data")):
+        (root / name).mkdir()
+        (root / name / "files").symlink_to(assets / source)
+    (root / "learner").mkdir()
+    return {name: root / name for name in ("model", "embedder", "data", "learner")}
+
+
+def test_a_whole_run_from_official_files_to_accuracy(assets, inputs, tmp_path):
+    settings, folders = settings_of(assets), dict(inputs)
+    for name in ("embed", "candidates"):
+        folders[name], _ = run(name, settings, dict(folders), tmp_path / name)
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=3, shots=2)
+    assert data.present.shape == (3, 3)
+    assert not data.info_score.isnan().any()
+    found, metrics = variant(tmp_path, folders, settings)
+    assert set(metrics) >= {"selected/1/accuracy", "selected/2/accuracy", "selected/mean/gold_logp"}
+    assert (found["evaluate"] / "items.parquet").exists()
+
+
+def test_sequences_of_the_source_are_imported_by_positions_in_the_training_file(assets, inputs, tmp_path):
+    """Its queries become the training queries, whichever the seed would have drawn."""
+    entry = {"pointer_candidates": [{"pointer": [2, 0], "vqa_correct": 1, "vqa_acc_score": 1.0}]}
+    pools = {"7": [0, 1, 2], "0": [8, 7, 3], "4": [0, 5, 6]}
+    content = {query: {"candidate_pool_ids": pool, **entry} for query, pool in pools.items()}
+    (tmp_path / "offline" / "files").mkdir(parents=True)
+    (tmp_path / "offline" / "files" / "rl_data.json").write_text(json.dumps(content))
+    offline = {"kind": "questions", "sources": [{"source": "path", "path": "x"}]}
+    settings = settings_of(assets, offline=offline, offline_names="position")
+    folders = {**inputs, "offline": tmp_path / "offline"}
+    for name in ("embed", "candidates"):
+        folders[name], _ = run(name, settings, dict(folders), tmp_path / name)
+    prepared = load_prepared(folders["embed"])
+    place = {number: str(109 - number) for number in range(9)}  # question ids fall in the file
+    assert prepared.names[:3] == [place[7], place[0], place[4]]
+    chosen = prepared.demonstration_items[prepared.pools[:3]]
+    assert chosen.tolist() == list(pools.values())
+    assert [prepared.names[number] for number in prepared.splits["test"]] == ["504", "503", "502"]
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=3, shots=2)
+    assert data.queries == prepared.names[:3]
+    assert data.pointers[0, 0].tolist() == [2, 0]

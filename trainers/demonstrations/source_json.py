@@ -42,7 +42,7 @@ def read_sequences(path: Path) -> Sequences:
 
     A pointer counts places in the query's pool. Scores are `vqa_correct`, `vqa_acc_score`, `beam_score` (in the seed
     the information gain) and `logprob_score`, or the names of the columns; absent or null is missing. Keys that
-    begin with "_" are no queries, and sequences with `eval_failed` or `vqa_eval_mode` "error" are left out, as in the source.
+    begin with "_" are no queries, and sequences with `eval_failed` or `vqa_eval_mode` "error" are left out, as there.
 
     Raises:
         ValueError: not of this shape, or a query without its pool; with file and query.
