@@ -1,4 +1,4 @@
-"""The form of `_study.yaml`, of a scale and of a published table. Unknown keys are errors everywhere."""
+"""The form of `_study.yaml` and of a scale. Unknown keys are errors everywhere."""
 
 import re
 from itertools import pairwise
@@ -306,62 +306,3 @@ class ScaleFile(_Strict):
 
     seeds: int | list[int] = Field(description="How many seeds, or which, unless the settings say otherwise.")
     studies: dict[str, ScaleStudy] = {}
-
-
-class Claim(_Strict):
-    """One sentence of the source about two rows."""
-
-    variant: Text
-    against: Text
-    column: Text
-    percent: float = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
-    text: Text
-
-
-class Delta(_Strict):
-    """A reported difference between two variants, as the range that the source gives."""
-
-    variant: Text
-    against: Text
-    column: Text
-    low: float = Field(description="Least difference `variant` minus `against`, in units of the metric.")
-    high: float
-    text: Text = Field(description="What the source calls it.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
-        return self
-
-
-class PublishedFile(_Strict):
-    """`configs/published/<name>.yaml`: numbers that someone reported."""
-
-    source: Text
-    metric: Text
-    model: Text
-    items: dict[str, Annotated[int, Field(ge=1)]] = Field(description="Evaluation items behind a column.")
-    batch_size: int | None = Field(
-        default=None, ge=1, description="Of the source's evaluation, if it averages batches."
-    )
-    columns: list[Text] = Field(min_length=1)
-    rows: dict[str, list[float | None]] = Field(default={}, description="Variant: one number per column.")
-    claims: list[Claim] = []
-    deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        for name, row in self.rows.items():
-            if len(row) != len(self.columns):
-                raise ValueError(f"rows.{name} has {len(row)} numbers for {len(self.columns)} columns")
-        for claim in self.claims:
-            if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
-                raise ValueError(f"claims: {claim.variant} against {claim.against}, {claim.column}: not in the table")
-        if not self.rows and not self.deltas:
-            raise ValueError("nothing is reported: give `rows` or `deltas`")
-        if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
-            raise ValueError(f"deltas: {strange} are no columns")
-        if unknown := set(self.items) - set(self.columns):
-            raise ValueError(f"items: {sorted(unknown)} are no columns")
-        return self

@@ -13,9 +13,10 @@ from pydantic import BaseModel
 from contract.errors import ConfigError
 from tracker.config import dotted
 from tracker.config.constraints import check_exclusions, check_gpu, factor_of
+from tracker.config.published_schema import PublishedFile
 from tracker.config.scale import Scale, load_scale
 from tracker.config.settings import Settings, suggest
-from tracker.config.study_schema import HealthRule, PublishedFile, Resources, StudyFile, is_safe_name
+from tracker.config.study_schema import HealthRule, Resources, StudyFile, is_safe_name
 from tracker.config.validation import check_key, check_known, validate
 from tracker.config.yaml_io import load_yaml
 
@@ -363,13 +364,16 @@ def _load_published(
         raise ConfigError(file, "published", written.published, "is not a file name", "write the name without .yaml")
     path = configs / "published" / f"{written.published}.yaml"
     published = validate(PublishedFile, load_yaml(path), path)
-    for name in published.rows:
+    named = [(f"rows.{name}", name) for name in published.rows]
+    named += [("deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
+    named += [("training", reading.variant) for reading in published.training]
+    for key, name in named:
         if name not in variants:
-            raise ConfigError(path, f"rows.{name}", None, "there is no such variant", suggest(name, variants))
-    for delta in published.deltas:
-        for name in (delta.variant, delta.against):
-            if name not in variants:
-                raise ConfigError(path, "deltas", name, "there is no such variant", suggest(name, variants))
+            raise ConfigError(path, key, name, "there is no such variant", suggest(name, variants))
+    for reading in published.training:
+        if reading.stage is not None and reading.stage not in written.stages:
+            remedy = suggest(reading.stage, written.stages)
+            raise ConfigError(path, "training", reading.stage, "there is no such stage", remedy)
     for column in written.table.columns:
         if column.published is not None and column.published not in published.columns:
             remedy = suggest(column.published, published.columns)
