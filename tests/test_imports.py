@@ -54,7 +54,8 @@ def test_the_reader_of_imports():
 
 
 def test_there_is_something_to_check():
-    assert {"tracker.plan", "tracker.variants"} <= modules("tracker").keys()
+    assert {"tracker.plan.build", "tracker.config.variants"} <= modules("tracker").keys()
+    assert "contract.health.rules" in modules("contract")
     assert "trainers.objectives.bias_edit" in modules("trainers")
     assert {"debias", "gad"} <= set(STUDIES)
     assert sorted(ENGINES) == ["policy"]
@@ -99,12 +100,29 @@ def test_the_tracker_imports_no_trainer_and_no_heavy_library():
             assert not within(other, "trainers", "torch", "transformers", "snakemake"), f"{name} imports {other}"
 
 
-def test_health_is_plain():
-    for name, names in modules("health").items():
+ROOMS = ("contract", *(f"tracker.{room}" for room in ("config", "plan", "store", "judge", "show", "cli")))
+
+
+def test_arrows_between_rooms_run_one_way():
+    # Imports under TYPE_CHECKING count as well: they are arrows all the same.
+    for folder in ("contract", "tracker"):
+        for name, names in modules(folder).items():
+            own = next((place for place, room in enumerate(ROOMS) if within(name, room)), len(ROOMS))
+            for other in names:
+                above = [room for room in ROOMS[own + 1 :] if within(other, room)]
+                assert not above, f"{name} imports {other}"
+
+
+def test_every_module_of_the_tracker_is_in_a_room():
+    outside = {name for name in modules("tracker") if not within(name, *ROOMS)}
+    assert outside == {"tracker", "tracker.__main__"}
+
+
+def test_the_contract_is_plain():
+    for name, names in modules("contract").items():
         for other in names:
-            assert not within(other, "trainers", "tracker", "torch", "transformers", "snakemake"), (
-                f"{name} imports {other}"
-            )
+            allowed = within(other, "contract") or other.split(".")[0] in sys.stdlib_module_names
+            assert allowed, f"{name} imports {other}"
 
 
 def workflow_files() -> list[Path]:
@@ -121,7 +139,7 @@ def test_workflow_files_import_the_plan_only(path):
             if within(module, "tracker", "trainers"):
                 names = [word.strip("(),") for word in words[3:]] if module == "tracker" else []
                 full = [f"tracker.{name}" for name in names] or [module]
-                assert all(within(name, "tracker.plan", "tracker.settings") for name in full), line
+                assert all(within(name, "tracker.plan.build") for name in full), line
 
 
 def loaded_after(code: str) -> set[str]:
@@ -134,7 +152,7 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_planning_loads_no_heavy_library():
-    code = "from tracker.plan import build_plan, load_settings\nbuild_plan(load_settings({'scale': 'smoke'}))"
+    code = "from tracker.plan.build import build_plan, load_settings\nbuild_plan(load_settings({'scale': 'smoke'}))"
     assert not loaded_after(code) & {"torch", "transformers", "pandas", "numpy", "duckdb", "snakemake", "scipy"}
 
 

@@ -1,1 +1,1 @@
-"""Compares numbers: variants, plan, store, tables, verdicts; never imports torch, transformers, snakemake, trainers."""
+"""Compares numbers: variants, plan, store, verdicts, tables; never imports torch, transformers, snakemake, trainers."""

@@ -2,7 +2,7 @@
 
 import sys
 
-from tracker.cli import main
+from tracker.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,6 @@
-"""A stage's process: it ends with its parent, and it alone writes to its folder."""
+"""A stage's process: it alone writes to its folder, and its log keeps everything that it says."""
 
 import contextlib
-import ctypes
 import faulthandler
 import fcntl
 import os
@@ -13,26 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-_PR_SET_PDEATHSIG = 1
 _PATIENCE = 1.0
 
 
 class FolderInUse(RuntimeError):
     """Another process holds the stage's folder."""
-
-
-def end_with_parent(parent: int | None = None) -> None:
-    """Ask the kernel to kill this process when its parent ends, so that a killed Snakemake leaves no orphan.
-
-    parent: its process id as the caller knew it; if it is gone already, this process ends at once. Linux only;
-    elsewhere nothing happens and the folder lock still keeps a second process out.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    expected = parent or os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != expected:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def end_on_signals() -> None:

@@ -34,9 +34,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from contract.lifetime import end_with_parent
 from trainers.atomic import remove_leftovers, write_json
 from trainers.devices import Lease, lease
-from trainers.lifetime import FolderInUse, end_on_signals, end_with_parent, keep_terminal, lock_folder, restore_log
+from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from trainers.times import duration
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ def _fix_randomness(job: Job, *, torch_too: bool) -> None:
 
 
 def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, terminal: TextIO) -> "Stage":
-    from health import Monitor, parse_rules
+    from contract.health import Monitor, parse_rules
     from trainers.runlog import Metrics, Progress, Sink, TensorBoard, Wandb
     from trainers.stage import Stage, load_config
 

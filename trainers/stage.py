@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError, create_model
 
-from health import Monitor
+from contract.health import Monitor
 from trainers.runlog import Metrics, Progress, items_table, write_table
 
 # Imported where they are used: a stage that declares NEEDS_TORCH = False does without.

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.simulate import DEBIAS, Study, simulate
-from tracker.collect import collect
-from tracker.report import write_report
+from tracker.show.page.render import write_report
+from tracker.store.collect import collect
 
 ATTACK = "<script>alert(1)</script>"
 LINEAGE = {**DEBIAS, ATTACK: ("v8", {"rcs.alphas": ([0, 1, 2], ATTACK)})}

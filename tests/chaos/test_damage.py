@@ -9,11 +9,11 @@ import pytest
 import torch
 from light import finish
 
+from contract.stage_folder import read_state
 from tests.simulate import Study, simulate
-from tracker.cli import main
-from tracker.collect import collect, load_or_collect
-from tracker.stage_folder import read_state
-from tracker.store import Store
+from tracker.cli.main import main
+from tracker.store.collect import collect, load_or_collect
+from tracker.store.database import Store
 from trainers import checkpoint
 
 

@@ -15,7 +15,7 @@ from light import finish, fresh
 from project import wait_for
 
 from tests.simulate import Study, simulate
-from tracker.cli import main
+from tracker.cli.main import main
 from trainers import checkpoint
 from trainers.runlog import METRICS, write_table
 
@@ -158,9 +158,8 @@ def test_a_collect_that_fails_under_snakemake_leaves_the_old_database(project, m
     subprocess.run(["cp", "-a", f"{aside}/.", str(results)], check=True)
     variant = project.read("configs/studies/debias/b.yaml")
     project.write("configs/studies/debias/b.yaml", variant.replace("another objective", "to be collected again"))
-    project.write(
-        "tracker/collect.py", project.read("tracker/collect.py") + FILLING.format(ballast=str(results / "ballast"))
-    )
+    source = "tracker/store/collect.py"
+    project.write(source, project.read(source) + FILLING.format(ballast=str(results / "ballast")))
     done = project.snakemake(check=False)
     assert done.returncode != 0
     assert "tracker.duckdb: cannot be written" in done.stdout

@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 from project import ROOT
 
+from contract.errors import ConfigError
 from tests.simulate import Study, simulate, stage_dir
-from tracker.cli import main
-from tracker.errors import ConfigError
-from tracker.plots import render_figures
-from tracker.settings import load_settings
-from tracker.store import Store
-from tracker.table_formats import to_csv
-from tracker.tables import build_table, render_tables
+from tracker.cli.main import main
+from tracker.config.settings import load_settings
+from tracker.show.figures.standard import render_figures
+from tracker.show.table_formats import to_csv
+from tracker.show.tables import build_table, render_tables
+from tracker.store.database import Store
 from trainers import run
 from trainers.runlog import Progress
 

@@ -3,7 +3,7 @@
 import io
 import logging
 
-from health import Monitor
+from contract.health import Monitor
 from trainers.demonstrations import candidates, embed, evaluate, grpo, learner, rce
 from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.runlog import Metrics, Progress

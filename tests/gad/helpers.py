@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pandas as pd
 
-from health import Monitor
+from contract.health import Monitor
 from trainers.gad.config import GadConfig
 from trainers.runlog import Metrics, Progress
 from trainers.stage import Stage

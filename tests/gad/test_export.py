@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedTokenizerFast
 
-from tracker.cli import main
-from tracker.errors import TrackerError
-from tracker.export import find_model
+from contract.errors import TrackerError
+from tracker.cli.main import main
+from tracker.store.export import find_model
 from trainers.export import export
 from trainers.export import main as trainers_export
 from trainers.gad.students import save_models

@@ -5,7 +5,7 @@ import logging
 import pandas as pd
 import torch
 
-from health import Monitor
+from contract.health import Monitor
 from trainers.policy import reinforce
 from trainers.policy.batch import token_logps
 from trainers.policy.config import (

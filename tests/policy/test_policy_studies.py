@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tracker.errors import ConfigError
-from tracker.plan import build_plan
-from tracker.settings import load_settings
-from tracker.variants import load_studies
+from contract.errors import ConfigError
+from tracker.config.settings import load_settings
+from tracker.config.variants import load_studies
+from tracker.plan.build import build_plan
 from trainers.stage import load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tracker.power import minimal_detectable_effect
-from tracker.sequential import look_weights, sequential_p
-from tracker.statistics import contrast, holm
+from tracker.judge.power import minimal_detectable_effect
+from tracker.judge.sequential import look_weights, sequential_p
+from tracker.judge.statistics import contrast, holm
 
 TARGET = {"target": 0.5}
 

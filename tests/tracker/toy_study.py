@@ -35,7 +35,7 @@ STUDY: dict[str, Any] = {
     "title": "Toy",
     "question": "Does it work?",
     "source": "nobody",
-    "config": "toy_study:ToyConfig",
+    "config": "tests.tracker.toy_study:ToyConfig",
     "factors": {"reward": ["reward"]},
     "exclusions": [{"if": {"bold": True}, "forbid": {"reward.kind": "b"}, "because": "b is never bold"}],
     "stages": {

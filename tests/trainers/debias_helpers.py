@@ -9,7 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # makes `reference` importable
 
-from health import Monitor, parse_rules
+from contract.health import Monitor, parse_rules
 from trainers.assets_config import Asset
 from trainers.debias import evaluate, prepare, train
 from trainers.debias.config import DebiasConfig

@@ -10,7 +10,7 @@ import pytest
 import torch
 from toy_stage import write_stage
 
-from health import Monitor, parse_rules
+from contract.health import Monitor, parse_rules
 from trainers.runlog import Metrics, Progress
 from trainers.stage import Diverged, Stage, load_config
 from trainers.times import duration

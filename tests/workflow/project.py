@@ -130,7 +130,7 @@ class Project:
     @classmethod
     def create(cls, folder: Path) -> "Project":
         skip = shutil.ignore_patterns("__pycache__", "debias", "objectives", "*.log")
-        for name in ("tracker", "trainers", "health", "workflow"):
+        for name in ("contract", "tracker", "trainers", "workflow"):
             keep = shutil.ignore_patterns("__pycache__") if name == "workflow" else skip
             shutil.copytree(ROOT / name, folder / name, ignore=keep)
         shutil.copy(ROOT / "Snakefile", folder)

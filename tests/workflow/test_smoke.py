@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from smoke import chosen_variants, one_argument
 
-from tracker.store import Store
+from tracker.store.database import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 

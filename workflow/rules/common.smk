@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracker.plan import Plan, TrackerError, build_plan, load_settings
+from tracker.plan.build import Plan, TrackerError, build_plan, load_settings
 
 
 def load_plan() -> Plan:

@@ -1,0 +1,46 @@
+"""Files that are either whole or as they were: written aside, flushed to the disk, renamed."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from contract.errors import TrackerError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path`, of the same suffix; when the block ends without an error it takes its place.
+
+    A reader, or who comes after a power cut, finds the old content or the new one, never a part.
+    Raises TrackerError, in one line, where the disk is full or the folder cannot be written.
+    """
+    aside = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield aside
+        _flush(aside)
+        aside.replace(path)
+        _flush(path.parent)
+    except OSError as error:
+        kept = "; the previous version is untouched" if path.exists() else ""
+        reason = error.strerror or " ".join(str(error).split())
+        raise TrackerError(f"{path}: cannot be written ({reason}){kept}; free space, or mend the folder") from error
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` (UTF-8, line ends as they are)."""
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="")
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,136 @@
+"""The commands as a user types them."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from contract.errors import ConfigError
+from tests.simulate import Study, simulate, stage_dir
+from tracker.cli.main import main
+from tracker.cli.results import link_runs
+from tracker.store.database import DATABASE
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+def run(capsys, *words):
+    status = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_collect_says_what_it_collected(results, capsys):
+    simulate(results)
+    status, out, _ = run(capsys, "collect", "--results", results)
+    assert status == 0
+    assert "stages: 18 ok" in out
+    assert (results / DATABASE).exists()
+
+
+def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
+    for words in (["collect"], ["status"], ["tables"], ["gate"], ["sql", "select 1"], ["tensorboard"]):
+        status, _, err = run(capsys, *words, "--results", results, "--reports", results)
+        assert status == 2
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+
+
+def test_tables_and_figures_list_what_they_wrote(results, tmp_path, capsys):
+    simulate(results, [Study(seeds=1, variants=2)])
+    for command, files in (("tables", 5), ("figures", 6)):
+        status, out, _ = run(capsys, command, "--results", results, "--reports", tmp_path / "reports")
+        assert status == 0
+        assert len(out.splitlines()) == files
+        assert all((tmp_path / "reports") in path.parents for path in map(type(tmp_path), out.splitlines()))
+
+
+def test_the_gate_fails_only_for_failures(results, capsys):
+    simulate(results, [Study(states={("v1", 0): "missing"})])
+    run(capsys, "collect", "--results", results)
+    status, out, _ = run(capsys, "gate", "--results", results)
+    assert (status, out) == (0, "16 stages ok, 0 not, 2 not run\n")
+    plan = simulate(results, [Study(states={("v1", 0): "failed", ("v2", 1): "diverged"})])
+    (stage_dir(plan, "toy", "v3", 0, "evaluate") / "status.json").write_text("{")
+    run(capsys, "collect", "--results", results)
+    status, out, err = run(capsys, "gate", "--results", results)
+    assert (status, out) == (1, "")
+    lines = err.splitlines()
+    assert [line.split(":")[0] for line in lines[:5]] == ["failed", "diverged", "blocked", "blocked", "corrupt"]
+    assert "failed: toy.train v1 seed 0: RuntimeError: simulated failure" in lines[0]
+    assert lines[-1] == "13 stages ok, 5 not"
+
+
+def test_status_is_printed_once_or_watched_to_the_end(results, capsys):
+    simulate(results)
+    assert "nothing is left to run" in run(capsys, "status", "--results", results)[1]
+    assert "nothing is left to run" in run(capsys, "status", "--watch", "--results", results)[1]
+
+
+def test_sql_prints_a_table_csv_or_json(results, capsys):
+    simulate(results)
+    query = "select variant, seed, 1/3 as third, null as nothing from runs where variant = 'v1' order by seed"
+    status, out, _ = run(capsys, "sql", query, "--results", results)
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0].split() == ["variant", "seed", "third", "nothing"]
+    assert lines[2].split() == ["v1", "0", "0.333333"]
+    assert lines[-1] == "(2 rows)"
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "sql", "--csv", query, "--results", results)[1])))
+    assert [float(row["third"]) for row in rows] == [1 / 3, 1 / 3]
+    assert json.loads(run(capsys, "sql", "--json", query, "--results", results)[1])[1] == {
+        "variant": "v1",
+        "seed": 1,
+        "third": pytest.approx(1 / 3),
+        "nothing": None,
+    }
+
+
+def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
+    simulate(results)
+    monkeypatch.setattr("sys.stdin", io.StringIO("select count(*) as n from runs"))
+    assert run(capsys, "sql", "-", "--results", results)[1].split()[:3] == ["n", "-", "8"]
+    status, _, err = run(capsys, "sql", "delete from metrics", "--results", results)
+    assert status == 2
+    assert "read-only" in err
+
+
+def test_tensorboard_runs_have_readable_names_and_shared_stages_appear_once(results, tmp_path):
+    plan = simulate(results, [Study(seeds=2, variants=2), Study("other", seeds=1, variants=1)])
+    for stage in json.loads(plan.read_text())["stages"]:
+        if stage["stage"] in ("prepare", "train"):
+            events = stage_dir_of(stage) / "tensorboard"
+            events.mkdir()
+            (events / "events.out.tfevents.1").write_text(stage["key"])
+    folder = tmp_path / "links"
+    assert link_runs(results, folder, "toy") == 1 + 4
+    names = sorted(str(path.parent.relative_to(folder)) for path in folder.glob("*/*/*/*/events*"))
+    assert names == [
+        "toy/v0/seed 0/prepare",
+        "toy/v0/seed 0/train",
+        "toy/v0/seed 1/train",
+        "toy/v1/seed 0/train",
+        "toy/v1/seed 1/train",
+    ]
+    key = stage_dir(plan, "toy", "v1", 1, "train").name
+    assert (folder / "toy/v1/seed 1/train/events.out.tfevents.1").read_text() == key
+    with pytest.raises(ConfigError, match="one of toy, other"):
+        link_runs(results, folder, "tyo")
+
+
+def stage_dir_of(stage):
+    from pathlib import Path
+
+    return Path(stage["dir"])
+
+
+def test_every_command_explains_itself(capsys):
+    for command in ("status", "collect", "tables", "figures", "gate", "sql", "tensorboard"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert "--results" in capsys.readouterr().out

@@ -1,0 +1,202 @@
+"""The study gad: what variants share, its edges, its rules against the source's table, all scales."""
+
+import importlib
+
+import pytest
+import yaml
+
+from contract.errors import ConfigError
+from contract.health import evaluate, parse_rules
+from tests.gad.helpers import ENTRIES, INPUTS
+from tracker.config.settings import load_settings
+from tracker.config.variants import load_studies
+from tracker.plan.build import build_plan
+from trainers.gad.config import GadConfig
+
+
+def settings_at(scale, **overrides):
+    return load_settings({"studies": "gad", "scale": scale, **overrides})
+
+
+@pytest.fixture(scope="module")
+def study():
+    return load_studies(settings_at("demo"))["gad"]
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return build_plan(settings_at("demo", seeds="0,1"))
+
+
+@pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
+def test_every_variant_is_valid_at_every_scale(scale):
+    variants = load_studies(settings_at(scale))["gad"].variants
+    assert len(variants) == 18
+    assert {"d-original", "d-v1", "d-v2", "d-final", "skip-seqkd", "stop-after-warmup"} <= variants.keys()
+
+
+def keys(plan, stage, *variants):
+    return {run.stages[stage] for run in plan.runs if not variants or run.variant in variants}
+
+
+def test_one_seqkd_serves_all_discriminators_seeds_and_faults(plan):
+    assert len(keys(plan, "data")) == len(keys(plan, "base")) == 1
+    others = [run.variant for run in plan.runs if run.variant != "skip-seqkd"]
+    assert len(keys(plan, "seqkd", *others)) == len(keys(plan, "evaluate_start", *others)) == 1
+    assert keys(plan, "seqkd", "skip-seqkd") != keys(plan, "seqkd", "d-final")
+
+
+def test_discriminators_and_seeds_have_warmups_of_their_own_and_stopping_shares_it(plan):
+    assert len(keys(plan, "warmup", "d-original", "d-v1", "d-v2", "d-final")) == 8
+    assert keys(plan, "warmup", "stop-after-warmup") == keys(plan, "warmup", "d-final")
+    assert not keys(plan, "gad", "stop-after-warmup") & keys(plan, "gad", "d-final")
+
+
+def test_every_edge_is_one_factor(study):
+    assert {name: v.parent for name, v in study.variants.items() if not name.startswith(("d-",))} == dict.fromkeys(
+        [name for name in study.variants if not name.startswith("d-")], "d-final"
+    )
+    for variant in study.variants.values():
+        assert len(variant.factors) == (0 if variant.parent is None else 1), variant.name
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("temperature-1", "balanced.temperature", 1.0),
+        ("temperature-3", "balanced.temperature", 3.0),
+        ("score-reg-0.001", "balanced.score_reg", 0.001),
+        ("score-reg-0.01", "balanced.score_reg", 0.01),
+        ("threshold-0.5", "balanced.penalty_threshold", 0.5),
+        ("threshold-2", "balanced.penalty_threshold", 2.0),
+        ("ranking-1", "balanced.ranking_weight", 1.0),
+        ("ranking-2", "balanced.ranking_weight", 2.0),
+        ("fault-length", "sampling.length_factor", 3.0),
+    ],
+)
+def test_the_edges_of_the_source(study, name, key, value):
+    (change,) = study.variants[name].changes
+    assert (change.key, change.new) == (key, value)
+
+
+def test_a_setting_that_the_discriminator_does_not_read_is_refused(tmp_path):
+    import shutil
+    from pathlib import Path
+
+    shutil.copytree(Path("configs"), tmp_path / "configs")
+    wrong = tmp_path / "configs" / "studies" / "gad" / "wrong.yaml"
+    wrong.write_text("extends: d-original\nwhy: a test\ndiscriminator: v1\nhinge: {max_margin: 7.0}\n")
+    with pytest.raises(ConfigError, match="max_margin"):
+        load_studies(load_settings({"studies": "gad"}, configs=tmp_path / "configs"))
+
+
+def test_a_variant_uses_exactly_the_modules_of_its_objective():
+    original, final = GadConfig(discriminator="original"), GadConfig()
+    difference = set(final.used_modules("gad")) ^ set(original.used_modules("gad"))
+    assert difference == {"trainers.objectives.discriminator_final", "trainers.objectives.discriminator_original"}
+    assert not any("objectives" in name for name in final.used_modules("evaluate"))
+    for name in final.used_modules("warmup"):
+        importlib.import_module(name)
+
+
+def test_the_helpers_run_the_stages_as_they_are_declared(study):
+    for name, spec in study.stages.items():
+        declared = [label for label, source in spec.inputs.items() if not source.startswith("asset:")]
+        assert sorted(declared) == sorted(INPUTS[name]), name
+        assert spec.entry == ENTRIES[name]
+        assert set(spec.reads) <= GadConfig.model_fields.keys()
+
+
+# --- rules: seed 002, section 19 ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rules():
+    with open("configs/studies/gad/_study.yaml", encoding="utf-8") as file:
+        return parse_rules(yaml.safe_load(file)["health"])
+
+
+def tripped(rules, severity, steps=10, **series):
+    points = {name: [(step, value) for step in range(steps)] for name, value in series.items()}
+    return {event.rule.id for event in evaluate([rule for rule in rules if rule.stage == "gad"], points)} & {
+        rule.id for rule in rules if rule.severity == severity
+    }
+
+
+LENGTHS = {"response_length/teacher": 20.0, "response_length/teacher_p99": 22.0}
+HEALTHY = {
+    "critic/d_acc": 0.6,
+    "critic/score_diff": 0.1,
+    "critic/ranking_loss": 0.67,
+    "critic/diff_penalty": 0.01,
+    "critic/grad_norm": 0.1,
+    "critic/prior_steps": 15,
+    "critic/d_loss": 1.0,
+    "actor/pg_loss": -0.01,
+    "actor/pg_clipfrac": 0.2,
+    "actor/ppo_kl": 0.001,
+    "actor/grad_norm": 1.0,
+    "response_length/mean": 20.0,
+    "response_length/clip_ratio": 0.1,
+    "response_length/limit": 22.0,
+    "rollout/policy_lag": 0.0,
+    **LENGTHS,
+}
+
+
+def test_a_healthy_run_trips_nothing(rules):
+    for severity in ("note", "warn", "abort"):
+        assert not tripped(rules, severity, **HEALTHY)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "rule"),
+    [
+        ("critic/d_acc", 0.91, "critic-too-strong"),
+        ("critic/d_acc", 0.49, "critic-too-weak"),
+        ("critic/score_diff", 1.1, "difference-too-large"),
+        ("critic/score_diff", 0.0005, "no-separation"),
+        ("critic/ranking_loss", 0.6931472, "cannot-separate"),
+        ("critic/diff_penalty", 0.11, "over-confident"),
+        ("critic/grad_norm", 0.009, "critic-gradient-vanished"),
+        ("critic/prior_steps", 0, "warmup-skipped"),
+        ("actor/pg_loss", 0.0009, "no-learning-signal"),
+        ("actor/pg_loss", -0.0009, "no-learning-signal"),
+        ("actor/pg_clipfrac", 0.51, "updates-too-aggressive"),
+        ("actor/ppo_kl", 0.0, "policy-not-updated"),
+        ("response_length/mean", 31.0, "length-grows"),
+        ("response_length/mean", 1.0, "length-collapses"),
+        ("response_length/clip_ratio", 0.81, "truncated"),
+        ("response_length/limit", 66.0, "limit-above-teacher"),
+    ],
+)
+def test_each_fault_of_the_table_is_warned_of_by_its_rule(rules, metric, value, rule):
+    assert tripped(rules, "warn", **{**HEALTHY, metric: value}) == {rule}
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "rule"),
+    [
+        ("critic/d_acc", 0.81, "critic-accuracy"),
+        ("critic/d_acc", 0.54, "critic-accuracy"),
+        ("critic/score_diff", 0.51, "difference"),
+        ("critic/score_diff", 0.009, "difference"),
+        ("critic/ranking_loss", 0.64, "ranking-loss"),
+        ("critic/ranking_loss", 0.6905, "ranking-loss"),
+        ("actor/pg_clipfrac", 0.09, "clip-fraction"),
+        ("response_length/clip_ratio", 0.31, "often-truncated"),
+    ],
+)
+def test_leaving_the_healthy_range_is_noted_before_it_is_a_fault(rules, metric, value, rule):
+    changed = {**HEALTHY, metric: value}
+    assert tripped(rules, "note", **changed) == {rule}
+    assert not tripped(rules, "warn", **changed)
+
+
+def test_a_moments_excursion_is_no_fault(rules):
+    for metric, value in (("critic/d_acc", 0.99), ("actor/pg_loss", 0.0), ("critic/grad_norm", 0.0)):
+        assert not tripped(rules, "warn", steps=2, **{**HEALTHY, metric: value}), metric
+
+
+def test_stale_rollouts_end_the_run(rules):
+    assert tripped(rules, "abort", **{**HEALTHY, "rollout/policy_lag": 4.0}) == {"stale-rollouts"}

@@ -1,0 +1,119 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.errors import ConfigError
+from tracker.config.yaml_io import load_yaml
+
+
+def load(tmp_path, text):
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    return load_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2e-5", 2e-5),
+        ("1e-6", 1e-6),
+        ("-1.5E+3", -1500.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("12", 12),
+        ("-3", -3),
+        ("010", 10),
+        ("0x1f", 31),
+        ("0o17", 15),
+        ("true", True),
+        ("False", False),
+        ("no", "no"),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("off", "off"),
+        ("1:30", "1:30"),
+        ("1_000", "1_000"),
+        ("2026-01-02", "2026-01-02"),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("'2e-5'", "2e-5"),
+        ("v8.1", "v8.1"),
+        ("1e", "1e"),
+        ("e5", "e5"),
+        ("[1, 2e-5, no]", [1, 2e-5, "no"]),
+        ("{b: {c: 1}}", {"b": {"c": 1}}),
+    ],
+)
+def test_scalars_follow_yaml_1_2(tmp_path, text, value):
+    loaded = load(tmp_path, f"a: {text}\n")["a"]
+    assert loaded == value
+    assert type(loaded) is type(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_survives(tmp_path_factory, number):
+    assert load(tmp_path_factory.mktemp("f"), f"a: {number!r}\n") == {"a": number}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "given twice"),
+        ("a:\n  b: 1\n  b: 1\n", 3, "given twice"),
+        ("a: [{b: 1, b: 2}]\n", 1, "given twice"),
+        ("a: &x 1\nb: *x\n", 1, "aliases"),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "tag"),
+        ("a: !secret 1\n", 1, "tag"),
+        ("1: a\n", 1, "keys must be text"),
+        ("rows:\n  8.1: [1]\n", 2, "keys must be text"),
+        ("a: .inf\n", 1, "finite"),
+        ("a: .nan\n", 1, "finite"),
+        ("a: 1e999\n", 1, "finite"),
+        ("a: [1\nb: 2\n", 2, "not valid YAML"),
+        ("a: !!int x\n", 1, "not an integer"),
+        ("? [a, b]\n: 1\n", 1, "keys must be text"),
+    ],
+)
+def test_refusals_name_file_and_line(tmp_path, text, line, problem):
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert problem in str(caught.value)
+    assert str(caught.value.file) == f"{tmp_path / 'a.yaml'}:{line}"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tag_does_nothing(tmp_path):
+    marker = tmp_path / "marker"
+    with pytest.raises(ConfigError):
+        load(tmp_path, f"a: !!python/object/apply:os.mkdir ['{marker}']\n")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("text", ["- 1\n", "7\n", "text\n"])
+def test_only_a_mapping(tmp_path, text):
+    with pytest.raises(ConfigError, match="write `key: value` lines"):
+        load(tmp_path, text)
+
+
+def test_empty_missing_binary_deep_and_two_documents(tmp_path):
+    assert load(tmp_path, "# nothing\n") == {}
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_yaml(tmp_path / "none.yaml")
+    (tmp_path / "b.yaml").write_bytes(b"a: \xff\xfe")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_yaml(tmp_path / "b.yaml")
+    with pytest.raises(ConfigError):
+        load(tmp_path, "a: " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(ConfigError):
+        load(tmp_path, "a: 1\n---\na: 2\n")
+
+
+def test_alias_bomb_is_refused_at_once(tmp_path):
+    bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))
+    with pytest.raises(ConfigError, match="aliases"):
+        load(tmp_path, bomb)
+
+
+def test_a_star_in_a_text_is_no_alias(tmp_path):
+    assert load(tmp_path, "why: 2 * 3 & more\n") == {"why": "2 * 3 & more"}

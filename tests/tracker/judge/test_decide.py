@@ -1,0 +1,135 @@
+"""Rounds of more seeds, with a simulated grid in the place of Snakemake; extra seeds and the plan that reads them."""
+
+import json
+
+import pytest
+
+from contract.errors import ConfigError, TrackerError
+from tests.simulate import Study, simulate
+from tests.tracker import toy_study
+from tracker.config.settings import load_settings
+from tracker.judge.decide import decide, grid_command
+from tracker.plan.build import build_plan
+from tracker.plan.extra_seeds import extended, load_extra_seeds, save_extra_seeds
+from tracker.store.collect import collect
+
+ITEMS = {"gender": 400, "race": 400}
+FAN = {"v0": (None, {}), "far": ("v0", {"lr": (1, 2)}), "same": ("v0", {"beta": (1, 2)})}
+
+
+class Grid:
+    """Runs the plan that a real one would: every variant has its extra seeds, else two."""
+
+    def __init__(self, results, looks=(2, 4, 8), obedient=True, **arguments):
+        self.results, self.looks, self.obedient, self.calls = results, list(looks), obedient, 0
+        defaults = {"lineage": FAN, "items": ITEMS, "rho": 0.8, "seed_sd": 0.01}
+        self.arguments = defaults | {"distances": {"v0": 0.3, "far": 0.0, "same": 0.3}} | arguments
+
+    def __call__(self):
+        self.calls += 1
+        extra = load_extra_seeds(self.results).get("toy", {}) if self.obedient else {}
+        plan = simulate(self.results, [Study("toy", seeds=max([2, *extra.values()]), **self.arguments)])
+        content = json.loads(plan.read_text())
+        [study] = content["studies"]
+        study["analysis"] |= {"looks": self.looks, "margin": 0.001}
+        study["runs"] = [run for run in study["runs"] if run["seed"] < extra.get(run["variant"], 2)]
+        used = {key for run in study["runs"] for key in run["stages"].values()}
+        content["stages"] = [s for s in content["stages"] if s["key"] in used or s["study"] == "assets"]
+        plan.write_text(json.dumps(content))
+        collect(self.results)
+        return 0
+
+
+def quiet(_text):
+    pass
+
+
+def test_seeds_go_to_undecided_edges_only(tmp_path):
+    grid = Grid(tmp_path)
+    outcome = decide("toy", 100.0, tmp_path, grid, say=quiet)
+    edges = outcome.edges.set_index("child")
+    assert edges.loc["far"].verdict == "better"
+    assert edges.loc["same"].verdict == "undecided"
+    counts = load_extra_seeds(tmp_path)["toy"]
+    assert counts["same"] == counts["v0"] == 8
+    assert counts.get("far", 2) < 8
+    assert "last look (8 seeds)" in outcome.why
+    assert grid.calls == outcome.rounds + 1
+    assert edges.loc["same"].cost_hours > edges.loc["far"].cost_hours
+
+
+def test_spent_hours_are_those_of_the_added_stages(tmp_path):
+    outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path), say=quiet)
+    counts = load_extra_seeds(tmp_path)["toy"]
+    added = sum(count - 2 for count in counts.values())
+    assert outcome.spent_hours == pytest.approx(added * 2 * 12.5 / 3600)  # train and evaluate of each new seed
+
+
+def test_the_budget_is_kept(tmp_path):
+    per_seed = 2 * 12.5 / 3600
+    outcome = decide("toy", 4.5 * per_seed, tmp_path, Grid(tmp_path), say=quiet)
+    assert "budget" in outcome.why
+    assert 0 < outcome.spent_hours <= 4.5 * per_seed
+    assert outcome.rounds == 1
+    nothing = decide("toy", 0.0, tmp_path / "b", Grid(tmp_path / "b"), say=quiet)
+    assert (nothing.rounds, nothing.spent_hours) == (0, 0.0)
+
+
+def test_nothing_is_added_where_every_edge_is_decided(tmp_path):
+    grid = Grid(tmp_path, states={("far", 0): "failed", ("same", 0): "failed"})
+    outcome = decide("toy", 100.0, tmp_path, grid, say=quiet)
+    assert "cannot be judged" in outcome.why
+    assert grid.calls == 1
+    assert load_extra_seeds(tmp_path) == {}
+
+
+def test_looks_must_be_declared_and_the_study_known(tmp_path):
+    with pytest.raises(ConfigError, match=r"analysis\.looks.*declare them before"):
+        decide("toy", 1.0, tmp_path, Grid(tmp_path, looks=()), say=quiet)
+    with pytest.raises(ConfigError, match="is not in the database"):
+        decide("other", 1.0, tmp_path, Grid(tmp_path), say=quiet)
+
+
+def test_a_grid_that_leaves_nothing_or_ignores_the_seeds_ends_it(tmp_path):
+    with pytest.raises(TrackerError, match="left no database"):
+        decide("toy", 1.0, tmp_path / "none", lambda: 1, say=quiet)
+    with pytest.raises(TrackerError, match="does not take up the seeds"):
+        decide("toy", 100.0, tmp_path, Grid(tmp_path, obedient=False), say=quiet)
+
+
+def test_extra_seeds_merge_and_never_shrink(tmp_path):
+    assert load_extra_seeds(tmp_path) == {}
+    save_extra_seeds(tmp_path, "a", {"v1": 4, "v2": 2})
+    save_extra_seeds(tmp_path, "a", {"v1": 3, "v3": 5})
+    save_extra_seeds(tmp_path, "b", {"v1": 2})
+    assert load_extra_seeds(tmp_path) == {"a": {"v1": 4, "v2": 2, "v3": 5}, "b": {"v1": 2}}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": 3}', '{"a": {"v": 0}}', '{"a": {"v": true}}', '{"a": {"v": "2"}}'])
+def test_a_broken_file_of_seeds_is_an_error(tmp_path, text):
+    (tmp_path / "seeds.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"seeds\.json"):
+        load_extra_seeds(tmp_path)
+
+
+def test_extended_keeps_the_seeds_and_adds_the_next():
+    assert extended((0, 1), 4) == (0, 1, 2, 3)
+    assert extended((0, 7), 4) == (0, 7, 1, 2)
+    assert extended((0, 1, 2), 2) == (0, 1, 2)
+
+
+def test_the_plan_takes_up_the_extra_seeds(tmp_path):
+    toy = toy_study.Toy(tmp_path)
+    settings = load_settings(configs=toy.configs)
+    before = build_plan(settings, root=tmp_path)
+    save_extra_seeds(settings.results, "toy", {"v3": 4})
+    after = build_plan(settings, root=tmp_path)
+    added = {(run.variant, run.seed) for run in after.runs} - {(run.variant, run.seed) for run in before.runs}
+    assert added == {("v3", 2), ("v3", 3)}
+    assert set(before.stages) < set(after.stages)  # what was run stays
+
+
+def test_the_grid_command_names_the_study_once():
+    command = grid_command("toy", "2", 1, ["scale=smoke", "study=other"])
+    assert command[-3:] == ["--config", "scale=smoke", "study=toy"]
+    assert command[3:7] == ["--cores", "2", "--resources", "gpu=1"]

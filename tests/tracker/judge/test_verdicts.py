@@ -1,0 +1,292 @@
+"""From simulated stage folders, through the database, to one word per edge."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.simulate import Study, simulate, stage_dir
+from tracker.judge.audit_measured import measured
+from tracker.judge.sequential import look_weights
+from tracker.judge.statistics import contrast
+from tracker.judge.verdicts import COLUMNS, edge_verdicts, interactions, judge, load_study, paired_values
+from tracker.store.collect import collect
+from tracker.store.database import Store
+
+ITEMS = {"gender": 400, "race": 400}
+PAIR = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)})}
+
+
+def run(tmp_path, change=None, **arguments):
+    """Simulate one study, change plan or files, collect; return (edges by child, store path)."""
+    results = tmp_path / "results"
+    study = Study(**({"lineage": PAIR, "seeds": 4, "items": ITEMS, "rho": 0.8} | arguments))
+    plan = simulate(results, [study])
+    if change:
+        change(plan)
+    collect(results)
+    with Store(results / "tracker.duckdb") as store:
+        return edge_verdicts(store).set_index("child"), results
+
+
+def edit_analysis(**values):
+    def change(plan):
+        content = json.loads(plan.read_text())
+        for study in content["studies"]:
+            study["analysis"] |= values
+        plan.write_text(json.dumps(content))
+
+    return change
+
+
+def edit_items(study, variant, seed, edit):
+    def change(plan):
+        path = stage_dir(plan, study, variant, seed, "evaluate") / "items.parquet"
+        edit(pd.read_parquet(path)).to_parquet(path, index=False)
+
+    return change
+
+
+@pytest.mark.parametrize(("distance", "word"), [(0.0, "better"), (0.3, "worse")])
+def test_a_large_effect_is_found(tmp_path, distance, word):
+    edges, _ = run(tmp_path, distances={"v0": 0.15, "v1": distance}, seeds=6)
+    edge = edges.loc["v1"]
+    assert (edge.verdict, edge.detail) == (word, word)
+    assert edge.low < 0.15 - distance < edge.high
+    assert edge.p_adjusted <= 0.05
+    assert edge.p_sign_flip == pytest.approx(2 / 64)
+    assert list(edges.reset_index()[COLUMNS].columns) == COLUMNS
+
+
+def test_effect_is_the_difference_of_the_table_cells(tmp_path):
+    edges, results = run(tmp_path)
+    with Store(results / "tracker.duckdb") as store:
+        cells = store.sql(
+            "SELECT variant, avg(value) v FROM results WHERE metric = 'edited/mean/distance' GROUP BY ALL"
+        )
+    cell = dict(zip(cells["variant"], cells["v"], strict=True))
+    assert edges.loc["v1"].effect == pytest.approx(cell["v0"] - cell["v1"])
+
+
+def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a_narrow_one(tmp_path):
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=0.95)
+    narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=0.95)
+    assert wide.loc["v1"].verdict == "equivalent"
+    assert narrow.loc["v1"].verdict == "undecided"
+    assert "would be needed" in narrow.loc["v1"].reason
+
+
+def test_a_change_that_changes_no_item_says_so(tmp_path):
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0)
+    narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=1.0)
+    assert wide.loc["v1"].effect == narrow.loc["v1"].effect == 0
+    assert wide.loc["v1"].verdict == "equivalent"
+    assert wide.loc["v1"].reason == "no item differs, in any seed: the change had no effect on these runs"
+    assert narrow.loc["v1"].verdict == "undecided"
+    assert "too rare" in narrow.loc["v1"].reason
+
+
+def test_confounded_keeps_its_effect(tmp_path):
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
+    edges, _ = run(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)
+    edge = edges.loc["v1"]
+    assert (edge.verdict, edge.detail, edge.confounded) == ("confounded", "better", True)
+    assert edge.factors == ("beta", "lr")
+    assert edge.effect > 0.2
+
+
+@pytest.mark.parametrize("state", ["failed", "diverged", "missing"])
+@pytest.mark.parametrize("variant", ["v0", "v1"])
+def test_a_run_that_is_not_ok_makes_its_edge_invalid(tmp_path, state, variant):
+    edges, _ = run(tmp_path, states={(variant, 1): state})
+    edge = edges.loc["v1"]
+    assert edge.verdict == edge.detail == "invalid"
+    assert f"{variant} seed 1 is {state}" in edge.reason
+    assert np.isnan(edge.p_adjusted)
+    assert edge.seeds == 3
+    assert np.isfinite(edge.effect)
+
+
+def test_an_abort_event_makes_its_edge_invalid_and_a_warning_does_not(tmp_path):
+    event = {"rule": "collapse", "metric": "lms", "severity": "abort", "first_step": 1, "last_step": 2, "value": 0.1}
+    event |= {"diagnosis": "the model collapsed", "remedy": "lower lr"}
+    edges, _ = run(tmp_path / "a", health={("v1", 0): [event]})
+    assert edges.loc["v1"].verdict == "invalid"
+    assert "v1 seed 0 is unhealthy (collapse: the model collapsed)" in edges.loc["v1"].reason
+    edges, _ = run(tmp_path / "b", health={("v1", 0): [event | {"severity": "warn"}]})
+    assert edges.loc["v1"].verdict != "invalid"
+
+
+def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    event |= {"diagnosis": "words are lost", "remedy": "lower lr"}
+    noted = {"rule": "slow", "metric": "speed", "severity": "note", "first_step": 1, "last_step": 2, "value": 0.1}
+    healthy, _ = run(tmp_path / "a")
+    warned, results = run(tmp_path / "b", health={("v1", 0): [event], ("v1", 2): [event], ("v0", 1): [noted]})
+    ours, theirs = warned.loc["v1"], healthy.loc["v1"]
+    assert ours.reason == f"{theirs.reason}; unhealthy (warn): lms-low: words are lost (v1 seed 0, v1 seed 2)"
+    assert ours.drop("reason").equals(theirs.drop("reason"))
+    everyone = {(variant, seed): [event] for variant in ("v0", "v1") for seed in range(4)}
+    edges, _ = run(tmp_path / "c", health=everyone)
+    assert edges.loc["v1"].reason.endswith("lms-low: words are lost (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
+    with Store(results / "tracker.duckdb") as store:
+        assert len(store.health("toy")) == 3  # the note is kept, but is no part of a verdict
+
+
+def test_a_warning_is_told_with_an_invalid_edge(tmp_path):
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    edges, _ = run(tmp_path, states={("v1", 1): "diverged"}, health={("v1", 1): [event]})
+    assert edges.loc["v1"].verdict == "invalid"
+    assert "v1 seed 1 is diverged (train/m00 is not finite); unhealthy (warn): lms-low" in edges.loc["v1"].reason
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda frame: frame[frame["item"] != "gender-0003"], "unpaired items of gender"),
+        (lambda frame: frame[frame["subset"] != "race"], "no items of race"),
+        (lambda frame: pd.concat([frame, frame.head(1)]), "has an item twice"),
+        (lambda frame: frame.assign(value=frame["value"].where(frame["item"] != "race-0001")), "not finite"),
+        (lambda frame: frame.assign(item=frame["item"] + "x"), "0 in common"),
+    ],
+)
+@pytest.mark.parametrize("variant", ["v0", "v1"])
+def test_items_must_be_the_same(tmp_path, edit, reason, variant):
+    edges, _ = run(tmp_path, edit_items("toy", variant, 2, edit))
+    assert edges.loc["v1"].verdict == "invalid"
+    assert reason in edges.loc["v1"].reason
+
+
+def test_the_order_of_items_in_the_file_does_not_matter(tmp_path):
+    plain, _ = run(tmp_path / "a")
+    shuffled, _ = run(tmp_path / "b", edit_items("toy", "v1", 2, lambda frame: frame.sample(frac=1, random_state=0)))
+    pd.testing.assert_frame_equal(plain, shuffled)
+
+
+def test_other_seeds_are_unpaired_and_more_seeds_are_not(tmp_path):
+    _, results = run(tmp_path)
+    with Store(results / "tracker.duckdb") as store:
+        study = load_study(store, "toy")
+    longer = replace(study, states={run: s for run, s in study.states.items() if run not in {("v1", 2), ("v1", 3)}})
+    [edge] = judge(longer)
+    assert (edge.seeds, edge.verdict != "invalid") == (2, True)
+    apart = {run: s for run, s in study.states.items() if run not in {("v1", 0), ("v0", 3)}}
+    [edge] = judge(replace(study, states=apart))
+    assert edge.verdict == "invalid"
+    assert "v1 has seeds [1, 2, 3]; v0 has seeds [0, 1, 2]" in edge.reason
+
+
+def test_one_seed_is_undecided_and_says_what_it_knows(tmp_path):
+    edges, _ = run(tmp_path, seeds=1, distances={"v0": 0.4, "v1": 0.0})
+    edge = edges.loc["v1"]
+    assert edge.verdict == "undecided"
+    assert "seed noise is unknown; item noise alone would say better" in edge.reason
+    assert np.isnan(edge.p)
+    assert edge.low > 0
+    assert edge.mde > 0
+    assert pd.isna(edge.seeds_needed)
+
+
+def test_holm_counts_the_edges_that_were_tested(tmp_path):
+    edges, _ = run(tmp_path, lineage=None, variants=6, states={("v5", 0): "failed"})
+    tested = edges[edges["verdict"] != "invalid"]
+    assert len(tested) == 4
+    assert tested["p_adjusted"].min() == pytest.approx(min(1, 4 * tested["p"].min()))
+
+
+def test_cost_is_what_the_child_added(tmp_path):
+    edges, _ = run(tmp_path, seeds=4)
+    assert edges.loc["v1"].cost_hours == pytest.approx(4 * 2 * 12.5 / 3600)  # train and evaluate; prepare is shared
+
+
+def test_cost_counts_devices(tmp_path):
+    def on_two_devices(plan):
+        path = stage_dir(plan, "toy", "v1", 2, "train") / "status.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "2 x NVIDIA H100"}))
+
+    edges, _ = run(tmp_path, on_two_devices)
+    assert edges.loc["v1"].cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
+
+
+def test_looks_spend_alpha(tmp_path):
+    fixed, _ = run(tmp_path / "a", distances={"v0": 0.15, "v1": 0.1}, seeds=4)
+    looks, results = run(tmp_path / "b", edit_analysis(looks=[2, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4)
+    with Store(results / "tracker.duckdb") as store:
+        values, _, _ = paired_values(load_study(store, "toy"), ["v1", "v0"])
+    weights = look_weights([2, 4], 0.05)
+    early = contrast([subset[:, :2] for subset in values], (1, -1), {"target": 0.5}).p
+    expected = min(1.0, early / weights[2], fixed.loc["v1"].p / weights[4])
+    assert looks.loc["v1"].p == pytest.approx(expected)
+    assert looks.loc["v1"].p > fixed.loc["v1"].p
+    waiting, _ = run(tmp_path / "c", edit_analysis(looks=[6, 8]), distances={"v0": 0.4, "v1": 0.0}, seeds=4)
+    assert waiting.loc["v1"].verdict == "undecided"
+    assert "before the first look, at 6 seeds" in waiting.loc["v1"].reason
+
+
+def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):
+    lineage = {name: ("v0", {name: (0, 1)}) for name in ("a", "b")}
+    lineage = {"v0": (None, {}), **lineage, "ab": ("a", {"b": (0, 1)})}
+    distances = {"v0": 0.4, "a": 0.3, "b": 0.3, "ab": 0.05}  # 0.35 gained, 0.2 by the parts
+    _, results = run(
+        tmp_path, edit_analysis(combinations={"ab": ["a", "b"]}), lineage=lineage, distances=distances, rho=0.9
+    )
+    with Store(results / "tracker.duckdb") as store:
+        [row] = interactions(store).to_dict("records")
+        tables = store.sql(
+            "SELECT variant, avg(value) v FROM results WHERE metric = 'edited/mean/distance' GROUP BY ALL"
+        )
+    cell = dict(zip(tables["variant"], tables["v"], strict=True))
+    assert (row["parts"], row["baseline"], row["seeds"]) == ("a + b", "v0", 4)
+    assert row["effect"] == pytest.approx(-cell["ab"] + cell["a"] + cell["b"] - cell["v0"])
+    assert row["low"] < 0.15 < row["high"]
+    assert row["low"] > 0
+
+
+def test_a_combination_needs_known_parts_with_one_parent(tmp_path):
+    _, results = run(tmp_path, edit_analysis(combinations={"v1": ["v0", "nobody"]}))
+    with Store(results / "tracker.duckdb") as store:
+        [row] = interactions(store).to_dict("records")
+    assert row["reason"] == "no variant 'nobody'"
+    assert np.isnan(row["effect"])
+
+
+def test_same_database_same_verdicts_and_a_duckdb_connection_will_do(tmp_path):
+    import duckdb
+
+    edges, results = run(tmp_path)
+    with duckdb.connect(str(results / "tracker.duckdb"), read_only=True) as connection:
+        pd.testing.assert_frame_equal(edge_verdicts(connection).set_index("child"), edges)
+
+
+def test_measured_cells_and_why_they_may_differ(tmp_path):
+    _, results = run(tmp_path)
+    published = {"columns": ["gender", "race", "mean"], "items": {"gender": 253, "race": 400}, "model": "gpt2-medium"}
+    with Store(results / "tracker.duckdb") as store:
+        ours = measured(store, "toy", published)
+        cells = store.results("toy")
+    expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
+    cell = ours.rows["v1"]["gender"]
+    assert cell.value == pytest.approx(expected)
+    assert cell.low <= cell.value <= cell.high
+    for words in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
+        assert words in ours.difference
+    assert "race" not in ours.difference
+
+
+def test_changing_the_analysis_after_results_is_remembered(tmp_path):
+    def digest(text):
+        def change(plan):
+            content = json.loads(plan.read_text())
+            content["studies"][0]["analysis_digest"] = text
+            plan.write_text(json.dumps(content))
+
+        return change
+
+    _, results = run(tmp_path, digest("one"))
+    for text in ("one", "two"):
+        digest(text)(results / "plan.json")
+        collect(results)
+    with Store(results / "tracker.duckdb") as store:
+        assert [entry["digest"] for entry in load_study(store, "toy").history] == ["one", "two"]

@@ -1,0 +1,453 @@
+"""The report page without a browser: lineage graph, axis, curves, words, escaping, policy, and the same bytes twice."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import time
+from html.parser import HTMLParser
+
+import duckdb
+import numpy as np
+import pytest
+
+from tests.simulate import DEBIAS, Study, simulate, stage_dir
+from tracker.cli.main import main
+from tracker.show.page.content import anchors, problems, provenance
+from tracker.show.page.curves import plan_curves, study_curves
+from tracker.show.page.edges import study_edges
+from tracker.show.page.format import decimals_for, duration, number, p_value, plural, signed
+from tracker.show.page.lineage import forest_axis, graph_rows
+from tracker.show.page.render import render, write_report
+from tracker.store.collect import collect
+from tracker.store.database import Store
+
+ATTACK = "<script>alert(1)</script>"
+TREE = {"v1": (None, {}), ATTACK: ("v1", {"a<b": ("</script>", "<!--")}), "v2": ("v1", {"lr": (1, 2)})}
+
+
+def build(folder, studies=(), scale="simulated", edit=None):
+    """Simulate, let `edit` change the plan, collect; return the database."""
+    path = simulate(folder / "results", [Study()] if studies == () else studies, scale=scale)
+    if edit:
+        plan = json.loads(path.read_text())
+        edit(plan)
+        path.write_text(json.dumps(plan))
+    return collect(folder / "results").database
+
+
+def page(database):
+    with Store(database) as store:
+        return render(store)
+
+
+def text_of(html):
+    """What a reader sees, on one line."""
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", html, flags=re.S)
+    return " ".join(Elements(body).text.split())
+
+
+class Elements(HTMLParser):
+    """Start tags with attributes, the text of each script and style, and all other text."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.inline, self.text, self._raw = [], [], "", None
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self.inline.append([tag, dict(attrs), ""])
+            self._raw = self.inline[-1]
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self._raw = None
+
+    def handle_data(self, data):
+        if self._raw is not None:
+            self._raw[2] += data
+        else:
+            self.text += data
+
+
+# ---- lineage and axis
+
+
+def test_the_trunk_stays_in_one_lane_and_what_was_tried_branches_off():
+    rows = graph_rows({name: parent for name, (parent, _) in DEBIAS.items()})
+    shown = [(row.variant, row.lane, row.branch, row.lines) for row in rows]
+    assert shown == [
+        ("baseline", 0, False, ("bottom", "none")),
+        ("v1", 0, False, ("full", "none")),
+        ("v2", 0, False, ("full", "none")),
+        ("v3", 0, False, ("full", "none")),
+        ("v4", 0, False, ("full", "none")),
+        ("v5", 1, True, ("full", "none")),
+        ("v6", 1, True, ("full", "none")),
+        ("v7", 1, True, ("full", "none")),
+        ("v8", 0, False, ("full", "none")),
+        ("v8.1", 1, True, ("full", "none")),
+        ("v9", 1, True, ("full", "none")),
+        ("v10", 1, True, ("full", "none")),
+        ("v8-earlystop", 0, False, ("full", "none")),
+        ("v8-earlystop-max", 0, False, ("top", "none")),
+    ]
+
+
+def test_a_branch_with_children_goes_down_in_its_own_lane():
+    rows = graph_rows({"r": None, "a": "r", "a1": "a", "b": "r", "b1": "b", "b2": "b1"})
+    assert [(row.variant, row.lines) for row in rows] == [
+        ("r", ("bottom", "none")),
+        ("a", ("full", "bottom")),
+        ("a1", ("full", "top")),
+        ("b", ("full", "none")),
+        ("b1", ("full", "none")),
+        ("b2", ("top", "none")),
+    ]
+
+
+def test_a_chain_of_many_variants_and_an_unknown_parent():
+    chain = {f"v{i}": f"v{i - 1}" if i else "elsewhere" for i in range(3000)}
+    rows = graph_rows(chain)
+    assert len(rows) == 3000
+    assert {row.lane for row in rows} == {0}
+
+
+def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():
+    axis = forest_axis([0.01, 0.02, 0.04], margin=0.01)
+    assert axis.limit == pytest.approx(0.042)
+    assert axis.x(0) == axis.width / 2
+    assert axis.x(axis.limit) == axis.width - axis.pad
+    assert axis.ticks == pytest.approx([-0.02, 0, 0.02])
+    wide = forest_axis([0.01, 0.01, 0.02, 0.02, 9.0], margin=None)
+    assert wide.limit == pytest.approx(0.063)
+    assert wide.beyond(9.0)
+    assert wide.x(9.0) == wide.width - wide.pad
+    assert forest_axis([], margin=0.02).limit == pytest.approx(0.04)
+    assert forest_axis([float("nan")], margin=None).limit > 0
+    assert forest_axis([0.0], margin=None).limit > 0
+
+
+def test_edges_count_verdicts_in_the_order_of_the_page():
+    import pandas as pd
+
+    variants = [{"name": "a", "parent": None}, {"name": "b", "parent": "a"}, {"name": "c", "parent": "a"}]
+    rows = [
+        {"parent": "a", "child": "b", "verdict": "undecided", "effect": 0.01, "low": -0.01, "high": 0.03},
+        {"parent": "a", "child": "c", "verdict": "better", "effect": 0.02, "low": float("nan"), "high": None},
+    ]
+    edges = study_edges(variants, pd.DataFrame(rows), margin=0.02)
+    assert edges.counts == [("better", 1), ("undecided", 1)]
+    assert edges.decimals == 3  # two digits of 0.02
+    by_name = {row.variant["name"]: row for row in edges.rows}
+    assert by_name["a"].verdict is None
+    assert by_name["c"].interval.low is None
+    assert by_name["c"].interval.point > by_name["b"].interval.point > edges.axis.x(0)
+
+
+# ---- words
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (number(-0.5, 2), "−0.50"),
+        (number(float("nan")), "–"),
+        (signed(0.0123, 3), "+0.012"),
+        (signed(-0.0123, 3), "−0.012"),
+        (signed(-0.0001, 3), "0.000"),
+        (p_value(0.00003), "< 0.0001"),
+        (p_value(0.0123), "0.012"),
+        (duration(45), "45 s"),
+        (duration(600), "10 min"),
+        (duration(7200), "2.0 h"),
+        (plural(1, "run"), "1 run"),
+        (plural(0, "run"), "no runs"),
+        (plural(1292, "item"), "1,292 items"),
+        (decimals_for([0.012, 0.03, 0.5]), 3),
+        (decimals_for([]), 4),
+    ],
+)
+def test_words(shown, expected):
+    assert shown == expected
+
+
+def test_anchors_are_safe_and_unique():
+    assert anchors(["debias", "De bias!", "de-bias", ATTACK, "诗"]) == [
+        "study-debias",
+        "study-de-bias",
+        "study-de-bias-2",
+        "study-script-alert-1-script",
+        "study-x",
+    ]
+
+
+# ---- curves
+
+
+def decoded(series, steps):
+    values = np.frombuffer(base64.b64decode(series[4]), dtype="<f4")
+    assert len(values) == steps
+    return values
+
+
+def test_a_bin_is_the_mean_of_its_finite_values(tmp_path):
+    database = build(tmp_path, [Study(steps=10, metrics=1, variants=1, seeds=1)])
+    with duckdb.connect(str(database)) as con:
+        con.execute("UPDATE metrics SET value = step WHERE name = 'train/m00'")
+        con.execute("UPDATE metrics SET value = 'nan' WHERE name = 'train/m00' AND step IN (2, 7, 8, 9)")
+    with Store(database) as store:
+        definitions = {"toy": store.study("toy")}
+        full = plan_curves(store, definitions)
+        [metric] = study_curves(store, "toy", definitions["toy"], full)["metrics"]
+        assert metric["per_bin"] == 1
+        assert metric["steps"] == list(range(1, 11))
+        budget = type(full)(full.kept, {}, bins=4)
+        [metric] = study_curves(store, "toy", definitions["toy"], budget)["metrics"]
+    assert (metric["per_bin"], metric["logged"], metric["steps"]) == (3, 10, [2, 5, 8, 10])
+    [series] = metric["series"]
+    assert series[:4] == [0, 0, True, 4]
+    np.testing.assert_array_equal(decoded(series, 4), np.float32([2, 5, np.nan, 10]))
+
+
+def test_declared_curves_are_never_left_out_and_come_first(tmp_path):
+    database = build(tmp_path, [Study(steps=8, metrics=6, seeds=2, variants=2)])
+    with Store(database) as store:
+        definitions = {"toy": store.study("toy")}
+        definitions["toy"]["curves"] = [
+            {"metric": "train/m05", "label": "last"},
+            {"metric": "train/m02", "label": "mid"},
+        ]
+        tight = plan_curves(store, definitions, values=3 * 4 * 40)  # room for 3 metrics of 4 runs at 40 bins
+        shown = study_curves(store, "toy", definitions["toy"], tight)
+    assert [(m["name"], m["label"]) for m in shown["metrics"]] == [
+        ("train/m05", "last"),
+        ("train/m02", "mid"),
+        ("train/m00", "train/m00"),
+    ]
+    assert tight.left_out == {"toy": 3}
+
+
+def test_a_run_that_did_not_end_well_is_marked(tmp_path):
+    database = build(tmp_path, [Study(states={("v1", 1): "diverged"})])
+    with Store(database) as store:
+        definitions = {"toy": store.study("toy")}
+        shown = study_curves(store, "toy", definitions["toy"], plan_curves(store, definitions))
+    ok = {(shown["variants"][s[0]], s[1]): s[2] for s in shown["metrics"][0]["series"]}
+    assert ok == {(v, s): (v, s) != ("v1", 1) for v in ("v0", "v1", "v2", "v3") for s in (0, 1)}
+
+
+# ---- problems and provenance
+
+
+def test_what_fails_alike_stands_once_and_what_only_waits_not_at_all(tmp_path):
+    states = {("v1", 0): "failed", ("v2", 1): "failed", ("v3", 0): "missing", ("v3", 1): "diverged"}
+    with Store(build(tmp_path, [Study(states=states)])) as store:
+        found = problems(store, "toy")
+    assert [(p["stage"], p["state"], p["runs"], len(p["dirs"])) for p in found] == [
+        ("train", "failed", ["v1 seed 0", "v2 seed 1"], 2),
+        ("train", "diverged", ["v3 seed 1"], 1),
+        ("train", "missing", ["v3 seed 0"], 0),
+    ]
+
+
+def test_variants_may_have_different_numbers_of_seeds(tmp_path):
+    def drop(plan):
+        plan["studies"][0]["runs"] = [r for r in plan["studies"][0]["runs"] if (r["variant"], r["seed"]) != ("v1", 1)]
+
+    assert "; 7 of 7 runs ended well" in (shown := text_of(page(build(tmp_path, edit=drop))))
+    assert "1 to 2 seeds per variant" in shown
+
+
+def test_provenance_counts_stages_by_value(tmp_path):
+    path = simulate(tmp_path / "results", [Study(variants=1, seeds=2)])
+    changed = stage_dir(path, "toy", "v0", 1, "train") / "provenance.json"
+    changed.write_text(json.dumps({"git": {"commit": "beef", "dirty": True}, "argv": ["secret"]}))
+    with Store(collect(tmp_path / "results").database) as store:
+        facts = {fact["key"]: fact["values"] for fact in provenance(store, "toy")}
+    assert facts == {"git.commit": [("c0ffee", 4), ("beef", 1)], "git.dirty": [("no", 4), ("yes", 1)]}
+
+
+# ---- the page
+
+
+def hostile(plan):
+    """Put markup wherever a text comes from a configuration."""
+    [study] = plan["studies"]
+    study |= {"title": ATTACK, "question": ATTACK, "source": ATTACK}
+    study["curves"][0]["label"] = ATTACK
+    study["table"]["columns"][0]["label"] = ATTACK
+    for variant in study["variants"]:
+        variant["why"] = f"\"'>{ATTACK}"
+
+
+def add_event(database, study, variant, seed, **event):
+    """Add a health event to the train stage of one run."""
+    defaults = {"rule": "r", "metric": "m", "severity": "warn", "first_step": 1, "last_step": 1, "value": 1.0}
+    event = defaults | {"diagnosis": "d", "remedy": "r"} | event
+    with duckdb.connect(str(database)) as con:
+        con.execute(
+            f"INSERT INTO health (key, {', '.join(event)}) SELECT key, {', '.join('?' * len(event))} FROM run_stages"
+            " WHERE study = ? AND variant = ? AND seed = ? AND stage = 'train'",
+            [*event.values(), study, variant, seed],
+        )
+
+
+def test_health_events_come_with_diagnosis_and_remedy_the_most_severe_first(tmp_path):
+    database = build(tmp_path)
+    add_event(database, "toy", "v0", 0, metric="lms", first_step=3, last_step=9, value=0.25, remedy="Raise loc_coef.")
+    add_event(database, "toy", "v1", 1, severity="abort", diagnosis="The loss is not finite.", value=float("nan"))
+    shown = text_of(page(database))
+    assert "warning r: d. What to try: Raise loc_coef." in shown
+    assert "v0 seed 0, train: lms reached 0.25 at steps 3 to 9" in shown
+    assert shown.index("The loss is not finite.") < shown.index("Raise loc_coef.")
+    assert "2 health rules tripped" in shown
+
+
+def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
+    database = build(tmp_path)
+    for variant, seed, step in (("v0", 0, 1), ("v0", 1, 1), ("v0", 1, 7), ("v1", 0, 1)):
+        add_event(
+            database, "toy", variant, seed, first_step=step, last_step=step + 2, severity="note", diagnosis="Too strong"
+        )
+    shown = text_of(page(database))
+    assert shown.count("Too strong") == 1
+    assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
+    assert 'class="broken' not in page(database)  # a note is no warning
+    add_event(database, "toy", "v1", 1, rule="weak")
+    assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', page(database))
+    assert "4 events" in shown
+    assert "v0 seed 1, train: m reached 1 at steps 7 to 9" in shown
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    study = Study(lineage=TREE, states={("v2", 1): "failed"}, published={ATTACK: {"mean": 0.1}})
+    database = build(tmp_path_factory.mktemp("attack"), [study], scale=ATTACK, edit=hostile)
+    add_event(database, "toy", "v1", 0, **dict.fromkeys(("rule", "metric", "severity", "diagnosis", "remedy"), ATTACK))
+    return page(database)
+
+
+def test_markup_in_names_and_texts_stays_text(attacked):
+    elements = Elements(attacked)
+    scripts = [(attrs.get("type"), attrs.get("id")) for tag, attrs, _ in elements.inline if tag == "script"]
+    assert scripts == [("application/json", "study-toy-data"), *[(None, None)] * 4]
+    assert ATTACK not in attacked
+    assert elements.text.count(ATTACK) > 10
+    [data] = [text for _, attrs, text in elements.inline if attrs.get("type") == "application/json"]
+    assert ATTACK in json.loads(data)["variants"]
+
+
+def test_the_policy_allows_exactly_the_inline_texts(attacked):
+    elements = Elements(attacked)
+    [policy] = [a["content"] for t, a in elements.tags if t == "meta" and "http-equiv" in a]
+    found = {}
+    for tag, attrs, text in elements.inline:
+        if "type" not in attrs:
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            found.setdefault(tag, set()).add(f"'sha256-{digest}'")
+    allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert set(allowed["script-src"].split()) == found["script"]
+    assert set(allowed["style-src"].split()) == found["style"]
+    assert allowed["default-src"] == "'none'"
+
+
+def test_nothing_is_loaded_and_nothing_is_handled_inline(attacked):
+    for tag, attrs in Elements(attacked).tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base")
+        assert not {name for name in attrs if name.startswith("on") or name in ("style", "src", "srcdoc", "action")}
+        for name in ("href", "xlink:href"):
+            assert attrs.get(name, "#").startswith("#")
+
+
+def test_the_scale_is_named_wherever_numbers_are(tmp_path):
+    study = Study(lineage=DEBIAS, published={"v1": {"mean": 0.02}})
+    shown = text_of(page(build(tmp_path, [study], scale="demo")))
+    assert "Scale: demo. Every measured number comes from runs sized for the scale demo, not from" in shown
+    assert "demo scale" in shown
+    assert "Measured here at demo scale" in shown
+    paper = text_of(page(build(tmp_path / "paper", [study], scale="paper")))
+    assert "not from the models and lengths of the papers" not in paper
+
+
+def test_stated_figures_of_the_training_stand_beside_our_curves(tmp_path):
+    def state(plan):
+        reading = {"variant": "v1", "kind": "seen", "at": "step 7", "values": {"train/m00": 117}, "text": "explodes"}
+        plan["studies"][0]["published"] = {"source": "a log", "model": None, "columns": [], "training": [reading]}
+
+    shown = text_of(page(build(tmp_path, edit=state)))
+    assert "Reported in a log." in shown
+    assert "Figures of the training" in shown
+    assert re.search(r"v1, train/m00: seen at 117 \(step 7; explodes\), measured .* ours never reaches it", shown)
+    assert "the source does not name its model" in shown
+    assert "Published: a log, unknown model." in shown
+
+
+def test_the_page_says_what_the_verdicts_say(tmp_path):
+    study = Study(
+        seeds=5, distances={"v1": 0.4}, distance=0.02, rho=0.9, states={("v2", 0): "failed"}, items={"a": 400, "b": 400}
+    )
+    database = build(tmp_path, [study])
+    shown = text_of(page(database))
+    assert "Of 3 changes" in shown
+    assert "RuntimeError: simulated failure" in shown
+    assert "19 of 20 runs ended well" in shown
+    assert re.search(r"Worse: v1 \(−0\.\d+ over v0\)", shown)
+
+
+def test_a_change_of_the_plan_after_results_is_shown(tmp_path):
+    before = page(build(tmp_path))
+    assert "the same since the first results" in text_of(before)
+
+    def widen(plan):
+        plan["studies"][0]["analysis"]["margin"] = 0.05
+        plan["studies"][0]["analysis_digest"] = "changed"
+
+    after = text_of(page(build(tmp_path, edit=widen)))
+    assert "The analysis plan changed after results existed." in after
+    assert "margin 0.02 → 0.05" in after
+
+
+def test_without_results_published_or_studies_there_is_a_page(tmp_path):
+    states = {(f"v{i}", seed): "missing" for i in range(4) for seed in range(2)}
+    shown = text_of(page(build(tmp_path, [Study(states=states)])))
+    assert "No run has logged a curve yet" in shown
+    assert "there are no results yet" in shown
+    assert "Published numbers" not in shown
+    assert "The plan holds no study" in text_of(page(build(tmp_path / "none", [])))
+
+
+def test_the_same_results_give_the_same_bytes_even_collected_again(tmp_path):
+    studies = [
+        Study("a", seeds=3, states={("v1", 1): "failed"}, published={"v1": {"mean": 0.1}}),
+        Study("b", steps=900),
+    ]
+    database = build(tmp_path, studies)
+    first = write_report(database, tmp_path / "first.html").read_bytes()
+    time.sleep(1.1)  # of the clock that `created` in the database shows
+    collect(tmp_path / "results")
+    assert write_report(database, tmp_path / "second.html").read_bytes() == first
+    assert sorted(path.name for path in tmp_path.glob("*.html")) == ["first.html", "second.html"]
+
+
+def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
+    build(tmp_path)
+    arguments = ["report", "--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
+    assert main(arguments) == 0
+    assert (tmp_path / "reports/index.html").read_text().startswith("<!doctype html>")
+    assert "index.html" in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "results")
+    assert main(arguments) == 2
+
+
+@pytest.mark.slow
+def test_a_large_report_is_quick_and_small(tmp_path):
+    studies = [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)]
+    database = build(tmp_path, studies)
+    start = time.process_time()
+    path = write_report(database, tmp_path / "index.html")
+    assert time.process_time() - start < 60
+    assert path.stat().st_size < 15e6

@@ -1,0 +1,276 @@
+"""Every cell of the tables, in every format, by hand; and nothing that a user wrote escapes its format."""
+
+import csv
+import io
+import json
+import math
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from statistics import mean, stdev
+
+import pandas as pd
+import pytest
+
+from tests.simulate import DEBIAS, Study, simulate, stage_dir
+from tracker.show.page.render import render
+from tracker.show.table_formats import latex, to_csv, to_html, to_latex, to_markdown
+from tracker.show.tables import Cell, Column, Row, Table, build_table, render_tables
+from tracker.store.collect import collect
+from tracker.store.database import DATABASE, Store
+
+HOSTILE = '<script>alert("x")</script> | $x_1$ & 50% #{\\} ~^ `a` *b* =1+1'
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+def table_of(results, study="toy"):
+    collect(results)
+    with Store(results / DATABASE) as store:
+        return build_table(store, study)
+
+
+def row_of(table, name):
+    [row] = [row for row in table.rows if row.name == name]
+    return row
+
+
+def a_row(name="v1", *, values=((0.25, 0.75),), published=(None,), state="ok", reason="", seeds=2, changed="a 1 -> 2"):
+    cells = tuple(Cell(v) for v in values)
+    return Row(name, "v0", changed, False, cells, published, seeds, 2, state, reason)
+
+
+RATE = Column("rate", "edited/mean/rate", None, 2)
+
+
+def a_table(*rows, columns=(RATE,), title="T", notes=()):
+    return Table("s", title, "demo", "Scale: demo.", columns, rows, notes)
+
+
+def test_a_cell_is_the_mean_and_the_sample_standard_deviation():
+    cell = Cell((1.0, 2.0, 6.0))
+    assert cell.mean == 3.0
+    assert cell.sd == pytest.approx(math.sqrt(7.0))  # ((-2)^2 + (-1)^2 + 3^2) / 2
+    assert Cell((0.1, 0.1, 0.1)).sd == 0.0
+    assert Cell((0.5,)).sd is None
+    assert Cell(()).mean is None
+    assert Cell((1.0, math.nan)).mean is None
+    assert Cell((1.0, math.inf)).failed
+
+
+def test_rows_are_in_tree_order_after_the_reference_and_hold_the_results(results):
+    simulate(results, [Study(lineage=DEBIAS, seeds=3)])
+    table = table_of(results)
+    names = [row.name for row in table.rows]
+    assert names[0] == "unedited"
+    assert names[1:] == list(DEBIAS)  # DEBIAS is written in tree order
+    with Store(results / DATABASE) as store:
+        frame = store.results("toy")
+    for row in table.rows[1:]:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            hit = frame[(frame["variant"] == row.name) & (frame["metric"] == column.metric)]["value"].tolist()
+            assert cell.mean == pytest.approx(mean(hit))
+            assert cell.sd == pytest.approx(stdev(hit))
+    assert row_of(table, "v8.1").changed == "rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]"
+    assert row_of(table, "v3").changed.endswith("early_stop.patience none -> 5; n_epochs 10 -> 100")
+    assert row_of(table, "v3").confounded
+    assert not row_of(table, "v2").confounded  # three keys of one factor
+
+
+def test_the_reference_is_the_same_columns_of_the_unedited_model(results):
+    simulate(results)
+    table = table_of(results)
+    reference = table.rows[0]
+    with Store(results / DATABASE) as store:
+        frame = store.results("toy")
+    expected = frame[frame["metric"] == "unedited/gender/distance"]["value"].unique()
+    assert reference.cells[0].values == (expected[0], expected[0])
+    assert not table.notes
+
+
+def test_a_reference_that_differs_between_variants_is_noted(results):
+    plan = simulate(results)
+    shard = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"
+    frame = pd.read_parquet(shard)
+    frame.loc[frame["name"] == "unedited/gender/distance", "value"] += 0.1
+    frame.to_parquet(shard, index=False)
+    assert table_of(results).notes == (
+        "unedited: unedited/gender/distance differs between variants of one seed; means are shown",
+    )
+
+
+def test_failures_and_gaps_are_words(results):
+    states = {("v1", s): "failed" for s in (0, 1)} | {("v2", 0): "diverged"} | {("v3", s): "missing" for s in (0, 1)}
+    plan = simulate(results, [Study(states=states)])
+    shard = stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet"
+    frame = pd.read_parquet(shard)
+    frame.loc[frame["name"] == "edited/race/distance", "value"] = math.nan
+    frame.to_parquet(shard, index=False)
+    table = table_of(results)
+    assert row_of(table, "v1").status == "failed: RuntimeError: simulated failure"
+    assert row_of(table, "v3").status == "not run"
+    assert (row_of(table, "v2").seeds, row_of(table, "v2").planned) == (1, 2)
+    assert set(table.notes) == {
+        "v2, seed 0: diverged: train/m00 is not finite",
+        "v0: edited/race/distance is not finite for at least one seed",
+    }
+    lines = to_markdown(table).splitlines()
+    [v0] = [line for line in lines if line.startswith("| v0 ")]
+    assert v0.split(" | ")[3] == "failed"
+    assert "nan" not in v0
+
+
+def test_a_diverged_row_says_so():
+    assert a_row(seeds=0, state="diverged", reason="loss is nan").status == "failed (diverged): loss is nan"
+    assert a_row(seeds=0, state="running").status == "running"
+
+
+def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
+    published = {"v0": {"gender": 0.017, "mean": 0.0277}, "v1": {"gender": 0.0155}}
+    simulate(results, [Study(seeds=5, published=published)])
+    table = table_of(results)
+    text = to_markdown(table)
+    [v0] = [line for line in text.splitlines() if line.startswith("| v0 ")]
+    cells = v0.strip("| ").split(" | ")
+    value = row_of(table, "v0").cells[0]
+    assert cells[2] == f"{value.mean:.3f} ± {value.sd:.3f}"
+    assert "0.0170" in cells  # as precise as the other number of its column
+    assert "0.0277" in cells
+    assert table.columns[1].published is None  # race: nothing was published, so no empty column
+    assert "published race" not in text
+
+
+@pytest.mark.parametrize(("sd", "decimals"), [(0.012, 3), (0.12, 2), (1.2, 1), (12.0, 0), (0.00012, 5)])
+def test_two_significant_digits_of_the_spread(results, sd, decimals):
+    values = (1.0 - sd / math.sqrt(2), 1.0 + sd / math.sqrt(2))  # sample sd is sd
+    from tracker.show.tables import _with_decimals
+
+    column = _with_decimals(Column("c", "m", None), 0, [a_row(values=(values,))])
+    assert column.decimals == decimals
+
+
+def test_the_caption_says_scale_models_and_items(results):
+    simulate(results, [Study(published={"v0": {"mean": 0.1}})], scale="demo")
+    caption = table_of(results).caption
+    for part in ("Scale: demo", "random llama (untrained)", "gender 40, race 60", "Published: a simulated paper, gpt2"):
+        assert part in caption
+
+
+def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):
+    simulate(results, [Study()])
+    plan = json.loads((results / "plan.json").read_text())
+    for variant in plan["studies"][0]["variants"]:
+        del variant["resolved"]["model"]
+    (results / "plan.json").write_text(json.dumps(plan))
+    assert table_of(results).caption.startswith("Scale: simulated. Evaluation items: gender 40")
+
+
+def test_a_run_that_ran_out_of_memory_has_a_note_in_table_and_report(results):
+    plan = simulate(results)
+    path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
+    halved = pd.DataFrame({"step": [3, 3, 9, 9], "name": ["memory/halvings", "memory/micro_batch"] * 2})
+    metrics = pd.concat([pd.read_parquet(path), halved.assign(value=[1.0, 16.0, 2.0, 8.0])])
+    metrics.to_parquet(path, index=False)
+    [note] = table_of(results).notes
+    assert note.startswith("v1, seed 1: train: a device ran out of memory")
+    with Store(results / DATABASE) as store:
+        [event] = store.health("toy").to_dict("records")
+        page = render(store)
+    assert (event["severity"], event["value"], event["first_step"], event["last_step"]) == ("note", 2.0, 3, 9)
+    assert "v1 seed 1, train: <code>memory/halvings</code> reached 2" in page
+
+
+def test_csv_has_full_precision_and_no_formula(results):
+    rows = [
+        a_row("=cmd", values=((0.1, 0.2),), changed="-x 1 -> 2", reason="@boom"),
+        a_row("v2", values=((0.7, -0.9),)),
+    ]
+    [head, first, second] = list(csv.reader(io.StringIO(to_csv(a_table(*rows)))))
+    record = dict(zip(head, first, strict=True))
+    assert record["variant"] == "'=cmd"
+    assert record["changed"] == "'-x 1 -> 2"
+    assert record["reason"] == "'@boom"
+    assert float(record["rate mean"]) == mean((0.1, 0.2))
+    assert float(record["rate sd"]) == pytest.approx(stdev((0.1, 0.2)), rel=1e-15)
+    assert dict(zip(head, second, strict=True))["rate mean"].startswith("-0.1")  # a number stays a number
+
+
+def test_runs_csv_has_a_row_per_run_and_metric(results, tmp_path):
+    simulate(results, [Study(states={("v1", 0): "failed"})])
+    collect(results)
+    render_tables(results / DATABASE, tmp_path / "reports")
+    frame = pd.read_csv(tmp_path / "reports" / "toy" / "runs.csv")
+    with Store(results / DATABASE) as store:
+        expected = store.results("toy")
+    measured = frame.dropna(subset="metric").reset_index(drop=True)
+    pd.testing.assert_frame_equal(measured[["variant", "seed", "metric", "value"]], expected, check_exact=True)
+    [failed] = frame[frame["metric"].isna()].to_dict("records")
+    assert (failed["variant"], failed["seed"], failed["state"]) == ("v1", 0, "failed")
+
+
+class _Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.text = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def hostile_table():
+    row = a_row(HOSTILE, changed=HOSTILE, published=(0.5,))
+    failed = a_row("v2", changed=HOSTILE, state="failed", reason=HOSTILE, seeds=0)
+    columns = (Column(HOSTILE, "m", "p", 2, 1),)
+    return a_table(row, failed, columns=columns, title=HOSTILE, notes=(HOSTILE,))
+
+
+def test_html_shows_hostile_text_as_text():
+    page = _Tags()
+    page.feed(to_html(hostile_table()))
+    assert "script" not in page.tags
+    assert sum(text.strip() == HOSTILE for text in page.text) >= 4
+    assert any(HOSTILE in text and text.startswith("failed: ") for text in page.text)
+
+
+def test_markdown_keeps_hostile_text_in_its_cell():
+    lines = [line for line in to_markdown(hostile_table()).splitlines() if line.startswith("|")]
+    unescaped = [line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines]
+    assert len(set(unescaped)) == 1  # every row has as many cells
+    assert "<script>" not in "".join(lines).replace("\\<", "")
+
+
+def test_latex_escapes_every_special_character():
+    assert latex("a_b & 5% $x$ #1 {y} ~ ^ \\") == (
+        r"a\_b \& 5\% \$x\$ \#1 \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}"
+    )
+    assert latex("1 -> 2 ± 0.1") == r"1 $\to$ 2 $\pm$ 0.1"
+    assert latex("中\n…") == "? ..."
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_latex_compiles(results, tmp_path):
+    simulate(results, [Study(lineage=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"})])
+    body = to_latex(table_of(results)) + to_latex(hostile_table())
+    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs,textcomp}\begin{document}"
+    (tmp_path / "t.tex").write_text(head + body + r"\end{document}")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_tables_are_the_same_bytes_with_the_folders_gone(results, tmp_path):
+    simulate(results, [Study(lineage=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"})])
+    collect(results)
+    first = [path.read_bytes() for path in render_tables(results / DATABASE, tmp_path / "one")]
+    shutil.rmtree(results / "stages")
+    (results / "plan.json").unlink()
+    second = [path.read_bytes() for path in render_tables(results / DATABASE, tmp_path / "two")]
+    assert first == second
+    assert len(first) == 5

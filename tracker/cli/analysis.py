@@ -1,0 +1,138 @@
+"""Commands that judge results: verdicts, audit, decide."""
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from contract.errors import ConfigError
+from tracker.config.settings import load_settings, suggest
+from tracker.config.yaml_io import load_yaml
+from tracker.judge.audit import audit
+from tracker.judge.audit_measured import measured
+from tracker.judge.decide import decide, grid_command, run_snakemake
+from tracker.judge.verdicts import UNHEALTHY, edge_verdicts, interactions, load_study
+from tracker.store.collect import load_or_collect
+from tracker.store.database import Store
+
+SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "p_adjusted", "mde", "seeds", "cost_hours"]
+
+
+def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the commands to the parser of `python -m tracker`."""
+
+    def add(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        parser = commands.add_parser(name, help=text, description=text)
+        parser.add_argument(
+            "--results", type=Path, help="folder of plan and stages (default: that of configs/config.yaml)"
+        )
+        parser.set_defaults(run=run)
+        return parser
+
+    verdicts = add(
+        "verdicts", run_verdicts, "Judge every edge: better, worse, equivalent, undecided, confounded, invalid."
+    )
+    verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    verdicts.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    check = add("audit", run_audit, "Check a study's published numbers, and set ours beside them where there are any.")
+    check.add_argument("study", metavar="STUDY", help="a study, or the name of a file in configs/published")
+    more = add(
+        "decide", run_decide, "Add seeds to the edges that are undecided, until decided or the budget is used up."
+    )
+    more.add_argument("study", metavar="STUDY")
+    more.add_argument("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
+    more.add_argument("--cores", default="all", help="of snakemake (default: all)")
+    more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
+    more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
+
+
+def run_verdicts(arguments: argparse.Namespace) -> int:
+    """Print the edges, then the interactions of combinations."""
+    with Store(load_or_collect(_results(arguments, {}))) as store:
+        if arguments.study is not None and arguments.study not in store.studies():
+            remedy = suggest(arguments.study, store.studies())
+            raise ConfigError("verdicts", "STUDY", arguments.study, "is not in the database", remedy)
+        edges, combined = edge_verdicts(store, arguments.study), interactions(store, arguments.study)
+        changed = [name for name in edges["study"].unique() if len(load_study(store, name).history) > 1]
+    if arguments.csv:
+        print(edges.to_csv(index=False), end="")
+        return 0
+    for name, rows in edges.groupby("study", sort=False):
+        print(f"{name}\n{_text(rows[SHOWN])}\n\n{_reasons(rows)}\n")
+        if name in changed:
+            print(f"{name}: the analysis plan was changed after results existed (see results/analysis_history.json)\n")
+    if not combined.empty:
+        print(f"interactions: combination minus the sum of its parts\n{_text(combined)}")
+    return 0
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    """Print one sentence per finding; 1 if any is an error."""
+    configs = Path("configs")
+    study_file = configs / "studies" / arguments.study / "_study.yaml"
+    name = (load_yaml(study_file).get("published") if study_file.exists() else None) or arguments.study
+    file = configs / "published" / f"{name}.yaml"
+    if not file.exists():
+        known = suggest(name, sorted(path.stem for path in file.parent.glob("*.yaml")))
+        raise ConfigError("audit", "STUDY", arguments.study, "has no published numbers", known)
+    published, ours = load_yaml(file), None
+    results = _results(arguments, {})
+    if (results / "plan.json").exists():
+        with Store(load_or_collect(results)) as store:
+            if arguments.study in store.studies():
+                ours = measured(store, arguments.study, published)
+    findings = audit(published, ours)
+    for finding in findings:
+        print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
+    counted = ", ".join(f"{sum(f.severity == s for f in findings)} {s}" for s in ("error", "warn", "note"))
+    print(f"{file}: {counted}")
+    return int(any(finding.severity == "error" for finding in findings))
+
+
+def run_decide(arguments: argparse.Namespace) -> int:
+    """Run rounds of the grid; print the verdicts and what each cost."""
+    overrides = dict(_pair(text) for text in arguments.config)
+    results = _results(arguments, overrides)
+    pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
+    command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
+    outcome = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command))
+    print(f"stopped: {outcome.why}; {outcome.spent_hours:.3f} device-hours in {outcome.rounds} rounds of more seeds")
+    print(f"{_text(outcome.edges[SHOWN])}\n\n{_reasons(outcome.edges)}")
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError("decide", "--config", text, "is not KEY=VALUE", "write for example scale=smoke")
+    return key, value
+
+
+def _results(arguments: argparse.Namespace, overrides: dict[str, str]) -> Path:
+    return arguments.results or load_settings(overrides).results
+
+
+def _reasons(edges: pd.DataFrame) -> str:
+    """A paragraph per edge: why its verdict, and which rules its runs broke; then what those rules mean."""
+    width = max(shutil.get_terminal_size((120, 24)).columns, 60)
+    paragraphs: list[str] = []
+    meanings: dict[str, str] = {}
+    for edge in edges.itertuples():
+        why, *warnings = str(edge.reason).split(f"; {UNHEALTHY}")
+        broken = dict(warning.split(": ", 1) for warning in warnings)
+        meanings |= {rule: words.rpartition(" (")[0] for rule, words in broken.items()}
+        unhealthy = f"; unhealthy: {', '.join(broken)}" if broken else ""
+        paragraphs.append(f"{edge.child} after {edge.parent}: {why}{unhealthy}")
+    paragraphs += [f"{rule}: {words}" for rule, words in sorted(meanings.items())]
+    return "\n".join(
+        textwrap.fill(text, width, subsequent_indent="    ", break_on_hyphens=False) for text in paragraphs
+    )
+
+
+def _text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
+    shown = frame[list(columns)] if columns else frame
+    return shown.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-")

@@ -1,0 +1,179 @@
+"""What is planned and what is run: `configs/config.yaml`, overridden by `snakemake --config key=value`."""
+
+import difflib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract.errors import ConfigError
+from tracker.config.yaml_io import load_yaml
+
+KNOWN = ("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry", "wandb")
+_MAX_SEEDS = 10_000
+_OVERRIDES = "--config"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry).
+
+    `wandb` (offline, online) is a second log of every stage beside TensorBoard, and no part of any key.
+    """
+
+    scale: str
+    studies: tuple[str, ...]
+    seeds: tuple[int, ...]
+    gpus: int
+    results: Path
+    reports: Path
+    configs: Path
+    study: str | None = None
+    variants: tuple[str, ...] = ()
+    seed: int | None = None
+    retry: str | None = None
+    wandb: str | None = None
+
+    @property
+    def scale_file(self) -> Path:
+        """Return the file that sizes the studies."""
+        return self.configs / "scales" / f"{self.scale}.yaml"
+
+
+def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path = Path("configs")) -> Settings:
+    """Read config.yaml, override it, and check every value.
+
+    Args:
+        overrides: values of `snakemake --config`; each may be of its own type or text ("2", "a,b").
+        configs: the folder of all configurations.
+
+    Raises:
+        ConfigError: an unknown key or a value that makes no sense.
+    """
+    file = configs / "config.yaml"
+    values = {key: (value, str(file)) for key, value in load_yaml(file).items()}
+    values |= {key: (value, _OVERRIDES) for key, value in (overrides or {}).items()}
+    for key, (value, where) in values.items():
+        if key not in KNOWN:
+            raise ConfigError(where, key, value, "is not a setting", suggest(key, KNOWN))
+
+    def get(key: str, default: Any = None) -> tuple[Any, str]:
+        value, where = values.get(key, (None, str(file)))
+        return (default if value is None or value == "" else value), where
+
+    scale, where = get("scale", "demo")
+    scale = str(scale)
+    scales = sorted(path.stem for path in (configs / "scales").glob("*.yaml"))
+    if scale not in scales:
+        raise ConfigError(where, "scale", scale, "there is no such scale", suggest(scale, scales))
+    studies = _names("studies", *get("studies", []))
+    known_studies = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
+    study, study_where = get("study")
+    if study is not None and str(study) not in studies and study_where == _OVERRIDES:
+        studies = (*studies, str(study)) if str(study) in known_studies else studies
+    for name in (*studies, *([str(study)] if study is not None else [])):
+        if name not in known_studies:
+            where = study_where if name == study else get("studies")[1]
+            raise ConfigError(where, "studies", name, "there is no such study", suggest(name, known_studies))
+    if not studies:
+        raise ConfigError(
+            get("studies")[1], "studies", None, "no study is listed", f"known: {', '.join(known_studies)}"
+        )
+    seeds = _seeds(*get("seeds"), scale_file=configs / "scales" / f"{scale}.yaml")
+    seed_value, where = get("seed")
+    seed = None if seed_value is None else _integer("seed", seed_value, where)
+    if seed is not None and seed not in seeds:
+        raise ConfigError(where, "seed", seed, "is not among the seeds of the plan", f"choose from {_brief(seeds)}")
+    gpus_value, where = get("gpus", 1)
+    gpus = _integer("gpus", gpus_value, where)
+    retry, where = get("retry")
+    if retry not in (None, "failed"):
+        raise ConfigError(where, "retry", retry, "is not known", "the only value is `failed`")
+    variant, where = get("variant", ())
+    variants = _names("variant", variant if isinstance(variant, list | tuple) else str(variant), where)
+    folders = {key: _folder(key, *get(key, key)) for key in ("results", "reports")}
+    wandb = _wandb(*get("wandb"))
+    return Settings(
+        scale=scale,
+        studies=studies,
+        seeds=seeds,
+        gpus=gpus,
+        results=folders["results"],
+        reports=folders["reports"],
+        configs=configs,
+        study=None if study is None else str(study),
+        variants=variants,
+        seed=seed,
+        retry=retry,
+        wandb=wandb,
+    )
+
+
+def _wandb(value: Any, where: str) -> str | None:
+    """Return offline or online; None: not used. What is asked for and not installed is refused before any job."""
+    if value is None or value is False:  # YAML reads `off` as false
+        return None
+    if value not in ("offline", "online"):
+        raise ConfigError(where, "wandb", value, "is not known", "write offline or online, or null to do without")
+    if importlib.util.find_spec("wandb") is None:
+        raise ConfigError(where, "wandb", value, "wandb is not installed", "run `pip install wandb`, or set it to null")
+    return str(value)
+
+
+def suggest(name: str, known: Any) -> str:
+    """Return the remedy for an unknown name: the close match if there is one, and what is known."""
+    names = [str(other) for other in known]
+    close = difflib.get_close_matches(str(name), names, n=1)
+    shown = ", ".join(names) if len(names) <= 25 else ", ".join(names[:25]) + f" and {len(names) - 25} more"
+    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {shown or 'none'}"
+
+
+def _folder(key: str, value: Any, where: str) -> Path:
+    """Return a folder; not one whose name Snakemake would read as a pattern, or that no terminal shows as it is."""
+    text = str(value)
+    if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
+        raise ConfigError(where, key, value, "is not a usable folder", "no braces, wildcards or control characters")
+    return Path(text)
+
+
+def _names(key: str, value: Any, where: str) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ConfigError(where, key, value, "is not a list of names", "write [a, b] or a,b")
+    names = tuple(item.strip() for item in items if item.strip())
+    if len(set(names)) != len(names):
+        raise ConfigError(where, key, value, "names one twice", "list each once")
+    return names
+
+
+def _seeds(value: Any, where: str, *, scale_file: Path) -> tuple[int, ...]:
+    if value is None:
+        value, where = load_yaml(scale_file).get("seeds", 1), str(scale_file)
+    if isinstance(value, str) and "," in value:
+        value = [part for part in value.split(",") if part.strip()]
+    if not isinstance(value, list | tuple):
+        count = _integer("seeds", value, where)
+        if not 1 <= count <= _MAX_SEEDS:
+            raise ConfigError(
+                where, "seeds", value, "is not a sensible number", f"1 to {_MAX_SEEDS}, or a list of seeds"
+            )
+        return tuple(range(count))
+    seeds = tuple(_integer("seeds", item, where) for item in value)
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError(where, "seeds", value, "is empty or names a seed twice", "list each seed once")
+    return seeds
+
+
+def _integer(key: str, value: Any, where: str) -> int:
+    try:
+        number = int(str(value)) if not isinstance(value, bool) else -1
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ConfigError(where, key, value, "is not a whole number from 0 on", "write 0, 1, 2, ...")
+    return number
+
+
+def _brief(seeds: tuple[int, ...]) -> str:
+    return ", ".join(map(str, seeds[:10])) + (f" and {len(seeds) - 10} more" if len(seeds) > 10 else "")

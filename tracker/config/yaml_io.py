@@ -1,0 +1,137 @@
+"""Strict YAML for configurations: the YAML 1.2 core types, no duplicate keys, no aliases, no tags.
+
+PyYAML alone reads `2e-5` as text, `no` as False, `1:30` as 90 and the last of two equal keys as the only one.
+"""
+
+import math
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from contract.errors import ConfigError
+
+try:
+    from yaml import CSafeLoader as _Base  # libyaml: ten times faster on a thousand variants
+except ImportError:
+    from yaml import SafeLoader as _Base  # type: ignore[assignment]
+
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_MAX_BYTES = 1_000_000
+
+
+class _Problem(yaml.MarkedYAMLError):
+    """A refusal of ours, with the remedy apart from the problem."""
+
+    def __init__(self, key: str, problem: str, remedy: str, mark: yaml.Mark | None) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
+        self.key, self.remedy = key, remedy
+
+
+class _StrictLoader(_Base):
+    """YAML 1.2 core schema."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own interface: none of YAML 1.1's
+
+
+def _resolve(tag: str, pattern: str, first: str) -> None:
+    _StrictLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"^(?:{pattern})$"), list(first))
+
+
+_resolve("null", "~|null|Null|NULL", "~nN")
+_StrictLoader.yaml_implicit_resolvers.setdefault("", []).append(("tag:yaml.org,2002:null", re.compile("^$")))
+_resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
+_resolve("int", _INT.pattern, "-+0123456789")
+_resolve("float", _FLOAT.pattern, "-+.0123456789")
+
+
+def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
+    text = node.value
+    if not _INT.fullmatch(text):
+        raise _Problem("", f"{text!r} is not an integer", "remove the tag", node.start_mark)
+    if text.startswith(("0o", "0x")):
+        return int(text[2:], 8 if text[1] == "o" else 16)
+    return int(text)
+
+
+def _construct_float(loader: Any, node: yaml.ScalarNode) -> float:
+    try:
+        value = float(node.value.replace(".inf", "inf").replace(".nan", "nan"))
+    except ValueError:
+        raise _Problem("", f"{node.value!r} is not a number", "remove the tag", node.start_mark) from None
+    if not math.isfinite(value):
+        raise _Problem("", f"{node.value} is not a finite number", "use null for no bound", node.start_mark)
+    return value
+
+
+def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
+    mapping: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key: Hashable = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str):
+            raise _Problem(str(key_node.value), "keys must be text", "put the key in quotes", key_node.start_mark)
+        if key in mapping:
+            raise _Problem(key, "the key is given twice", "keep one of the two", key_node.start_mark)
+        mapping[key] = loader.construct_object(value_node, deep=True)
+    return mapping
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_StrictLoader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+_StrictLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """Read one mapping from a YAML file.
+
+    Raises:
+        ConfigError: the file is missing, not YAML, no mapping, or uses what is refused here (duplicate keys, keys that
+            are not text, aliases, tags, infinite numbers); its `file` is `path:line` where the line is known.
+    """
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8")
+    except FileNotFoundError:
+        raise ConfigError(path, "", None, "the file does not exist", "create it, or correct the name") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(path, "", None, f"cannot be read as UTF-8 text ({error})", "correct the file") from error
+    if len(raw) > _MAX_BYTES:
+        raise ConfigError(path, "", None, f"is {len(raw)} bytes long", f"a configuration has at most {_MAX_BYTES}")
+    try:
+        _refuse_aliases(text)
+        value = yaml.load(text, Loader=_StrictLoader)
+    except _Problem as error:
+        raise ConfigError(_at(path, error), error.key, None, str(error.problem), error.remedy) from None
+    except yaml.MarkedYAMLError as error:
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(_at(path, error), "", None, f"not valid YAML: {problem}", "correct that line") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(path, "", None, f"not valid YAML: {error}", "correct the file") from None
+    except RecursionError:
+        raise ConfigError(path, "", None, "is nested too deeply", "flatten it") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(path, "", None, f"holds a {type(value).__name__}", "write `key: value` lines")
+    return value
+
+
+def _refuse_aliases(text: str) -> None:
+    """A few nested aliases expand to gigabytes, and a shared value hides what a file says."""
+    if "*" not in text and "&" not in text:
+        return
+    for event in yaml.parse(text, Loader=_Base):
+        name = getattr(event, "anchor", None)
+        if name is not None:
+            mark: Any = event.start_mark
+            raise _Problem(str(name), "anchors and aliases are not supported", "write the value out", mark)
+
+
+def _at(path: Path, error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    return f"{path}:{mark.line + 1}" if mark else str(path)

@@ -1,0 +1,1 @@
+"""What runs: variants times seeds as content-addressed stages, and what happens before the first job."""

@@ -1,0 +1,97 @@
+"""Which stages that have ended run again: on request those that did not end well, always those with damaged files.
+
+`collect` leaves `results/collected.json`, `{corrupt: {key: reason}, stages: digest}`: what it could not read, and which
+statuses the database holds. The next start of the workflow compares.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from contract.atomic import write_text
+from contract.stage_folder import DATABASE, StageState, read_state
+from tracker.plan.files import state as ended_as
+
+if TYPE_CHECKING:
+    from tracker.plan.build import Plan, PlannedStage
+
+RETRIED = ("failed", "diverged", "blocked")
+COLLECTED = "collected.json"
+
+
+def retry_failed(plan: "Plan") -> "list[PlannedStage]":
+    """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
+    again = [stage for stage in plan.selected() if ended_as(stage.status) in RETRIED]
+    for stage in again:
+        _set_aside(stage)
+    return again
+
+
+def repair_corrupt(plan: "Plan") -> "list[PlannedStage]":
+    """Set aside the status of every selected stage with damaged files, and of those blocked below; return them.
+
+    Damaged: its status cannot be read, or `collect` could not read another of its files.
+    """
+    corrupt = _read(plan.settings.results).get("corrupt", {})
+    again: dict[tuple[str, str], PlannedStage] = {}
+    for stage in plan.selected():
+        state = read_state(stage.dir, stage.key).state
+        ended = state not in ("missing", "running")
+        blocked = state == "blocked" and any(above in again for above in stage.upstream)
+        if state == "corrupt" or (ended and stage.key in corrupt) or blocked:
+            _set_aside(stage)
+            again[stage.id, stage.key] = stage
+    if any(stage.key in corrupt for stage in again.values()):
+        left = {key: reason for key, reason in corrupt.items() if all(key != stage.key for stage in again.values())}
+        _write(plan.settings.results, {**_read(plan.settings.results), "corrupt": left})
+    return list(again.values())
+
+
+def mark_stale(plan: "Plan") -> bool:
+    """Make Snakemake collect anew where stages ended that the database does not hold; return whether there are any.
+
+    Times alone do not tell: after a kill, a clock that was set back leaves statuses that are older than the database.
+    """
+    database, held = plan.settings.results / DATABASE, _read(plan.settings.results).get("stages")
+    if held is None or not database.exists():
+        return False
+    if held == digest((stage.key, read_state(stage.dir, stage.key)) for stage in plan.stages.values()):
+        return False
+    os.utime(database, (1, 1))  # 0 would count as no time at all
+    return True
+
+
+def note_collected(results: Path, states: dict[str, StageState], read: dict[str, StageState]) -> None:
+    """Write `collected.json`. states: with what turned out to be corrupt; read: as the statuses said."""
+    corrupt = {key: state.reason for key, state in states.items() if state.state == "corrupt"}
+    _write(results, {"corrupt": corrupt, "stages": digest(read.items())})
+
+
+def digest(states: Iterable[tuple[str, StageState]]) -> str:
+    """Return a digest of which stages have ended, how and when."""
+    ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in ("missing", "running"))
+    return hashlib.sha256(json.dumps(ended).encode()).hexdigest()[:16]
+
+
+def _set_aside(stage: "PlannedStage") -> None:
+    """Rename the status to the first free `status.attempt-N.json`."""
+    number = 1
+    while (aside := stage.dir / f"status.attempt-{number}.json").exists():
+        number += 1
+    os.rename(stage.status, aside)
+
+
+def _read(results: Path) -> dict[str, Any]:
+    """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
+    try:
+        content = json.loads((results / COLLECTED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) and isinstance(content.get("corrupt"), dict) else {}
+
+
+def _write(results: Path, content: dict[str, Any]) -> None:
+    write_text(results / COLLECTED, json.dumps(content, indent=1) + "\n")

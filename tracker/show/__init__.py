@@ -1,0 +1,1 @@
+"""What people see: tables, figures, the lineage and the page."""

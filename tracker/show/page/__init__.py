@@ -1,0 +1,1 @@
+"""The report page: what it says (`content`), and the HTML file (`render`)."""

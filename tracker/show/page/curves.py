@@ -1,0 +1,95 @@
+"""Learning curves for the page: every seed of every variant, averaged over bins of steps until all of them fit."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracker.store.database import Store
+
+VALUES = 1_600_000  # float32 values on one page: 8.5 MB in base64
+FEWEST_BINS, MOST_BINS = 40, 400
+
+SERIES = """
+SELECT study, stage, metric, count(DISTINCT step) AS steps, count(DISTINCT (variant, seed)) AS series
+FROM curves GROUP BY ALL HAVING count(DISTINCT step) > 1 ORDER BY ALL"""
+
+# A bin holds `per_bin` neighbouring logged steps of one metric of one stage, whichever runs logged them.
+BINNED = """
+WITH points AS (SELECT stage, metric, variant, seed, step, value FROM curves WHERE study = $1),
+steps AS (SELECT stage, metric, step, row_number() OVER (PARTITION BY stage, metric ORDER BY step) - 1 AS rank,
+          count(*) OVER (PARTITION BY stage, metric) AS steps FROM (SELECT DISTINCT stage, metric, step FROM points)),
+grid AS (SELECT stage, metric, step, rank // ceil(steps / $2)::BIGINT AS bin FROM steps WHERE steps > 1),
+centres AS (SELECT stage, metric, bin, avg(step) AS centre FROM grid GROUP BY ALL)
+SELECT stage, metric, variant, seed, bin, any_value(centre) AS centre,
+    avg(value) FILTER (isfinite(value)) AS value, count(*) FILTER (NOT isfinite(value)) AS bad
+FROM points JOIN grid USING (stage, metric, step) JOIN centres USING (stage, metric, bin)
+GROUP BY stage, metric, variant, seed, bin ORDER BY stage, metric, variant, seed, bin"""
+
+
+@dataclass(frozen=True)
+class CurveBudget:
+    """What the page holds: `kept` DataFrame(study, stage, metric, steps, series) and the bins of each curve."""
+
+    kept: pd.DataFrame
+    left_out: dict[str, int]
+    bins: int
+
+
+def plan_curves(store: Store, definitions: dict[str, dict[str, Any]], values: int = VALUES) -> CurveBudget:
+    """Choose metrics and bins so that about `values` numbers are shown in all.
+
+    Curves that `_study.yaml` declares come first, in its order, and are never left out; then the other logged metrics.
+    """
+    found = store.sql(SERIES)
+    declared = {(s, c["metric"]): i for s, d in definitions.items() for i, c in enumerate(d.get("curves") or [])}
+    names = list(zip(found["study"], found["metric"], strict=True))
+    found["rank"] = [declared.get(name, len(declared)) for name in names]
+    found = found.sort_values(["rank", "study", "metric", "stage"], kind="stable")
+    kept = (found["rank"] < len(declared)) | (found["series"].cumsum() <= values // FEWEST_BINS)
+    series = int(found.loc[kept, "series"].sum())
+    bins = min(max(values // max(series, 1), FEWEST_BINS), MOST_BINS)
+    left_out = found.loc[~kept].groupby("study").size()
+    return CurveBudget(found[kept], {str(study): int(count) for study, count in left_out.items()}, bins)
+
+
+def study_curves(store: Store, study: str, definition: dict[str, Any], budget: CurveBudget) -> dict[str, Any]:
+    """Return one study's curves for the page's script.
+
+    `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
+    `[variant, seed, ok, bad, base64]`. The base64 is float32, little endian, one value per entry of `steps`: the mean
+    of the finite values that were logged in that bin, NaN where there is none; `bad` counts the values that are not
+    finite. `ok` is whether the run ended well: only those enter a mean.
+    """
+    variants = [variant["name"] for variant in store.variants(study)]
+    index = {name: i for i, name in enumerate(variants)}
+    labels = {curve["metric"]: curve.get("label") or curve["metric"] for curve in definition.get("curves") or []}
+    runs = store.runs(study)
+    ok = {(run.variant, run.seed) for run in runs.itertuples() if run.state == "ok"}
+    binned = store.sql(BINNED, [study, budget.bins])
+    groups = dict(iter(binned.groupby(["stage", "metric"], sort=False)))
+    metrics = []
+    rows: Any = budget.kept[budget.kept["study"] == study].itertuples(index=False)
+    for row in rows:
+        points = groups[row.stage, row.metric]
+        centres = points.drop_duplicates("bin").sort_values("bin")["centre"]
+        of_run: Any = points.groupby(["variant", "seed"], sort=False)
+        series = [
+            [index[variant], int(seed), (variant, seed) in ok, *_encode(group, len(centres))]
+            for (variant, seed), group in of_run
+        ]
+        metric = {"name": row.metric, "label": labels.get(row.metric, row.metric), "stage": row.stage}
+        metric |= {"declared": row.metric in labels, "per_bin": -(-row.steps // budget.bins), "logged": row.steps}
+        metric |= {"steps": [int(x) if x.is_integer() else round(x, 2) for x in centres], "series": sorted(series)}
+        metrics.append(metric)
+    return {"variants": variants, "metrics": metrics}
+
+
+def _encode(group: pd.DataFrame, bins: int) -> tuple[int, str]:
+    values = np.full(bins, np.nan, dtype="<f4")
+    with np.errstate(over="ignore"):  # beyond float32: a gap, like any value that is not finite
+        found = group["value"].to_numpy(dtype="float64", na_value=np.nan).astype("<f4")
+    values[group["bin"].to_numpy()] = np.where(np.isfinite(found), found, np.float32("nan"))
+    return int(group["bad"].sum()), base64.b64encode(values.tobytes()).decode("ascii")

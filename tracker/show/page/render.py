@@ -1,0 +1,109 @@
+"""The report page: one self-contained HTML file, drawn from the database alone, that opens offline.
+
+The same database gives the same bytes: the page shows the time of its data, never that of its drawing.
+"""
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from contract.atomic import write_text
+from tracker.judge.audit import audit
+from tracker.judge.audit_measured import measured
+from tracker.judge.verdicts import edge_verdicts, interactions
+from tracker.show.lineage import describe_value
+from tracker.show.page.content import Check, Judge, build_page, changed_keys, plan_in_words, primary_in_words
+from tracker.show.page.edges import VERDICTS
+from tracker.show.page.evidence import evidence
+from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
+from tracker.show.table_formats import show_seeds
+from tracker.store.database import Store
+
+HERE = Path(__file__).parent
+STYLES = ("uPlot-1.6.32.min.css", "page.css")
+LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
+SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page_tables.js", "page_curves.js")
+
+
+def write_report(database: Path, out: Path) -> Path:
+    """Draw the page of `database` into `out`, which is replaced only when the page is complete; return `out`."""
+    with Store(database) as store:
+        page = render(store)
+    write_text(out, page)
+    return out
+
+
+def render(store: Store, judge: Judge | None = None, check: Check | None = None) -> str:
+    """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
+    page = build_page(store, judge or _judge(store), check or _check(store))
+    style = "\n".join(_asset(name) for name in STYLES)
+    scripts = [_asset(name) for name in SCRIPTS]
+    template = _environment().get_template("report_page.html.j2")
+    licences = [(name, _asset(file)) for name, file in LICENCES.items()]
+    policy = content_policy(style, scripts)
+    return template.render(page=page, style=style, scripts=scripts, csp=policy, licences=licences)
+
+
+def content_policy(style: str, scripts: list[str]) -> str:
+    """A Content-Security-Policy that runs these inline texts and nothing else, and loads nothing from anywhere."""
+    allowed = " ".join(_digest(script) for script in scripts)
+    return f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    """An inline script or style; none may hold what would end its element early."""
+    text = (HERE / "assets" / name).read_text(encoding="utf-8").replace("\r\n", "\n")
+    if re.search(r"</(script|style)|<!--", text, re.IGNORECASE):
+        raise ValueError(f"{name} holds text that HTML would read as the end of its element")
+    return text
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE.parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": number,
+        "signed": signed,
+        "p_value": p_value,
+        "minute": minute,
+        "duration": duration,
+        "plural": plural,
+        "tick": tick,
+        "severity": severity_word,
+        "state": state_word,
+        "value": describe_value,
+        "seeds": show_seeds,
+        "evidence": evidence,
+        "rank": _rank,
+    }
+    environment.globals |= {
+        "plan_in_words": plan_in_words,
+        "primary_in_words": primary_in_words,
+        "changed_keys": changed_keys,
+    }
+    return environment
+
+
+def _rank(verdict: str | None) -> int:
+    """Order of verdicts in a sorted column."""
+    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
+
+
+def _judge(store: Store) -> Judge:
+    return lambda study: (edge_verdicts(store, study), interactions(store, study))
+
+
+def _check(store: Store) -> Check:
+    return lambda study, published: audit(published, measured(store, study, published))

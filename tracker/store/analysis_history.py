@@ -1,0 +1,45 @@
+"""When a study's analysis plan changed although there were results: `results/analysis_history.json`.
+
+    record_analysis(results, study, digest, analysis, has_results, now) -> [{digest, analysis, since}], oldest first
+
+Entries are added when results are collected, so more than one entry means that the plan was changed after results
+existed.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from contract.atomic import write_text
+from contract.errors import ConfigError
+
+FILE = "analysis_history.json"
+
+
+def record_analysis(
+    results: Path, study: str, digest: str, analysis: dict[str, Any], *, has_results: bool, now: str
+) -> list[dict[str, Any]]:
+    """Add the plan where it is new and results exist; return the study's history."""
+    path = results / FILE
+    content = _read(path)
+    history = content.get(study, [])
+    if has_results and (not history or history[-1]["digest"] != digest):
+        history = [*history, {"digest": digest, "analysis": analysis, "since": now}]
+        text = json.dumps(content | {study: history}, indent=1, sort_keys=True)
+        write_text(path, text + "\n")
+        history = json.loads(text)[study]  # in the order of the file, as every later collect reads it
+    return history
+
+
+def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The file's content; a broken one is a ConfigError: a history that is lost would hide a change after the fact."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        problem, remedy = f"not JSON ({error})", "restore it; or delete it, and say in the report that it was lost"
+        raise ConfigError(path, "", None, problem, remedy) from None
+    if not isinstance(content, dict) or not all(isinstance(history, list) for history in content.values()):
+        raise ConfigError(path, "", None, "expected {study: [analysis plans]}", "restore it or delete it")
+    return content

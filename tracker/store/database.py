@@ -1,0 +1,218 @@
+"""The DuckDB file: its schema, a reader that cannot write, and named queries that return pandas frames."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import pandas as pd
+
+from contract.errors import ConfigError, TrackerError
+from contract.stage_folder import DATABASE
+
+__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "is_whole"]
+
+SCHEMA_VERSION = "2"
+
+SCHEMA = r"""
+CREATE TABLE meta (key VARCHAR, value VARCHAR);
+CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VARCHAR, definition JSON);
+CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
+    file VARCHAR, resolved JSON, factors JSON, changes JSON);
+CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, label VARCHAR, state VARCHAR,
+    reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, dir VARCHAR,
+    inputs JSON,
+    -- device is `cpu` (one device) or `2 x NVIDIA H100`.
+    device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600
+        * coalesce(try_cast(regexp_extract(device, '^(\d+) x ', 1) AS INTEGER), 1)) VIRTUAL);
+CREATE TABLE run_stages (study VARCHAR, variant VARCHAR, seed BIGINT, stage VARCHAR, position INTEGER, key VARCHAR);
+CREATE TABLE metrics (key VARCHAR, step BIGINT, name VARCHAR, value DOUBLE);
+CREATE TABLE items (key VARCHAR, item VARCHAR, subset VARCHAR, protocol VARCHAR, name VARCHAR, value DOUBLE);
+CREATE TABLE health (key VARCHAR, rule VARCHAR, metric VARCHAR, severity VARCHAR, first_step BIGINT, last_step BIGINT,
+    value DOUBLE, diagnosis VARCHAR, remedy VARCHAR);
+CREATE TABLE provenance (key VARCHAR, data JSON);
+CREATE TABLE published (study VARCHAR, variant VARCHAR, col VARCHAR, value DOUBLE, source VARCHAR);
+
+-- The first stage that is not ok says why a run is not.
+CREATE VIEW runs AS
+SELECT study, variant, seed,
+    coalesce(min_by(s.state, position) FILTER (s.state <> 'ok'), 'ok') AS state,
+    coalesce(min_by(s.reason, position) FILTER (s.state <> 'ok'), '') AS reason,
+    sum(wall_s) AS wall_s
+FROM run_stages r JOIN stages s USING (key, study, stage, seed)
+GROUP BY study, variant, seed;
+
+-- The key of the last stage of every run that is ok.
+CREATE VIEW finals AS
+SELECT r.study, r.variant, r.seed, s.key
+FROM runs r JOIN studies d USING (study) JOIN run_stages s USING (study, variant, seed)
+WHERE r.state = 'ok' AND s.stage = d.definition->>'last_stage';
+
+-- NaN, not NULL, for a number that is not finite: avg() must not skip it.
+CREATE VIEW results AS
+SELECT study, variant, seed, name AS metric,
+    CASE WHEN isfinite(arg_max(value, step)) THEN arg_max(value, step) ELSE 'NaN'::DOUBLE END AS value
+FROM finals JOIN metrics USING (key)
+GROUP BY study, variant, seed, name;
+
+CREATE VIEW curves AS
+SELECT r.study, r.variant, r.seed, r.stage, m.step, m.name AS metric, m.value
+FROM run_stages r JOIN studies d USING (study) JOIN metrics m USING (key)
+WHERE r.stage <> d.definition->>'last_stage';
+"""
+
+
+class Store:
+    """A reader of one collected database: `with Store(path) as store: store.results("debias")`.
+
+    It cannot write, read other files or change its own settings, so it may run queries that a user typed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the database; raise ConfigError where it is missing or was written by another version."""
+        self.path = path
+        if not path.exists():
+            raise ConfigError(path, "", None, "there is no database", "run `python -m tracker collect`")
+        # One thread: sums over several would depend on which thread finished first.
+        locked: dict[str, str | bool | int | float | list[str]] = {
+            "enable_external_access": False,
+            "lock_configuration": True,
+            "threads": 1,
+        }
+        try:
+            self._connection = duckdb.connect(str(path), read_only=True, config=locked)
+            version = self.sql("SELECT value FROM meta WHERE key = 'schema version'").iloc[:, 0].tolist()
+        except (duckdb.Error, TrackerError) as error:
+            raise ConfigError(path, "", None, f"not a readable database ({error})", "run `collect` again") from None
+        if version != [SCHEMA_VERSION]:
+            self.close()
+            raise ConfigError(path, "schema version", version, f"expected {SCHEMA_VERSION}", "run `collect` again")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file."""
+        self._connection.close()
+
+    def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
+        """Run one query; a mistake in it is a TrackerError with DuckDB's own words."""
+        try:
+            return self._connection.execute(query, list(parameters)).df()
+        except duckdb.Error as error:
+            raise TrackerError(" ".join(str(error).split())) from None
+
+    def meta(self) -> dict[str, str]:
+        """{key: value}: scale, created, plan digest, schema version."""
+        return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
+
+    def studies(self) -> list[str]:
+        """Names of the studies, in the plan's order."""
+        return self.sql("SELECT study FROM studies ORDER BY rowid")["study"].tolist()
+
+    def study(self, study: str) -> dict[str, Any]:
+        """{study, title, question, source} and the keys of the definition: table, curves, analysis, ..."""
+        rows = self.sql("SELECT * FROM studies WHERE study = ?", [study]).to_dict("records")
+        if not rows:
+            raise ConfigError(self.path, "study", study, "it is not in the database", f"one of {self.studies()}")
+        record: dict[str, Any] = {str(name): value for name, value in rows[0].items()}
+        return json.loads(record.pop("definition")) | record
+
+    def variants(self, study: str) -> list[dict[str, Any]]:
+        """In the plan's order: name, parent (None for a root), why, file, resolved, factors, changes."""
+        query = """SELECT variant AS name, parent, why, file, resolved, factors, changes
+                   FROM variants WHERE study = ? ORDER BY position"""
+        records = self._connection.execute(query, [study]).fetchall()
+        names = ("name", "parent", "why", "file", "resolved", "factors", "changes")
+        return [
+            {
+                n: json.loads(v) if n in ("resolved", "factors", "changes") else v
+                for n, v in zip(names, record, strict=True)
+            }
+            for record in records
+        ]
+
+    def runs(self, study: str) -> pd.DataFrame:
+        """variant, seed, state, reason, wall_s: one row per run."""
+        query = "SELECT variant, seed, state, reason, wall_s FROM runs WHERE study = ? ORDER BY variant, seed"
+        return self.sql(query, [study])
+
+    def results(self, study: str) -> pd.DataFrame:
+        """variant, seed, metric, value: final metrics of ok runs; NaN for what is not finite."""
+        query = "SELECT variant, seed, metric, value FROM results WHERE study = ? ORDER BY variant, seed, metric"
+        return self.sql(query, [study])
+
+    def curves(self, study: str, metrics: Sequence[str], points: int = 200) -> pd.DataFrame:
+        """Learning curves over seeds: variant, metric, step, mean, low, high, seeds; at most `points` steps per metric.
+
+        Where a metric has more steps, neighbouring steps share a bin: its step is the bin's last, its mean the mean of
+        the seeds' means, and low and high the extremes of the seeds' means.
+        """
+        query = """
+            WITH chosen AS (SELECT * FROM curves WHERE study = ? AND list_contains(?, metric) AND isfinite(value)),
+            grid AS (SELECT metric, step, ntile(?) OVER (PARTITION BY metric ORDER BY step) AS bin
+                     FROM (SELECT DISTINCT metric, step FROM chosen)),
+            ends AS (SELECT metric, bin, max(step) AS step FROM grid GROUP BY metric, bin),
+            seeds AS (SELECT variant, metric, bin, seed, avg(value) AS value
+                      FROM chosen JOIN grid USING (metric, step) GROUP BY variant, metric, bin, seed)
+            SELECT variant, metric, ends.step, list_aggregate(list(value ORDER BY seed), 'avg') AS mean,
+                min(value) AS low, max(value) AS high, count(*) AS seeds
+            FROM seeds JOIN ends USING (metric, bin) GROUP BY variant, metric, ends.step
+            ORDER BY variant, metric, ends.step"""
+        return self.sql(query, [study, list(metrics), points])
+
+    def items(self, study: str, *, protocol: str, name: str) -> pd.DataFrame:
+        """variant, seed, subset, item, value of the last stage of ok runs."""
+        query = """SELECT variant, seed, subset, item, value FROM finals JOIN items USING (key)
+                   WHERE study = ? AND protocol = ? AND name = ? ORDER BY variant, seed, subset, item"""
+        return self.sql(query, [study, protocol, name])
+
+    def item_counts(self, study: str) -> pd.DataFrame:
+        """subset, items: distinct evaluation items behind the results of the study, in the order of their first use."""
+        query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
+                   WHERE study = ? GROUP BY subset ORDER BY subset"""
+        return self.sql(query, [study])
+
+    def published(self, study: str) -> pd.DataFrame:
+        """variant, col, value, source: numbers that others reported."""
+        return self.sql("SELECT variant, col, value, source FROM published WHERE study = ? ORDER BY rowid", [study])
+
+    def stages(self, study: str | None = None) -> pd.DataFrame:
+        """All stages (of one study, with the assets that it uses where `study` is given)."""
+        columns = (
+            "key, study, stage, seed, label, state, reason, started, ended, wall_s, attempt, device, dir, inputs,"
+            " device_hours"
+        )
+        if study is None:
+            return self.sql(f"SELECT {columns} FROM stages ORDER BY rowid")
+        return self.sql(f"SELECT {columns} FROM stages WHERE study = ? ORDER BY rowid", [study])
+
+    def health(self, study: str) -> pd.DataFrame:
+        """variant, seed, stage, rule, metric, severity, first_step, last_step, value, diagnosis, remedy."""
+        query = """SELECT r.variant, r.seed, r.stage, h.* EXCLUDE (key) FROM run_stages r JOIN health h USING (key)
+                   WHERE r.study = ? ORDER BY r.variant, r.seed, r.position, h.rowid"""
+        return self.sql(query, [study])
+
+    def provenance(self, study: str) -> pd.DataFrame:
+        """variant, seed, stage, data (JSON text)."""
+        query = """SELECT r.variant, r.seed, r.stage, p.data FROM run_stages r JOIN provenance p USING (key)
+                   WHERE r.study = ? ORDER BY r.variant, r.seed, r.position"""
+        return self.sql(query, [study])
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether every block of a database of this version can be read; DuckDB checks their sums as it does."""
+    try:
+        with Store(path) as store:
+            for [table] in store.sql("SELECT table_name FROM duckdb_tables()").itertuples(index=False):
+                store.sql(f'SELECT sum(hash(t)) FROM "{table}" t')
+    except TrackerError:
+        return False
+    return True
