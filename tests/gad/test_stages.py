@@ -185,6 +185,7 @@ def test_every_parameter_has_moved_after_three_steps_from_the_true_start(root, d
     monkeypatch.setattr(adversarial, "new_critic", watched)
     three = {"max_steps": 3, "critic_warmup": 0}
     settings = config(discriminator=discriminator, seqkd={"max_steps": 3}, warmup=three, gad=three)
+    shutil.rmtree(root / "seqkd")  # with its checkpoint
     run_stage(root, "seqkd", settings, seed=None)
     run_stage(root, "warmup", settings)
     run_stage(root, "gad", settings)
@@ -358,6 +359,7 @@ def test_metrics_are_those_of_the_pairs_of_the_step(root):
 
 
 def test_seqkd_logs_its_rate_and_gradient_and_samples_responses_to_look_at(root):
+    shutil.rmtree(root / "seqkd")  # with its checkpoint
     table = run_stage(root, "seqkd", config(seqkd={"samples": 8, "sample_prompts": 3}), seed=None)
     assert set(series(table, "seqkd/lr")) == {1e-3}
     assert (series(table, "seqkd/grad_norm") > 0).all()
@@ -374,6 +376,7 @@ def test_seqkd_logs_its_rate_and_gradient_and_samples_responses_to_look_at(root)
 
 def test_models_of_chosen_steps_are_kept(root):
     kept = config(keep_checkpoints=2)
+    shutil.rmtree(root / "seqkd")  # with its checkpoint
     for name in ("seqkd", "warmup", "gad"):
         run_stage(root, name, kept, seed=None if name == "seqkd" else 0)
     found = {name: sorted(p.name for p in (root / name / "steps").iterdir()) for name in ("seqkd", "warmup", "gad")}
