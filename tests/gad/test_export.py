@@ -164,7 +164,7 @@ def test_the_exported_critic_is_a_token_classifier_with_its_scores(results, tmp_
         torch.testing.assert_close(model(IDS).logits[:, 2:, 0], scores(critic), rtol=0, atol=1e-6)
     assert PreTrainedTokenizerFast.from_pretrained(tmp_path / "out")("w3")["input_ids"] == [6]
     # And it is a reward model to start a critic from: the source hands its warm-up's critic on like that.
-    again = ValueModel.from_reward_model(tmp_path / "out", Placement.of(["cpu"], Precision()))
+    again = ValueModel.from_reward_model(tmp_path / "out", Placement.of(["cpu"], Precision()), tmp_path / "body")
     torch.testing.assert_close(scores(again), scores(critic), rtol=0, atol=1e-6)
 
 
@@ -310,7 +310,7 @@ def test_a_critic_that_verl_wrote_is_merged_as_what_it_is(tmp_path, tokenizer, c
     export(tmp_path / "run" / "critic", tmp_path / "whole")
     source = verl_checkpoint(tmp_path / "whole", tmp_path / "critic", "fsdp2", 2)
     export(source, tmp_path / "out")
-    again = ValueModel.from_reward_model(tmp_path / "out", Placement.of(["cpu"], Precision()))
+    again = ValueModel.from_reward_model(tmp_path / "out", Placement.of(["cpu"], Precision()), tmp_path / "body")
     torch.testing.assert_close(scores(again), scores(critic), rtol=0, atol=0)
 
 

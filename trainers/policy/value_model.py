@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from trainers.policy.batch import Sequences
+from trainers.policy.models import refuse_other_tokenizer
 from trainers.policy.placement import Placement
 
 HEAD = "head.safetensors"
@@ -36,6 +37,8 @@ class ValueModel(nn.Module):
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self.to(placement.policy).eval()
+        if placement.precision.activation_checkpointing:  # active in training mode only
+            body.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
     @classmethod
     def from_causal(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:
@@ -44,11 +47,13 @@ class ValueModel(nn.Module):
         return cls(body, placement, sees_token=sees_token)
 
     @classmethod
-    def from_reward_model(cls, folder: Path, placement: Placement) -> Self:
+    def from_reward_model(cls, folder: Path, placement: Placement, policy: Path) -> Self:
         """Start from a classifier of sequences or tokens with one logit; a response has the score of its last token.
 
-        Raises ValueError where it has more than one output, or no linear head on the last hidden states.
+        Raises ValueError where it has more than one output, no linear head on the last hidden states, or another
+        tokenizer than the model in `policy`, whose token ids it is given.
         """
+        refuse_other_tokenizer(folder, policy)
         architectures = AutoConfig.from_pretrained(folder, local_files_only=True).architectures or [""]
         of_tokens = architectures[0].endswith("ForTokenClassification")  # what verl and `export` make of a critic
         kind = AutoModelForTokenClassification if of_tokens else AutoModelForSequenceClassification
@@ -84,5 +89,5 @@ class ValueModel(nn.Module):
         with self.placement.autocast(self.placement.policy):
             hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
         chosen = hidden[:, -width:] if self.sees_token else hidden[:, -width - 1 : -1]
-        values = self.head(chosen.float())[..., 0]
+        values = self.head(chosen.to(self.head.weight.dtype))[..., 0]
         return torch.where(sequences.mask.bool(), values, 0.0)
