@@ -287,21 +287,23 @@ def test_a_checkpoint_of_verl_is_merged(tmp_path, tokenizer, kind, ranks):
     model = model_of(tokenizer, 5)
     save_policy(tmp_path / "whole", model, tokenizer)
     source = verl_checkpoint(tmp_path / "whole", tmp_path / "actor", kind, ranks)
-    assert main(["export", "--from", str(source), "--to", str(tmp_path / "out")]) == 0
+    export(source, tmp_path / "out")
     with torch.no_grad():
         torch.testing.assert_close(logits(tmp_path / "out"), model(IDS).logits, rtol=0, atol=0)
     assert PreTrainedTokenizerFast.from_pretrained(tmp_path / "out")("w3")["input_ids"] == [6]
+    if kind != "fsdp1":
+        return
     bare = tmp_path / "bare"
     (source / "huggingface").rename(bare)  # as older versions left it: nothing beside the weights
+    with pytest.raises(ValueError, match="name the base model's folder"):
+        export(source, tmp_path / "x")
     low = [*("export", "--from", str(source), "--hf-model", str(bare)), "--precision", "bfloat16"]
-    assert main(["export", "--from", str(source), "--to", str(tmp_path / "x")]) == 2
     assert main([*low, "--to", str(tmp_path / "low")]) == 0
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "low", dtype="auto", local_files_only=True)
     assert loaded.dtype == torch.bfloat16
-    if ranks == 2:
-        (source / "model_world_size_2_rank_1.pt").unlink()
-        with pytest.raises(ValueError, match="the file of rank 1 is missing"):
-            export(source, tmp_path / "y", described_by=bare)
+    (source / "model_world_size_2_rank_1.pt").unlink()
+    with pytest.raises(ValueError, match="the file of rank 1 is missing"):
+        export(source, tmp_path / "y", described_by=bare)
 
 
 @pytest.mark.slow

@@ -11,12 +11,8 @@ from torch import Tensor, nn
 from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig
 from trainers.micro_batch import MicroBatch
-<<<<<<< HEAD
 from trainers.objectives.discriminator_scores import Diagnostics, Pooling, Scores, pair_diagnostics, pool
-=======
-from trainers.objectives.discriminator_scores import Diagnostics, Scores, pair_diagnostics, pool
 from trainers.objectives.statistics import Sum
->>>>>>> main
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
 from trainers.policy.minibatches import Averages, minibatches
