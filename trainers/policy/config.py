@@ -51,7 +51,7 @@ class WarmStart(_Strict):
 
 
 class Sampling(_Strict):
-    """How responses are drawn, in training and in evaluation."""
+    """How responses are drawn in training; evaluation shares the longest response and has its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
     temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
@@ -122,7 +122,7 @@ class Kl(_Strict):
 class Critic(_Strict):
     """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
 
-    lr: float = Field(default=1e-3, gt=0, le=1, description="Rate of its AdamW.")
+    lr: float = Field(default=1e-5, gt=0, le=1, description="Rate of its AdamW (verl's); a small one needs more.")
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
     clip: float = Field(default=0.5, gt=0, description="Range of a value's change per step.")
@@ -182,9 +182,11 @@ class DynamicSampling(_Strict):
 
 
 class OverlongPenalty(_Strict):
-    """DAPO: reward minus up to 1 over the last `buffer` tokens before max_new_tokens."""
+    """DAPO: reward minus up to 1 over the last tokens before max_new_tokens."""
 
-    buffer: int = Field(default=8, ge=1, description="Tokens; less than sampling.max_new_tokens.")
+    share: float = Field(
+        default=0.2, gt=0, lt=1, description="Those tokens, as a share of max_new_tokens (DAPO: 4,096 of 20,480)."
+    )
 
 
 class Precision(_Strict):
@@ -202,6 +204,9 @@ class Evaluate(_Strict):
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
     batch_size: int = Field(default=512, ge=1, description="Responses at once.")
     seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
+    temperature: float = Field(
+        default=1.0, gt=0, description="Of the sampled protocol; the same for variants that train at another one."
+    )
 
 
 class PolicyConfig(_Strict):
@@ -224,8 +229,10 @@ class PolicyConfig(_Strict):
         default="normalized", description="R - mean; (R - mean) / std of the group; gae: PPO's, with a critic."
     )
     critic: Critic = Field(default=Critic(), description="For advantage gae.")
-    ratio: Literal["token", "gspo", "gspo_token"] = Field(
-        default="token", description="Importance ratio: of tokens, or the geometric mean of the response."
+    ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
+        default="token",
+        description="Importance ratio: of tokens, the response's geometric mean (gspo_token: with the token's "
+        "gradient), or their product.",
     )
     clip: Clip = Field(default=Clip(), description="Clip range, unless ptrw or asymmetric_clip is set.")
     ema_smoothing: EmaSmoothing | None = Field(default=None, description="2.1: smoothed importance ratios.")
@@ -257,10 +264,6 @@ class PolicyConfig(_Strict):
             (
                 self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None,
                 "weight_on ratio has no effect without gradient_adaptive or temporal_decay",
-            ),
-            (
-                self.overlong_penalty is not None and self.overlong_penalty.buffer >= self.sampling.max_new_tokens,
-                "overlong_penalty.buffer must be below sampling.max_new_tokens",
             ),
             (self.reward.model > 0 and self.reward_model is None, "reward.model > 0 needs a reward_model"),
             (

@@ -54,6 +54,7 @@ def update_critic(
 ) -> dict[str, float]:
     """Fit the values to the returns over the same minibatches as the policy's; return the means of the diagnostics."""
     averages = Averages()
+    critic.train()  # activation checkpointing is active in training mode only; dropout is off
     for rows in minibatches(len(sequences), update, generator):
         units = loss_units(sequences.mask[rows], "token_mean")
 
@@ -77,4 +78,5 @@ def update_critic(
         averages.add({"value/grad_norm": Sum(norm)})
         averages.close_minibatch()
         optimizer.step()
+    critic.eval()
     return averages.means()
