@@ -6,7 +6,7 @@
 Both take the same items and the same hypernetwork, at its true start, and must agree; the largest deviations are
 printed. The reference pads to 64, runs the whole model, keeps all logits and loops over sentences, as BiasEdit's public
 code does, but it is not that code: it takes autograd through the ridge solve in float64. What the authors' own code
-costs stands in docs/studies/debias.md. CPU seconds (of all threads) are printed beside the wall clock, for machines that
+costs stands in docs/studies/debias.md. CPU seconds (all threads) are printed beside the clock, for machines that
 do other work too.
 Preparing (once for all variants, seeds and epochs) is timed apart. Peak memory is that of the process of each path.
 """
