@@ -77,14 +77,34 @@ class Rollout(_Strict):
 class Reward(_Strict):
     """Reward of a response: a weighted sum."""
 
-    rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule.")
-    model: float = Field(default=0.0, ge=0, description="Weight of `reward_model`'s logit.")
+    rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule; 0 for prompts without answers.")
+    model: float = Field(default=0.0, ge=0, description="Weight of the reward model's logit.")
+    level: Literal["sequence", "token"] = Field(
+        default="sequence",
+        description="token: each token is rewarded by how much it raises the model's score, the last by the rule.",
+    )
 
     @model_validator(mode="after")
     def _some(self) -> Self:
         if self.rule == 0 and self.model == 0:
             raise ValueError("rule and model are both 0: nothing would be rewarded")
         return self
+
+
+class RewardTraining(_Strict):
+    """A reward model that learns the rule's rewards from responses of the warm start, with a head on its body."""
+
+    enabled: bool = Field(default=False, description="Train one, in the place of the asset `reward_model`.")
+    problems: int = Field(default=1000, ge=10, description="Training problems; a tenth of them is held out.")
+    samples: int = Field(default=4, ge=1, description="Responses per problem.")
+    steps: int = Field(default=400, ge=1, description="Steps of AdamW.")
+    batch_size: int = Field(default=32, ge=1, description="Responses per step.")
+    micro_batch: int | None = Field(
+        default=None, ge=1, description="Responses per forward and backward; null: a step's."
+    )
+    lr: float = Field(default=1e-5, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
+    sampled_at_once: int = Field(default=512, ge=1, description="Responses sampled at once.")
+    seed: int = Field(default=0, ge=0, description="Of sampling, head and order; the same for every training seed.")
 
 
 class Update(_Strict):
@@ -223,6 +243,7 @@ class PolicyConfig(_Strict):
     sampling: Sampling = Field(default=Sampling(), description="How responses are drawn.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     reward: Reward = Field(default=Reward(), description="What is rewarded.")
+    reward_training: RewardTraining = Field(default=RewardTraining(), description="A reward model of one's own.")
     update: Update = Field(default=Update(), description="How the policy changes.")
     kl: Kl = Field(default=Kl(), description="Distance to the reference policy.")
     advantage: Literal["relative", "normalized", "gae"] = Field(
@@ -265,7 +286,19 @@ class PolicyConfig(_Strict):
                 self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None,
                 "weight_on ratio has no effect without gradient_adaptive or temporal_decay",
             ),
-            (self.reward.model > 0 and self.reward_model is None, "reward.model > 0 needs a reward_model"),
+            (
+                self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled,
+                "reward.model > 0 needs a reward_model, or reward_training.enabled",
+            ),
+            (
+                self.reward_model is not None and self.reward_training.enabled,
+                "reward_model and reward_training.enabled: there can be only one reward model",
+            ),
+            (
+                self.reward.level == "token" and self.reward.model == 0,
+                "reward.level token needs reward.model > 0: the rule rewards whole responses",
+            ),
+            *self._unanswered(),
             (
                 self.task.name == "question_answer" and self.data_source is None,
                 "task.name question_answer needs a data_source",
@@ -280,9 +313,23 @@ class PolicyConfig(_Strict):
                 raise ValueError(problem)
         return self
 
+    def _unanswered(self) -> list[tuple[bool, str]]:
+        """Return what prompts without answers do not allow."""
+        if self.task.name != "question_answer" or self.task.answer is not None:
+            return []
+        where = "task.answer null (prompts without answers) needs"
+        return [
+            (self.reward.rule > 0, f"{where} reward.rule 0 and a reward model"),
+            (self.reward_training.enabled, f"{where} a reward_model: reward_training learns the rule's rewards"),
+            (self.warm_start.steps > 0, f"{where} warm_start.steps 0: there are no worked responses"),
+            (self.dynamic_sampling is not None, f"{where} dynamic_sampling null: no response is right or wrong"),
+        ]
+
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = f"{TASKS}.{self.task.name}"
+        if stage == "judge":
+            return [task, "trainers.policy.reward_training"] if self.reward_training.enabled else []
         if stage != "reinforce":
             return [task]
         modules = [task, f"{OBJECTIVES}.advantage_{self.advantage}", f"{OBJECTIVES}.ratio_{self.ratio}"]
@@ -295,6 +342,8 @@ class PolicyConfig(_Strict):
             modules.append(f"{OBJECTIVES}.overlong_penalty")
         if self.dynamic_sampling is not None:
             modules.append("trainers.policy.dynamic_sampling")
+        if self.reward.level == "token":
+            modules += ["trainers.policy.token_rewards", f"{OBJECTIVES}.token_rewards"]
         return modules
 
     def transforms(self) -> list[str]:

@@ -53,6 +53,32 @@ rule gspo_warm_start:
         RUN_STAGE
 
 
+rule gspo_judge:
+    input:
+        ancient(inputs_of("gspo.judge")),
+    output:
+        f"{folder_of('gspo.judge')}/status.json",
+    log:
+        f"{folder_of('gspo.judge')}/log.txt",
+    benchmark:
+        f"{folder_of('gspo.judge')}/benchmark.tsv"
+    conda:
+        "../../environment.yml"
+    threads: resource_of("gspo.judge", "threads")
+    resources:
+        **scheduler_request("gspo.judge"),
+        mem_mb=resource_of("gspo.judge", "mem_mb"),
+        runtime=resource_of("gspo.judge", "runtime"),
+        gpu=resource_of("gspo.judge", "gpu"),
+    params:
+        label=label_of("gspo.judge"),
+        arguments=arguments_of("gspo.judge"),
+    message:
+        "gspo.judge  {params.label}"
+    shell:
+        RUN_STAGE
+
+
 rule gspo_evaluate_warm:
     input:
         ancient(inputs_of("gspo.evaluate_warm")),

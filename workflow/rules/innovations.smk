@@ -53,6 +53,32 @@ rule innovations_warm_start:
         RUN_STAGE
 
 
+rule innovations_judge:
+    input:
+        ancient(inputs_of("innovations.judge")),
+    output:
+        f"{folder_of('innovations.judge')}/status.json",
+    log:
+        f"{folder_of('innovations.judge')}/log.txt",
+    benchmark:
+        f"{folder_of('innovations.judge')}/benchmark.tsv"
+    conda:
+        "../../environment.yml"
+    threads: resource_of("innovations.judge", "threads")
+    resources:
+        **scheduler_request("innovations.judge"),
+        mem_mb=resource_of("innovations.judge", "mem_mb"),
+        runtime=resource_of("innovations.judge", "runtime"),
+        gpu=resource_of("innovations.judge", "gpu"),
+    params:
+        label=label_of("innovations.judge"),
+        arguments=arguments_of("innovations.judge"),
+    message:
+        "innovations.judge  {params.label}"
+    shell:
+        RUN_STAGE
+
+
 rule innovations_evaluate_warm:
     input:
         ancient(inputs_of("innovations.evaluate_warm")),
