@@ -138,6 +138,14 @@ class Kl(_Strict):
     low: float = Field(default=0.01, ge=0, description="Smallest adaptive coefficient.")
     high: float = Field(default=1.0, gt=0, description="Largest adaptive coefficient.")
 
+    @model_validator(mode="after")
+    def _can_adapt(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
+        if self.adaptive and self.coef == 0:
+            raise ValueError("adaptive has no effect at coef 0, where there is no KL: set adaptive to false")
+        return self
+
 
 class Critic(_Strict):
     """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
@@ -324,6 +332,47 @@ class PolicyConfig(_Strict):
             (self.warm_start.steps > 0, f"{where} warm_start.steps 0: there are no worked responses"),
             (self.dynamic_sampling is not None, f"{where} dynamic_sampling null: no response is right or wrong"),
         ]
+
+    def without_effect(self) -> dict[str, str]:
+        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        keys: dict[str, str] = {}
+        if self.surrogate() != "clipped":
+            keys["clip"] = f"{self.surrogate()} takes the place of clipping"
+        if self.advantage != "gae":
+            keys["critic"] = f"only advantage gae has a critic, here it is {self.advantage}"
+        if self.kl.coef == 0 or not self.kl.adaptive:
+            reason = "there is no KL at kl.coef 0" if self.kl.coef == 0 else "kl.adaptive is false"
+            keys |= dict.fromkeys(("kl.target", "kl.low", "kl.high"), reason)
+        if self.kl.coef > 0 or self.update.entropy_coef > 0:
+            reason = "the KL and the entropy bonus need every response (kl.coef, update.entropy_coef)"
+            keys["update.drop_zero_advantage"] = reason
+        if self.model is not None:
+            keys["scratch"] = "the policy is `model`"
+        if self.warm_start.steps == 0:
+            above = ("warm_start.batch_size", "warm_start.lr", "warm_start.seed", "data.warm", "task.sloppy")
+            keys |= dict.fromkeys(above, "there is no warm start at warm_start.steps 0")
+        if self.task.name != "question_answer":
+            keys["data_source"] = f"the task {self.task.name} makes its own problems"
+        return keys | self._rewards_without_effect() | self._weights_without_effect()
+
+    def _rewards_without_effect(self) -> dict[str, str]:
+        if self.reward.model == 0:
+            return dict.fromkeys(("reward_model", "reward_training"), "reward.model is 0")
+        if not self.reward_training.enabled:
+            others = [name for name in RewardTraining.model_fields if name != "enabled"]
+            return {f"reward_training.{name}": "reward_training.enabled is false" for name in others}
+        return {}
+
+    def _weights_without_effect(self) -> dict[str, str]:
+        """Return the token weights of mean 1 that meet one ratio, with one gradient, and one advantage per response."""
+        per_token = self.advantage == "gae" or self.reward.level == "token"
+        if self.ratio not in ("gspo", "product") or per_token or self.weight_on == "ratio":
+            return {}
+        reason = f"with ratio {self.ratio} a response has one ratio and one advantage, and the weights' mean is 1"
+        keys = {"gradient_adaptive": reason} if self.gradient_adaptive is not None else {}
+        if self.temporal_decay is not None and self.temporal_decay.normalize == "mean":
+            keys["temporal_decay"] = reason
+        return keys
 
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
