@@ -18,7 +18,7 @@ from trainers.gad.version import steps_taken
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import Precision
-from trainers.policy.models import load_policy
+from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
 
@@ -129,6 +129,8 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
     judge.score = torch.nn.Linear(student.config.hidden_size, 1, bias=False)
     judge.config.pad_token_id = 0
     judge.save_pretrained(tmp_path / "judge" / "files")
+    for folder in (tmp_path / "judge" / "files", tmp_path / "two"):
+        load_tokenizer(root / "seqkd" / STUDENT).save_pretrained(folder)
     critic = new_critic(
         config().critic.model_copy(update={"init": "reward_model"}),
         root / "seqkd" / STUDENT,
@@ -146,7 +148,7 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
     judge.score = torch.nn.Linear(student.config.hidden_size, 2, bias=False)
     judge.save_pretrained(tmp_path / "two")
     with pytest.raises(ValueError, match="one output"):
-        ValueModel.from_reward_model(tmp_path / "two", CPU)
+        ValueModel.from_reward_model(tmp_path / "two", CPU, root / "seqkd" / STUDENT)
 
 
 # --- fresh rollouts -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.discriminator_scores import Diagnostics, Scores, pair_diagnostics, pool
+from trainers.objectives.statistics import Sum
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
 from trainers.policy.minibatches import Averages, minibatches
@@ -40,7 +41,7 @@ def new_critic(
     if settings.init == "reward_model":
         if reward_model is None:
             raise ValueError("critic.init = 'reward_model': the config key `reward_model` must hold an asset")
-        return ValueModel.from_reward_model(reward_model, placement)
+        return ValueModel.from_reward_model(reward_model, placement, student)
     critic = ValueModel.from_causal(student, placement, sees_token=True)
     weight = torch.randn(critic.head.weight.shape, generator=generator) * settings.head_std
     with torch.no_grad():
@@ -86,6 +87,7 @@ def update_critic(
     gradient. Returns the mean gradient norm before clipping.
     """
     averages, group = Averages(), len(student) // len(teacher)
+    critic.train()  # activation checkpointing is active in training mode only; dropout is off
     for prompts in minibatches(len(teacher), settings, generator):
         pairs = len(prompts) * group
 
@@ -95,9 +97,10 @@ def update_critic(
 
         memory.run(prompts, backward, lambda: optimizer.zero_grad(set_to_none=True))
         norm = nn.utils.clip_grad_norm_(critic.parameters(), settings.max_grad_norm)
-        averages.add({"critic/grad_norm": norm}, 1)
+        averages.add({"critic/grad_norm": Sum(norm)})
         averages.close_minibatch()
         optimizer.step()
+    critic.eval()
     return averages.means()
 
 

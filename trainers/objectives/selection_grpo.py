@@ -27,5 +27,6 @@ def grpo_loss(
     losses, diagnostics = surrogate(ratio, expanded, mask, low=clip, high=clip)
     kl = k3(rows, reference_logps.flatten(0, 1))
     loss = (losses + beta * kl).mean()
-    figures = {"policy_loss": losses.mean(), "kl": kl.mean(), "clip_fraction": diagnostics["policy/clip_fraction"]}
-    return loss, {name: value.detach() for name, value in figures.items()}
+    figures = {"policy_loss": losses.mean().detach(), "kl": kl.mean().detach()}
+    clipped = diagnostics["policy/clip_fraction"].value()
+    return loss, figures if clipped is None else figures | {"clip_fraction": clipped}

@@ -51,7 +51,7 @@ class WarmStart(_Strict):
 
 
 class Sampling(_Strict):
-    """How responses are drawn, in training and in evaluation."""
+    """How responses are drawn in training; evaluation shares the longest response and has its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
     temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
@@ -122,7 +122,7 @@ class Kl(_Strict):
 class Critic(_Strict):
     """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
 
-    lr: float = Field(default=1e-3, gt=0, le=1, description="Rate of its AdamW.")
+    lr: float = Field(default=1e-5, gt=0, le=1, description="Rate of its AdamW (verl's); a small one needs more.")
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
     clip: float = Field(default=0.5, gt=0, description="Range of a value's change per step.")
@@ -138,9 +138,9 @@ class Clip(_Strict):
 
 
 class EmaSmoothing(_Strict):
-    """2.1: w'_1 = w_1, w'_t = beta w'_{t-1} + (1 - beta) w_t."""
+    """2.1: w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1}."""
 
-    beta: float = Field(default=0.9, ge=0, lt=1, description="Share of the past; 0 changes nothing.")
+    beta: float = Field(default=0.9, gt=0, le=1, description="Share of the present token; 1 changes nothing.")
 
 
 class GradientAdaptive(_Strict):
@@ -160,7 +160,9 @@ class TemporalDecay(_Strict):
     """2.5: token weight gamma^(t-1)."""
 
     gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token; 1 changes nothing.")
-    normalize: bool = Field(default=True, description="Mean 1 over the response.")
+    normalize: Literal["mean", "sum", "none"] = Field(
+        default="mean", description="What is 1 over the response: the weights' mean, their sum (the authors'), neither."
+    )
 
 
 class AsymmetricClip(_Strict):
@@ -168,6 +170,9 @@ class AsymmetricClip(_Strict):
 
     pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
     neg: float = Field(default=0.1, gt=0, description="[1 - neg, 1 + neg] where A <= 0.")
+    pessimistic: bool = Field(
+        default=True, description="PPO's minimum with the unclipped objective; false: clipped on both sides (authors)."
+    )
 
 
 class DynamicSampling(_Strict):
@@ -177,9 +182,11 @@ class DynamicSampling(_Strict):
 
 
 class OverlongPenalty(_Strict):
-    """DAPO: reward minus up to 1 over the last `buffer` tokens before max_new_tokens."""
+    """DAPO: reward minus up to 1 over the last tokens before max_new_tokens."""
 
-    buffer: int = Field(default=8, ge=1, description="Tokens; less than sampling.max_new_tokens.")
+    share: float = Field(
+        default=0.2, gt=0, lt=1, description="Those tokens, as a share of max_new_tokens (DAPO: 4,096 of 20,480)."
+    )
 
 
 class Precision(_Strict):
@@ -197,6 +204,9 @@ class Evaluate(_Strict):
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
     batch_size: int = Field(default=512, ge=1, description="Responses at once.")
     seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
+    temperature: float = Field(
+        default=1.0, gt=0, description="Of the sampled protocol; the same for variants that train at another one."
+    )
 
 
 class PolicyConfig(_Strict):
@@ -219,8 +229,10 @@ class PolicyConfig(_Strict):
         default="normalized", description="R - mean; (R - mean) / std of the group; gae: PPO's, with a critic."
     )
     critic: Critic = Field(default=Critic(), description="For advantage gae.")
-    ratio: Literal["token", "gspo", "gspo_token"] = Field(
-        default="token", description="Importance ratio: of tokens, or the geometric mean of the response."
+    ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
+        default="token",
+        description="Importance ratio: of tokens, the response's geometric mean (gspo_token: with the token's "
+        "gradient), or their product.",
     )
     clip: Clip = Field(default=Clip(), description="Clip range, unless ptrw or asymmetric_clip is set.")
     ema_smoothing: EmaSmoothing | None = Field(default=None, description="2.1: smoothed importance ratios.")
@@ -252,10 +264,6 @@ class PolicyConfig(_Strict):
             (
                 self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None,
                 "weight_on ratio has no effect without gradient_adaptive or temporal_decay",
-            ),
-            (
-                self.overlong_penalty is not None and self.overlong_penalty.buffer >= self.sampling.max_new_tokens,
-                "overlong_penalty.buffer must be below sampling.max_new_tokens",
             ),
             (self.reward.model > 0 and self.reward_model is None, "reward.model > 0 needs a reward_model"),
             (

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.advantage_gae import gae, terminal_rewards, whiten
 from trainers.objectives.aggregation import loss_units
+from trainers.objectives.statistics import Diagnostics, Sum
 from trainers.objectives.value_loss import value_loss
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
@@ -53,10 +54,11 @@ def update_critic(
 ) -> dict[str, float]:
     """Fit the values to the returns over the same minibatches as the policy's; return the means of the diagnostics."""
     averages = Averages()
+    critic.train()  # activation checkpointing is active in training mode only; dropout is off
     for rows in minibatches(len(sequences), update, generator):
         units = loss_units(sequences.mask[rows], "token_mean")
 
-        def backward(part: Tensor, units: float = units) -> tuple[Tensor, dict[str, Tensor], int]:
+        def backward(part: Tensor, units: float = units) -> Diagnostics:
             chosen = sequences.select(part)
             width = chosen.mask.shape[1]
             loss, diagnostics = value_loss(
@@ -68,13 +70,13 @@ def update_critic(
                 units=units,
             )
             loss.backward()
-            return loss.detach(), diagnostics, int(chosen.mask.sum())
+            return diagnostics | {"value/loss": Sum(loss.detach())}
 
-        for loss, diagnostics, tokens in memory.run(rows, backward, lambda: optimizer.zero_grad(set_to_none=True)):
-            averages.add_sum("value/loss", loss)
-            averages.add(diagnostics, tokens)
+        for part in memory.run(rows, backward, lambda: optimizer.zero_grad(set_to_none=True)):
+            averages.add(part)
         norm = nn.utils.clip_grad_norm_(critic.parameters(), update.max_grad_norm)
-        averages.add({"value/grad_norm": norm}, 1)
+        averages.add({"value/grad_norm": Sum(norm)})
         averages.close_minibatch()
         optimizer.step()
+    critic.eval()
     return averages.means()

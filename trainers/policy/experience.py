@@ -58,8 +58,12 @@ class Sampler:
         group_size: int,
         generator: torch.Generator | None,
         batch_size: int | None = None,
+        temperature: float | None = None,
     ) -> tuple[Sequences, list[str]]:
-        """Return group_size responses per problem and their texts; without a generator the most likely ones."""
+        """Return group_size responses per problem and their texts; without a generator the most likely ones.
+
+        temperature: by default that of the sampling settings.
+        """
         rows, width = len(problems) * group_size, self.sampling.max_new_tokens
         uniforms = None if generator is None else torch.rand(rows, width, generator=generator, dtype=torch.float64)
         with self.placement.autocast(self.placement.policy):
@@ -72,7 +76,7 @@ class Sampler:
                 max_new_tokens=width,
                 eos=self.tokenizer.eos_token_id,
                 pad=pad_token(self.tokenizer),
-                temperature=self.sampling.temperature,
+                temperature=self.sampling.temperature if temperature is None else temperature,
             )
         return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
 
@@ -87,7 +91,8 @@ class Sampler:
         lengths = sequences.mask.sum(1).cpu()
         if self.penalty is not None:
             function, settings = self.penalty
-            penalty = function(lengths, max_length=self.sampling.max_new_tokens, buffer=settings.buffer)
+            longest = self.sampling.max_new_tokens
+            penalty = function(lengths, max_length=longest, buffer=max(1, round(settings.share * longest)))
             rewards = rewards + penalty
             metrics["reward/overlong_penalty"] = penalty.mean().item()
         metrics |= _summary(rewards, correct, group, sequences, self.tokenizer.eos_token_id)

@@ -31,15 +31,21 @@ def measure(sampler: Sampler, problems: Sequence[Problem], settings: Evaluate) -
     """
     generator = torch.Generator().manual_seed(settings.seed)
     return {
-        "greedy": _measure(sampler, problems, 1, None, settings.batch_size),
-        "sampled": _measure(sampler, problems, settings.samples, generator, settings.batch_size),
+        "greedy": _measure(sampler, problems, 1, None, settings),
+        "sampled": _measure(sampler, problems, settings.samples, generator, settings),
     }
 
 
 def _measure(
-    sampler: Sampler, problems: Sequence[Problem], samples: int, generator: torch.Generator | None, batch_size: int
+    sampler: Sampler, problems: Sequence[Problem], samples: int, generator: torch.Generator | None, settings: Evaluate
 ) -> Measured:
-    sequences, texts = sampler.responses(problems, group_size=samples, generator=generator, batch_size=batch_size)
+    sequences, texts = sampler.responses(
+        problems,
+        group_size=samples,
+        generator=generator,
+        batch_size=settings.batch_size,
+        temperature=settings.temperature,
+    )
     pairs = [(problem, texts[i * samples + k]) for i, problem in enumerate(problems) for k in range(samples)]
 
     def means(values: list[float]) -> list[float]:

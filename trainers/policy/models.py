@@ -52,15 +52,26 @@ def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedToken
     tokenizer.save_pretrained(folder)
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer in `folder`. Raises ValueError if it has no end-of-sequence token."""
+def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokenizerBase:
+    """Return the tokenizer in `folder`. Raises ValueError if one that `generates` has no end-of-sequence token."""
     # AutoTokenizer goes by the model's type and would read a word-level vocabulary as Qwen2's byte-level one.
     declared = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("tokenizer_class")
     cls = PreTrainedTokenizerFast if declared in _GENERIC else AutoTokenizer
     tokenizer = cls.from_pretrained(folder, local_files_only=True)
-    if tokenizer.eos_token_id is None:
+    if generates and tokenizer.eos_token_id is None:
         raise ValueError(f"{folder}: the tokenizer has no end-of-sequence token, so no response would ever end")
     return tokenizer
+
+
+def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
+    """Raise ValueError where the model in `folder` would read the policy's token ids as other tokens."""
+    theirs, ours = (load_tokenizer(each, generates=False).get_vocab() for each in (folder, policy))
+    for token, number in ours.items():
+        if theirs.get(token) != number:
+            raise ValueError(
+                f"{folder}: its tokenizer is not the policy's ({policy}): {token!r} is {number} there and "
+                f"{theirs.get(token)} here, and it is given the policy's token ids; use a model of the same family"
+            )
 
 
 def load_policy(

@@ -173,9 +173,8 @@ class Trainer:
         rollout = self.config.rollout
 
         def collect() -> Experience:
-            order = torch.randperm(len(problems), generator=self.generators["prompts"])
-            chosen = [problems[i] for i in order[: rollout.responses // rollout.group_size].tolist()]
-            return self.sampler.collect(chosen, self.generators["sampling"])
+            rows = draw(len(problems), rollout.responses // rollout.group_size, self.generators["prompts"])
+            return self.sampler.collect([problems[i] for i in rows], self.generators["sampling"])
 
         if self.config.dynamic_sampling is None:
             return collect()
@@ -213,3 +212,9 @@ class Trainer:
         if self.config.overlong_penalty is None:
             return None
         return import_module(f"{OBJECTIVES}.overlong_penalty").overlong_penalty, self.config.overlong_penalty
+
+
+def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:
+    """Return `count` numbers below `problems`, each as often as the others up to one."""
+    rounds = [torch.randperm(problems, generator=generator) for _ in range(-(-count // problems))]
+    return torch.cat(rounds)[:count].tolist()

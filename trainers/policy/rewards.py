@@ -5,9 +5,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification
 
 from trainers.policy.config import Reward
+from trainers.policy.models import load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.tasks.interface import Problem, Task
 
@@ -16,7 +17,8 @@ class RewardModel:
     """A sequence classifier with one logit, read as the reward of `prompt + response`."""
 
     def __init__(self, folder: Path, placement: Placement, batch_size: int = 64) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self.tokenizer = load_tokenizer(folder, generates=False)
+        self.tokenizer.truncation_side = "left"
         model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
         if model.config.num_labels != 1:
             raise ValueError(f"{folder}: a reward model has one output, this one has {model.config.num_labels}")
@@ -28,12 +30,20 @@ class RewardModel:
 
     @torch.no_grad()
     def __call__(self, prompts: Sequence[str], responses: Sequence[str]) -> Tensor:
-        """Return one reward per response, (N,), on the CPU. Texts beyond the model's longest input are cut."""
+        """Return one reward per response, (N,), on the CPU.
+
+        The texts are read by the model's own tokenizer, so it need not be the policy's. Those beyond its longest input
+        lose the beginning of the prompt.
+        """
         texts = [self._text(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
         rewards = []
         for start in range(0, len(texts), self.batch_size):
             inputs = self.tokenizer(
-                texts[start : start + self.batch_size], padding=True, truncation=True, return_tensors="pt"
+                texts[start : start + self.batch_size],
+                padding=True,
+                truncation=True,
+                add_special_tokens=self.tokenizer.chat_template is None,  # a chat template writes them itself
+                return_tensors="pt",
             ).to(self.placement.reward)
             with self.placement.autocast(self.placement.reward):
                 logits = self.model(**{key: inputs[key] for key in ("input_ids", "attention_mask")}).logits

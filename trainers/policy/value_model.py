@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
 from trainers.policy.batch import Sequences
+from trainers.policy.models import refuse_other_tokenizer
 from trainers.policy.placement import Placement
 
 HEAD = "head.safetensors"
@@ -30,6 +31,8 @@ class ValueModel(nn.Module):
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self.to(placement.policy).eval()
+        if placement.precision.activation_checkpointing:  # active in training mode only
+            body.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
     @classmethod
     def from_causal(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:
@@ -38,11 +41,13 @@ class ValueModel(nn.Module):
         return cls(body, placement, sees_token=sees_token)
 
     @classmethod
-    def from_reward_model(cls, folder: Path, placement: Placement) -> Self:
+    def from_reward_model(cls, folder: Path, placement: Placement, policy: Path) -> Self:
         """Start from a sequence classifier with one logit; its score of a response is that of the last token.
 
-        Raises ValueError where it has more than one output, or no linear head on the last hidden states.
+        Raises ValueError where it has more than one output, no linear head on the last hidden states, or another
+        tokenizer than the model in `policy`, whose token ids it is given.
         """
+        refuse_other_tokenizer(folder, policy)
         model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         score = getattr(model, "score", None)
         if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
@@ -75,5 +80,5 @@ class ValueModel(nn.Module):
         with self.placement.autocast(self.placement.policy):
             hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
         chosen = hidden[:, -width:] if self.sees_token else hidden[:, -width - 1 : -1]
-        values = self.head(chosen.float())[..., 0]
+        values = self.head(chosen.to(self.head.weight.dtype))[..., 0]
         return torch.where(sequences.mask.bool(), values, 0.0)
