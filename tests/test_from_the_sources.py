@@ -32,7 +32,7 @@ def metrics():
     for line in (line for page in REPOSITORY.glob("docs/metrics*.md") for line in page.read_text().splitlines()):
         names = spans(line.split(" | ")[0])
         full = [name for name in names if "/" in name]
-        found |= {*names, *full} if line.startswith("| ") else {*full}
+        found |= {*names} if line.startswith("| ") else {*full}
         if full and line.startswith("| "):
             folder = full[0].rpartition("/")[0]
             found |= {
