@@ -6,7 +6,13 @@ from typing import Self
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
 
 from trainers.policy.batch import Sequences
 from trainers.policy.models import refuse_other_tokenizer, without_dropout
@@ -39,13 +45,16 @@ class ValueModel(nn.Module):
 
     @classmethod
     def from_reward_model(cls, folder: Path, placement: Placement, policy: Path) -> Self:
-        """Start from a sequence classifier with one logit; its score of a response is that of the last token.
+        """Start from a classifier of sequences or tokens with one logit; a response has the score of its last token.
 
         Raises ValueError where it has more than one output, no linear head on the last hidden states, or another
         tokenizer than the model in `policy`, whose token ids it is given.
         """
         refuse_other_tokenizer(folder, policy)
-        model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        architectures = AutoConfig.from_pretrained(folder, local_files_only=True).architectures or [""]
+        of_tokens = architectures[0].endswith("ForTokenClassification")  # what verl and `export` make of a critic
+        kind = AutoModelForTokenClassification if of_tokens else AutoModelForSequenceClassification
+        model = kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         score = getattr(model, "score", None)
         if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
             raise ValueError(
