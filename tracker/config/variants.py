@@ -29,7 +29,7 @@ _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models
 class Change:
     """One leaf that differs; `factor` is the group that it counts for.
 
-    `no_effect` says why it cannot matter at the study's scale, where the config model knows (`without_effect`).
+    `no_effect` says why it cannot matter at the study's scale, where the config model knows (`unseen_changes`).
     """
 
     key: str
@@ -162,6 +162,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         for config in (declared, resolved.model_dump(mode="json")):
             changed = [key for key, _ in dotted.leaves(variant.overrides)]
             check_exclusions(written.exclusions, config, variant.path, changed)
+        _refuse_without_effect(variant, resolved)
         changes: tuple[Change, ...] = ()
         if variant.parent is not None:
             found = _changes(parent, declared, written.factors)
@@ -340,6 +341,16 @@ def _refuse_idle(variant: _File, parent: Mapping[str, Any], declared: Mapping[st
             raise ConfigError(variant.path, key, value, f"{owner} has this value already", "remove the line")
 
 
+def _refuse_without_effect(variant: _File, resolved: BaseModel) -> None:
+    """Refuse an override of a key that the config model's `without_effect` says changes nothing in this variant."""
+    idle: Mapping[str, str] = getattr(resolved, "without_effect", dict)()
+    for key, value in dotted.leaves(variant.overrides):
+        for other, reason in idle.items():
+            if value is not None and dotted.covers(other, key):
+                problem = f"has no effect: {reason}"
+                raise ConfigError(variant.path, key, value, problem, "remove the line, or change what it depends on")
+
+
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any], factors: Mapping[str, list[str]]) -> Iterator[Change]:
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
@@ -350,8 +361,8 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], factors: Mapping[st
 
 
 def _noted(changes: Iterable[Change], old: BaseModel, new: BaseModel) -> list[Change]:
-    """Add why a change cannot matter: a config model may have `without_effect(parent) -> {dotted key: reason}`."""
-    known = getattr(new, "without_effect", None)
+    """Add why a change cannot matter: a config model may have `unseen_changes(parent) -> {dotted key: reason}`."""
+    known = getattr(new, "unseen_changes", None)
     reasons = known(old) if known else {}
     return [replace(change, no_effect=reasons.get(change.key, "")) for change in changes]
 

@@ -210,7 +210,7 @@ class DebiasConfig(_Strict):
     evaluate: Evaluate = Field(default=Evaluate(), description="How the trained editor is measured.")
     checkpoint_every: int = Field(default=10, ge=1, description="Batches of n_edits between two checkpoints.")
 
-    def without_effect(self, parent: Self) -> dict[str, str]:
+    def unseen_changes(self, parent: Self) -> dict[str, str]:
         """Return the keys whose change from `parent` cannot matter, each with the reason; for the tracker's reader.
 
         SS of n items moves in steps of 1/n, so two thresholds between the same two values of |SS - 0.5| act alike. A

@@ -62,11 +62,11 @@ def test_changes_are_leaves_against_the_parent_with_factors(toy):
 
 
 def test_a_config_model_may_know_that_a_change_cannot_matter(toy, monkeypatch):
-    def without_effect(self, parent):
+    def unseen_changes(self, parent):
         same = self.reward.levels != parent.reward.levels and max(self.reward.levels) < self.size
         return {"reward.levels": f"all below {self.size}"} if same else {}
 
-    monkeypatch.setattr(ToyConfig, "without_effect", without_effect, raising=False)
+    monkeypatch.setattr(ToyConfig, "unseen_changes", unseen_changes, raising=False)
     study = load(toy)
     [change] = study.variants["v3"].changes
     assert (change.key, change.no_effect) == ("reward.levels", "all below 100")
