@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from trainers.policy.batch import Sequences
-from trainers.policy.models import refuse_other_tokenizer
+from trainers.policy.models import refuse_other_tokenizer, without_dropout
 from trainers.policy.placement import Placement
 
 HEAD = "head.safetensors"
@@ -33,10 +33,7 @@ class ValueModel(nn.Module):
         self.head = nn.Linear(body.config.get_text_config().hidden_size, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        for module in self.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
-        self.to(placement.policy).eval()
+        without_dropout(self).to(placement.policy).eval()
         if placement.precision.activation_checkpointing:  # active in training mode only
             body.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
