@@ -118,6 +118,25 @@ def test_a_variant_uses_exactly_the_modules_of_its_objective():
         importlib.import_module(name)
 
 
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        ({"seqkd": {"enabled": False}}, "seqkd.lr"),
+        ({"warmup": {"enabled": False}}, "warmup.critic_warmup"),
+        ({"gad": {"enabled": False}}, "gad_source"),
+        ({"seqkd": {"samples": 0}}, "seqkd.sample_temperature"),
+        ({}, "update.drop_zero_advantage"),
+    ],
+)
+def test_what_nothing_reads_is_known_to_have_no_effect(values, idle):
+    assert idle in GadConfig(**values).without_effect()
+
+
+def test_what_is_read_is_not_idle():
+    assert not GadConfig(warmup={"kl_coef": 0.0}).without_effect()
+    assert "seqkd.enabled" not in GadConfig(seqkd={"enabled": False}).without_effect()
+
+
 def test_the_helpers_run_the_stages_as_they_are_declared(study):
     for name, spec in study.stages.items():
         declared = [label for label, source in spec.inputs.items() if not source.startswith("asset:")]
