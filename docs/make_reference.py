@@ -1,4 +1,4 @@
-"""Writes the pages that are made from code: docs/keys/<study>.md, docs/commands.md. `make docs` runs it, a test compares."""
+"""Writes the pages made from code: docs/keys/<study>.md, docs/commands.md. `make docs` runs it, a test compares."""
 
 import argparse
 import json
