@@ -60,7 +60,8 @@ Source = Annotated[WheelSource | HubSource | PathSource | RandomSource, Field(di
 class Asset(_Strict):
     """A model or a data set. The sources are tried in order; the first that can be had is used."""
 
-    kind: Literal["model", "stereoset", "questions", "responses"] = Field(
-        description="What it holds. responses: rows of `content` and `teacher_response`."
+    kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(
+        description="What it holds. responses: rows of `content` and `teacher_response`. vqa: a folder with the "
+        "official questions and annotations of both splits."
     )
     sources: list[Source] = Field(min_length=1, description="Where to get it, tried in this order.")

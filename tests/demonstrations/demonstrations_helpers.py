@@ -29,7 +29,7 @@ TINY = {
 ENTRIES = {module.__name__.rpartition(".")[2]: module for module in (learner, embed, candidates, rce, grpo, evaluate)}
 READS = {
     "learner": ["task", "learner", "checkpoint_every"],
-    "embed": ["task"],
+    "embed": ["task", "score_batch", "offline_names"],
     "candidates": ["task", "shots", "proposals", "score_batch"],
     "rce": ["shots", "selector", "reward", "per_shot", "rce", "checkpoint_every"],
     "grpo": ["shots", "selector", "reward", "per_shot", "grpo", "checkpoint_every"],

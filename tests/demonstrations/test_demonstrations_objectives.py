@@ -14,8 +14,9 @@ from trainers.demonstrations.config import Reward
 from trainers.objectives import selection_advantage_rank as rank
 from trainers.objectives import selection_advantage_zscore as zscore
 from trainers.objectives import selection_rce as rce
-from trainers.objectives.selection_conditional import trained_queries
+from trainers.objectives.selection_conditional import positives, trained_queries
 from trainers.objectives.selection_grpo import grpo_loss
+from trainers.objectives.selection_rce_rank import rank_normalised
 
 NAN = math.nan
 # A right sequence, a wrong one with half the soft accuracy, a loss of information, and one of which nothing is known.
@@ -47,6 +48,9 @@ def rewards(mode, correct=CORRECT, acc=ACC, info=INFO, **settings):
         # half of min(1, 10 info) plus half of (correct + acc / 2): 0.25 + 0.725, 0.5 + 0.125, -1
         ("hybrid", {}, [0.975, 0.625, -1.0, 0.0]),
         ("hybrid", {"alpha": 1.0, "info_scale": 2.0}, [0.1, 0.6, -0.4, 0.0]),
+        ("hybrid", {"info_floor": 0.0}, [0.975, 0.625, 0.0, 0.0]),  # the loss of -0.2 counts as 0: within [0, 1]
+        ("legacy", {"info_weight": 0.0, "correct_weight": 1.0}, [1.0, 0.0, 0.0, 0.0]),  # scheme 5
+        ("legacy", {"info_weight": 2.0, "correct_weight": 0.5}, [0.6, 0.6, -0.4, 0.0]),
     ],
 )
 def test_rewards_by_hand(mode, settings, expected):
@@ -71,6 +75,24 @@ def test_rewards_by_hand(mode, settings, expected):
 def test_one_missing_value_counts_as_zero(mode, missing, expected):
     values = {"correct": [1.0], "acc": [0.9], "info": [0.05], missing: [NAN]}
     assert rewards(mode, **values) == pytest.approx([expected])
+
+
+def test_scheme_5_takes_the_soft_accuracy_where_nobody_knows_whether_it_is_right():
+    found = rewards("legacy", correct=[NAN, 0.0], acc=[0.9, 0.9], info=[0.5, 0.5], info_weight=0.0, correct_weight=1.0)
+    assert found == pytest.approx([0.9, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"info_weight": 0.0}, "both 0"),
+        ({"info_weight": 0.0, "correct_weight": 1.0, "gain": "nats"}, "gain = nats has no effect"),
+        ({"info_floor": 0.0}, "info_floor = 0.0 has no effect with mode legacy"),
+    ],
+)
+def test_a_legacy_reward_of_nothing_is_refused(settings, problem):
+    with pytest.raises(ValueError, match=problem):
+        Reward(**settings)
 
 
 def test_three_formulas_agree_at_weights_of_one():
@@ -120,16 +142,56 @@ def test_zscores_by_hand():
 
 
 @pytest.mark.parametrize("module", [rank, zscore])
-def test_one_sequence_has_no_advantage(module):
-    with pytest.raises(ValueError, match="at least two"):
-        module.advantages(torch.zeros(3, 1))
+def test_one_sequence_has_an_advantage_of_zero(module):
+    assert module.advantages(torch.tensor([[3.0], [1.0]])).tolist() == [[0.0], [0.0]]
+
+
+def padded(rows):
+    """Rows of different lengths as a table, with rubbish in its empty places, and its mask."""
+    longest = max(map(len, rows))
+    table = torch.tensor([[*row, *[1e6] * (longest - len(row))] for row in rows], dtype=torch.float64)
+    return table, torch.tensor([[place < len(row) for place in range(longest)] for row in rows])
+
+
+RAGGED = [[0.3, 9.0, -1.0, 2.0], [5.0, 5.0], [0.7], [0.0, 0.01, 0.02]]
+
+
+@pytest.mark.parametrize("function", [rank.advantages, zscore.advantages, rank_normalised])
+def test_queries_with_fewer_sequences_get_what_they_would_alone(function):
+    table, present = padded(RAGGED)
+    found = function(table, present)
+    for row, values in enumerate(RAGGED):
+        alone = function(torch.tensor([values], dtype=torch.float64))[0]
+        torch.testing.assert_close(found[row, : len(values)], alone)
+
+
+def test_rank_normalised_rewards_by_hand():
+    """The source's weights: softmax((n - 1 - rank) / (n - 1) / tau), the same for any distances."""
+    assert rank_normalised(torch.tensor([[0.3, 9.0, -1.0]]))[0].tolist() == pytest.approx([0.5, 1.0, 0.0])
+    near = rank_normalised(torch.tensor([[0.030, 0.031, 0.029]]))
+    weights = rce.rce_weights(near, 0.5)[0].tolist()
+    hand = [math.exp(value / 0.5) for value in (0.5, 1.0, 0.0)]
+    assert weights == pytest.approx([value / sum(hand) for value in hand])
+    assert rank_normalised(torch.tensor([[5.0, 5.0, 1.0]]))[0].tolist() == pytest.approx([0.75, 0.75, 0.0])  # midranks
 
 
 def test_conditional_drops_exactly_the_queries_below_the_ratio():
     correct = torch.tensor([[1.0, 0, 0, 0, 0], [0] * 5, [1.0, 1, 1, 1, 1], [NAN] * 5, [1.0, NAN, NAN, NAN, NAN]])
-    assert trained_queries(correct, 0.2).tolist() == [True, False, True, False, True]  # 1 of 5 is enough
-    assert trained_queries(correct, 0.21).tolist() == [False, False, True, False, False]
-    assert trained_queries(correct, 0.0).all()
+    right = positives(torch.zeros(5, 5), correct, None)
+    assert trained_queries(right, 0.2).tolist() == [True, False, True, False, True]  # 1 of 5 is enough
+    assert trained_queries(right, 0.21).tolist() == [False, False, True, False, False]
+    assert trained_queries(right, 0.0).all()
+    present = torch.tensor([[True] * 4 + [False]] * 5)
+    assert trained_queries(right, 0.21, present).tolist() == [True, False, True, False, True]  # 1 of 4
+
+
+def test_conditional_counts_rewards_above_the_threshold():
+    """As the source writes it: (beam_rewards > threshold), whether right or not."""
+    rewards_ = torch.tensor([[0.1, 0.0, -0.2, 0.3], [0.0, 0.0, 0.0, 0.0]])
+    correct = torch.ones(2, 4)
+    assert positives(rewards_, correct, 0.0).tolist() == [[True, False, False, True], [False] * 4]
+    assert trained_queries(positives(rewards_, correct, 0.0), 0.5).tolist() == [True, False]
+    assert trained_queries(positives(rewards_, correct, 0.1), 0.5).tolist() == [False, False]
 
 
 def test_rce_weights_pick_the_best_as_tau_goes_to_zero():
@@ -158,8 +220,17 @@ def test_smoothed_cross_entropy_by_hand():
 
 
 def test_rce_loss_weighs_sequences_within_their_query():
-    loss = rce.rce_loss(torch.tensor([[0.0, 100.0], [100.0, 0.0]]), torch.tensor([[1.0, 2.0], [4.0, 8.0]]), 0.5)
+    weights = rce.rce_weights(torch.tensor([[0.0, 100.0], [100.0, 0.0]]), 0.5)
+    loss = rce.rce_loss(weights, torch.tensor([[1.0, 2.0], [4.0, 8.0]]))
     assert loss.item() == pytest.approx((2.0 + 4.0) / 2)
+
+
+def test_empty_places_have_no_weight():
+    table, present = padded(RAGGED)
+    weights = rce.rce_weights(table, 0.5, present)
+    assert (weights[~present] == 0).all()
+    assert weights.sum(-1).tolist() == pytest.approx([1.0] * 4)
+    assert weights[2, 0] == 1.0
 
 
 def slow_grpo(logps, old, reference, advantages, *, clip, beta):
@@ -185,6 +256,31 @@ def test_grpo_loss_matches_slow_code():
     expected = slow_grpo(logps.numpy(), old.numpy(), reference.numpy(), advantages, clip=0.2, beta=0.1)
     assert loss.item() == pytest.approx(expected)
     assert 0 < figures["clip_fraction"].item() < 1
+
+
+def test_grpo_loss_of_unequal_groups_is_the_mean_of_the_queries_losses():
+    generator = torch.Generator().manual_seed(1)
+    logps, old, reference = (torch.randn(3, 4, 2, generator=generator, dtype=torch.float64) * 0.4 - 2 for _ in range(3))
+    advantages = torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    counts = (4, 2, 1)
+    present = torch.tensor([[place < count for place in range(4)] for count in counts])
+    whole = [logps.clone().requires_grad_(), logps.clone().requires_grad_()]
+    loss, _ = grpo_loss(whole[0], old, reference, advantages, clip=0.2, beta=0.1, present=present)
+    alone = [
+        grpo_loss(
+            whole[1][row : row + 1, :count],
+            old[row : row + 1, :count],
+            reference[row : row + 1, :count],
+            advantages[row : row + 1, :count],
+            clip=0.2,
+            beta=0.1,
+        )[0]
+        for row, count in enumerate(counts)
+    ]
+    torch.testing.assert_close(loss, sum(alone) / 3)
+    loss.backward()
+    (sum(alone) / 3).backward()
+    torch.testing.assert_close(whole[0].grad, whole[1].grad)
 
 
 def test_grpo_gradient_raises_good_sequences_and_stops_at_the_clip():

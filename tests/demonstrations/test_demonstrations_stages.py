@@ -8,16 +8,21 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from demonstrations_helpers import MODEL, READS, config, make_stage, run, shared, values, variant
 from safetensors.torch import load_file
+from scipy.stats import rankdata
 
-from trainers.demonstrations import grpo, rce
+from trainers.demonstrations import candidates, embed, evaluate, grpo, in_context_concepts, rce, resumable
 from trainers.demonstrations.in_context import load_in_context_model, score_pointers
+from trainers.demonstrations.in_context_concepts import build as build_learner
 from trainers.demonstrations.offline import read_candidates, write_candidates
 from trainers.demonstrations.prepared import load_prepared
+from trainers.demonstrations.resumable import Resumable
+from trainers.demonstrations.selector import build_selector
 from trainers.stage import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -45,13 +50,19 @@ def test_candidates_hold_what_the_model_says(folders):
     assert len(table) == 20 * settings.proposals.number
     assert list(table["method"][:8]) == ["beam", "sample_2", "sample_4", "sample_8", *["random"] * 4]
     inputs = {"learner": folders["learner"], "embed": folders["embed"]}
-    model = load_in_context_model(make_stage("candidates", settings, inputs, folders["candidates"] / "again"))
-    queries = torch.arange(20)
-    none = score_pointers(model, queries, torch.zeros(20, 0, dtype=torch.int64), 7)
+    stage = make_stage("candidates", settings, inputs, folders["candidates"] / "again")
+    model, prepared = load_in_context_model(stage), load_prepared(folders["embed"])
+
+    def scored(pointers):  # with another batch size: the same scores
+        return score_pointers(model, prepared, torch.arange(20), pointers, work=Resumable(stage, 7), name="x")
+
+    none = scored(torch.zeros(20, 0, dtype=torch.int64))
     for place in (0, 5):
-        scores = score_pointers(model, queries, data.pointers[:, place], 7)  # another batch size, the same scores
+        scores = scored(data.pointers[:, place])
         assert scores.correct.tolist() == data.correct[:, place].tolist()
-        torch.testing.assert_close(scores.gold_logp - none.gold_logp, data.info_score[:, place], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(scores.gold_logp - none.gold_logp, data.logp_gain[:, place], atol=1e-5, rtol=1e-4)
+        gain = scores.gold_logp.exp() - none.gold_logp.exp()  # the source's information score is of probabilities
+        torch.testing.assert_close(gain, data.info_score[:, place], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(scores.gold_logp.exp(), data.acc_score[:, place], atol=1e-5, rtol=1e-4)
 
 
@@ -136,6 +147,83 @@ def test_per_shot_trains_the_selectors_of_its_modes_and_chooses_on_validation(fo
             assert metrics[f"{split}/{shots}/accuracy"] == alone[best][f"{split}/{shots}/accuracy"]
 
 
+def test_the_threshold_counts_rewards_and_not_right_answers(folders, tmp_path):
+    """Under legacy a sequence is positive that gains information, also where its answer is wrong."""
+    inputs, settings = dict(folders), config(grpo={"min_positive_ratio": 0.5, "positive_threshold": 0.0})
+    inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+    _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
+    share = ((data.info_score > 0).float().mean(1) >= 0.5).float().mean().item()
+    right = (data.correct.mean(1) >= 0.5).float().mean().item()
+    assert 0 < share < 1
+    assert share != right
+    assert metrics["grpo/trained_queries"] == pytest.approx(share)
+
+
+def test_the_weights_of_rce_may_be_ranks(folders, tmp_path):
+    once = {"epochs": 1, "batch_size": 64}  # one step, at the last temperature
+    by_reward, _ = run("rce", config(rce=once), dict(folders), tmp_path / "reward")
+    by_rank, metrics = run("rce", config(rce={**once, "weights": "rank"}), dict(folders), tmp_path / "rank")
+    assert not torch.equal(weights(by_reward)["pointer.weight"], weights(by_rank)["pointer.weight"])
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
+    powers = [np.exp((rankdata(row) - 1) / 7 / 0.5) for row in data.info_score.numpy()]
+    expected = np.mean([power.max() / power.sum() for power in powers])
+    assert metrics["rce/max_weight"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_sequences_without_any_difference_are_refused(folders, tmp_path):
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet").assign(logp_gain=None)
+    inputs = {**folders, "candidates": tmp_path / "candidates"}
+    inputs["candidates"].mkdir()
+    write_candidates(inputs["candidates"] / "candidates.parquet", table.to_dict("records"))
+    with pytest.raises(ValueError, match=r"reward\.mode = legacy: all 160 sequences have the same reward, 0"):
+        run("rce", config(reward={"gain": "nats"}), inputs, tmp_path / "rce")
+
+
+def test_queries_with_fewer_sequences_train_as_without_the_others(folders, tmp_path):
+    """Five queries lose sequences; the others are as before, and every query counts alike."""
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet")
+    keep = ~(table["query"].isin(list(dict.fromkeys(table["query"]))[:5]) & (table.groupby("query").cumcount() > 0))
+    inputs = {**folders, "candidates": tmp_path / "candidates"}
+    inputs["candidates"].mkdir()
+    write_candidates(inputs["candidates"] / "candidates.parquet", table[keep].to_dict("records"))
+    found, metrics = variant(tmp_path, inputs, config(grpo={"advantage": "rank"}))
+    assert 0 <= metrics["selected/mean/accuracy"] <= 1
+    for stage in ("rce", "grpo"):
+        items = pd.read_parquet(found[stage] / "items.parquet")
+        assert len(items) == 15 * 8 + 5
+    lonely = items[items["item"].str.startswith(f"{table['query'][0]}/")]
+    assert lonely["value"].tolist() == [0.0]  # one sequence: nothing to compare it with
+
+
+@pytest.mark.parametrize("name", ["rce", "grpo"])
+def test_every_parameter_of_the_selector_has_moved_after_three_steps(folders, tmp_path, name):
+    """From the true initial values, through the trainer; what AdamW's weight decay does alone does not count."""
+    settings = config(rce={"epochs": 1}, grpo={"epochs": 1})  # 20 queries in batches of 8: three steps
+    inputs = dict(folders)
+    d_embedding = load_prepared(folders["embed"]).d_embedding
+    before = build_selector(settings.selector, d_embedding, seed=0).state_dict()
+    if name == "grpo":
+        inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+        before = weights(inputs["rce"])
+    run(name, settings, inputs, tmp_path / name)
+    after, lr = weights(tmp_path / name), getattr(settings, name).lr
+    assert after.keys() == before.keys()
+    for parameter, start in before.items():
+        decayed = start * (1 - lr * 0.01) ** 3
+        assert (after[parameter] - decayed).abs().max() > 0.1 * lr, parameter
+
+
+def test_every_parameter_of_the_learner_has_moved_after_three_steps(tmp_path):
+    settings = config(learner={"steps": 3})
+    run("learner", settings, {}, tmp_path / "learner")
+    before = dict(build_learner(settings.task, settings.learner).named_parameters())
+    after = load_file(tmp_path / "learner" / "learner" / "model.safetensors")
+    assert after.keys() == before.keys()
+    for name, start in before.items():
+        assert (after[name] - start).abs().max() > 1e-4, name
+
+
 class Killed(BaseException):
     """As abrupt as a kill, but in this process."""
 
@@ -171,6 +259,68 @@ def test_a_killed_stage_ends_with_the_same_bits(folders, tmp_path, module, check
     assert again.metrics.rows == undisturbed.metrics.rows
     for mode in settings.per_shot:
         assert_equal_weights(weights(whole, mode), weights(tmp_path / "killed", mode))
+
+
+@pytest.mark.parametrize("checkpoint", [1, 2, 5])
+@pytest.mark.parametrize("module", [embed, candidates, evaluate])
+def test_a_killed_pass_of_the_in_context_model_ends_with_the_same_bits(
+    folders, tmp_path, monkeypatch, module, checkpoint
+):
+    """The stages that take days with a large model: every batch that was saved is not done again."""
+    monkeypatch.setattr(resumable, "SAVE_AFTER", 0.0)
+    name, settings = module.__name__.rpartition(".")[2], config(score_batch=7)
+    inputs = dict(folders)
+    if name == "evaluate":
+        inputs, _ = variant(tmp_path / "trained", folders, settings)
+    undisturbed = make_stage(name, settings, inputs, tmp_path / "undisturbed")
+    module.run(undisturbed)
+    calls = []
+    real = resumable.Resumable.rows
+    monkeypatch.setattr(resumable.Resumable, "rows", lambda self, *a: real(self, a[0], a[1], counted(a[2], calls)))
+    DyingStage.left = checkpoint
+    with pytest.raises(Killed):
+        module.run(make_stage(name, settings, inputs, tmp_path / "killed", stage_class=DyingStage))
+    assert len(calls) == checkpoint
+    again = make_stage(name, settings, inputs, tmp_path / "killed")
+    module.run(again)
+    total = len(calls)
+    calls.clear()
+    module.run(make_stage(name, settings, inputs, tmp_path / "whole"))
+    assert total == len(calls)  # no batch twice
+    assert again.metrics.rows == undisturbed.metrics.rows
+    for file in ("embeddings.safetensors", "queries.json", "candidates.parquet", "items.parquet"):
+        paths = [tmp_path / folder / file for folder in ("undisturbed", "killed")]
+        assert paths[0].exists() == paths[1].exists()
+        assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes(), file
+
+
+def test_prompts_that_do_not_fit_are_answered_in_smaller_batches(folders, tmp_path, monkeypatch):
+    settings, inputs = config(score_batch=16), {"learner": folders["learner"], "embed": folders["embed"]}
+    whole, _ = run("candidates", settings, inputs, tmp_path / "whole")
+    real, sizes = in_context_concepts.ConceptModel.score, []
+
+    def tight(self, queries, demonstrations):
+        if len(queries) > 5:
+            raise torch.OutOfMemoryError("out of memory")
+        sizes.append(len(queries))
+        return real(self, queries, demonstrations)
+
+    monkeypatch.setattr(in_context_concepts.ConceptModel, "score", tight)
+    halved, metrics = run("candidates", settings, inputs, tmp_path / "halved")
+    assert metrics["memory/halvings"] == 2
+    assert max(sizes) == 4
+    tables = [pd.read_parquet(folder / "candidates.parquet") for folder in (whole, halved)]
+    pd.testing.assert_frame_equal(*tables, rtol=1e-4, atol=1e-5)
+
+
+def counted(work, calls):
+    """The same work, which leaves a mark for every call."""
+
+    def marked(part):
+        calls.append(len(part))
+        return work(part)
+
+    return marked
 
 
 def run_process(name, settings, inputs, out, wait=True):
@@ -225,17 +375,69 @@ def test_training_imports_no_transformers(module):
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_legacy_json_takes_the_place_of_the_proposals(folders, tmp_path):
+def source_file(tmp_path, content):
+    """An asset with the source's JSON."""
     asset = tmp_path / "asset" / "files"
-    asset.mkdir(parents=True)
-    names = load_prepared(folders["embed"]).names
-    entry = [{"pointer": [0, 1, 2], "vqa_correct": 1}, {"pointer": [3, 4, 5], "vqa_correct": 0}]
-    (asset / "rl.json").write_text(json.dumps({name: {"pointer_candidates": entry} for name in names[:20]}))
-    inputs = {**folders, "offline": tmp_path / "asset"}
+    asset.mkdir(parents=True, exist_ok=True)
+    (asset / "rl.json").write_text(json.dumps(content))
+    return {"offline": tmp_path / "asset"}
+
+
+def test_the_sources_json_brings_sequences_and_pools(folders, tmp_path):
+    """Its pools are in another order than the task's own: a pointer means what it means in the file."""
+    learnt = {"learner": folders["learner"]}
+    own = load_prepared(folders["embed"])
+    candidates_ = [{"pointer": [0, 1, 2], "vqa_correct": 1}, {"pointer": [3, 4, 5], "vqa_correct": 0}]
+    content = {"_meta": {"version": "k64"}}
+    for number in range(20):
+        pool = [f"query-{number}/{place}" for place in reversed(range(6))]
+        failed = [{"pointer": [0, 1, 3], "vqa_correct": 0, "eval_failed": True}] if number == 3 else []
+        content[f"query-{number}"] = {
+            "candidate_pool_ids": pool,
+            "pointer_candidates": candidates_[: 1 + (number != 4)] + failed,
+        }
+    offline = source_file(tmp_path, content)
+    embedded, _ = run("embed", config(), {**learnt, **offline}, tmp_path / "embed")
+    prepared = load_prepared(embedded)
+    torch.testing.assert_close(prepared.pools[:20], own.pools[:20].flip(1))
+    torch.testing.assert_close(prepared.pools[20:], own.pools[20:])
+    inputs = {**learnt, **offline, "embed": embedded}
     out, _ = run("candidates", config(), inputs, tmp_path / "candidates")
     data = read_candidates(out / "candidates.parquet", pool_size=6, shots=3)
-    assert data.correct.tolist() == [[1.0, 0.0]] * 20
+    assert data.correct[0].tolist() == [1.0, 0.0]
+    assert data.present.sum(1).tolist() == [2] * 4 + [1] + [2] * 15  # query 4 has one; the failed one is left out
     assert data.info_score.isnan().all()
-    (asset / "rl.json").write_text(json.dumps({"nobody": {"pointer_candidates": entry}}))
-    with pytest.raises(ValueError, match=r"rl\.json, row 0: query 'nobody' is not a training query"):
-        run("candidates", config(), inputs, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({}, r"no candidate_pool_ids: without the pool nobody knows"),
+        ({"candidate_pool_ids": [f"query-0/{n}" for n in range(5)]}, r"a pool of 5, task\.candidates = 6: set it to 5"),
+        ({"candidate_pool_ids": [f"query-0/{n}" for n in (0, 1, 2, 3, 4, 4)]}, r"a demonstration twice"),
+        ({"candidate_pool_ids": [7, 8, 9, 10, 11, 12]}, r"'7' is the id of no question of this task"),
+        ({"candidate_pool_ids": [f"query-{n}" for n in range(1, 7)]}, r"query-1 in its pool is not a demonstration"),
+    ],
+)
+def test_a_file_without_usable_pools_is_refused(folders, tmp_path, entry, problem):
+    content = {"query-0": {"pointer_candidates": [{"pointer": [0, 1, 2]}], **entry}}
+    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
+    with pytest.raises(ValueError, match=rf"rl\.json, query query-0: .*{problem}"):
+        run("embed", config(), inputs, tmp_path / "embed")
+
+
+def test_a_query_that_is_not_for_training_is_refused(folders, tmp_path):
+    pool = [f"query-25/{n}" for n in range(6)]
+    content = {"query-25": {"candidate_pool_ids": pool, "pointer_candidates": [{"pointer": [0, 1, 2]}]}}
+    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
+    with pytest.raises(ValueError, match=r"rl\.json, query query-25: it is not a training query"):
+        run("embed", config(), inputs, tmp_path / "embed")
+
+
+def test_a_bad_pointer_of_the_file_is_named(folders, tmp_path):
+    pool = [f"query-0/{n}" for n in range(6)]
+    content = {"query-0": {"candidate_pool_ids": pool, "pointer_candidates": [{"pointer": [0, 1, 6]}]}}
+    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
+    inputs["embed"], _ = run("embed", config(), inputs, tmp_path / "embed")
+    with pytest.raises(ValueError, match=r"rl\.json, row 0 \(query query-0\): pointer \[0, 1, 6\]: index 6 is outside"):
+        run("candidates", config(), inputs, tmp_path / "candidates")

@@ -28,7 +28,7 @@ def copied(tmp_path):
 @pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
 def test_every_variant_is_valid_at_every_scale(scale):
     _, study = load(scale=scale)
-    assert len(study.variants) == 15
+    assert len(study.variants) == 22
 
 
 def test_the_task_of_a_scale_replaces_that_of_the_defaults():
@@ -43,11 +43,13 @@ def test_what_does_not_differ_is_run_once(tmp_path):
     keys = {run.variant: run.stages for run in plan.runs}
     for stage in ("learner", "embed", "candidates"):
         assert len({stages[stage] for stages in keys.values()}) == 1
-    assert keys["legacy"]["rce"] == keys["legacy-rank"]["rce"] == keys["rce-only"]["rce"]
+    same = ("legacy", "legacy-rank", "rce-only", "conditional-legacy")
+    assert len({keys[name]["rce"] for name in same}) == 1
+    assert keys["hard_plus_soft"]["rce"] == keys["hard_plus_soft-rank"]["rce"]
     v2 = "hard_plus_soft_v2"
     assert keys[v2]["rce"] == keys[f"{v2}-rank"]["rce"] == keys["conditional"]["rce"]
-    assert len({stages["rce"] for stages in keys.values()}) == 15 - 4
-    assert len({stages["grpo"] for stages in keys.values()}) == 15
+    assert len({stages["rce"] for stages in keys.values()}) == 22 - 6
+    assert len({stages["grpo"] for stages in keys.values()}) == 22
 
 
 def test_every_edge_changes_one_factor():
@@ -81,6 +83,9 @@ def test_stages_are_given_all_that_their_validation_needs():
         ("extends: per-shot\nreward: {mode: hybrid}\n", ("wrong.yaml", "reward has no effect: per_shot trains")),
         ("extends: legacy\nselector: {kind: random}\nrce: {lr: 0.1}\n", ("wrong.yaml", "rce.lr", "not trained")),
         ("extends: rce-only\ngrpo: {advantage: rank}\n", ("wrong.yaml", "grpo.advantage and", "no effect")),
+        ("extends: legacy\ngrpo: {positive_threshold: 0.0}\n", ("wrong.yaml", "no effect without grpo.min_positive")),
+        ("extends: legacy\noffline_names: position\n", ("wrong.yaml", "offline_names = position has no effect")),
+        ("extends: legacy\nreward: {info_weight: 0.0}\n", ("wrong.yaml", "nothing is rewarded")),
         ("extends: legacy\nselector: {hidden: 50}\n", ("wrong.yaml", "heads = 4 does not divide hidden = 50")),
         ("extends: legacy\nselector: {layers: 4}\n", ("wrong.yaml", "selector.layers", "4")),
         ("extends: legacy\nproposals: {beam: 0, temperatures: [], random: 1}\n", ("wrong.yaml", "2 are the least")),
@@ -106,7 +111,7 @@ def edit(path, old, new):
 @pytest.mark.parametrize(
     ("file", "old", "new", "named"),
     [
-        ("published/demonstrations.yaml", 'against: legacy, column: "1"', 'against: lgacy, column: "1"', "lgacy"),
+        ("published/demonstrations.yaml", 'against: legacy-ranks, column: "1"', 'against: lgacy, column: "1"', "lgacy"),
         ("published/demonstrations.yaml", "low: -0.026, high: -0.020", "low: -0.01, high: -0.02", "above high"),
         ("published/demonstrations.yaml", 'column: "4"', 'column: "5"', "no columns"),
         ("studies/demonstrations/_study.yaml", "[hard_plus_soft, weights", "[hard_plus_sft, weights", "no such"),

@@ -16,7 +16,7 @@ from trainers.policy.config import (
         ({"weight_on": "ratio"}, "no effect"),
         ({"reward": {"rule": 1.0, "model": 1.0}}, "reward_model"),
         ({"reward": {"rule": 0.0}}, "nothing would be rewarded"),
-        ({"overlong_penalty": {"buffer": 32}}, "below sampling.max_new_tokens"),
+        ({"overlong_penalty": {"share": 1.0}}, "less than 1"),
         ({"task": {"name": "knights_knaves", "form": "textual"}}, "pretrained"),
         ({"task": {"name": "question_answer"}}, "data_source"),
     ],

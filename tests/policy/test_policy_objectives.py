@@ -23,7 +23,7 @@ from trainers.objectives import (
     ratio_token,
     temporal_decay,
 )
-from trainers.objectives.aggregation import aggregate, loss_units, masked_mean, variance_reduction
+from trainers.objectives.aggregation import aggregate, loss_units, masked_mean
 from trainers.objectives.entropy import token_entropy
 from trainers.objectives.overlong_penalty import overlong_penalty
 from trainers.objectives.policy_loss import policy_loss
@@ -58,7 +58,7 @@ VARIANTS = {
     "temporal": {
         "ratio": ratio_token.importance_ratio,
         "surrogate": CLIP,
-        "weights": [partial(temporal_decay.token_weights, gamma=0.95, normalize=True)],
+        "weights": [partial(temporal_decay.token_weights, gamma=0.95, normalize="mean")],
     },
     "ptrw": {
         "ratio": ratio_token.importance_ratio,
@@ -99,7 +99,7 @@ def loss_and_gradient(batch, logps=None, **settings):
     logps = (batch[0] if logps is None else logps).clone().requires_grad_()
     loss, diagnostics = policy_loss(logps, *batch[1:], **settings)
     loss.backward()
-    return loss.detach(), logps.grad, diagnostics
+    return loss.detach(), logps.grad, {name: statistic.value() for name, statistic in diagnostics.items()}
 
 
 def assert_same(batch, first, second, tolerance=1e-6):
@@ -176,7 +176,7 @@ def test_ratios_by_hand():
     torch.testing.assert_close(ratio_gspo_token.importance_ratio(*arguments), torch.ones_like(ratios))
     torch.testing.assert_close(amic.transform(ratios, mask)[0], torch.full_like(ratios, 1.25))  # (2 + 0.5) / 2
     smoothed, _ = ema_smoothing.transform(ratios, mask, beta=0.9)
-    torch.testing.assert_close(smoothed[:, :2], torch.tensor([[2.0, 0.9 * 2 + 0.1 * 0.5]], dtype=torch.float64))
+    torch.testing.assert_close(smoothed[:, :2], torch.tensor([[2.0, 0.9 * 0.5 + 0.1 * 2]], dtype=torch.float64))
 
 
 def test_gspo_of_one_token_is_grpo(batch):
@@ -188,7 +188,7 @@ def test_gspo_of_one_token_is_grpo(batch):
 
 def test_gspo_token_is_gspo_with_one_advantage_per_response_and_not_otherwise(batch):
     assert_same(batch, VARIANTS["gspo"], VARIANTS["gspo_token"], 1e-12)
-    weights = {"weights": [partial(temporal_decay.token_weights, gamma=0.5, normalize=True)]}
+    weights = {"weights": [partial(temporal_decay.token_weights, gamma=0.5, normalize="mean")]}
     gspo = loss_and_gradient(batch, **VARIANTS["gspo"], **weights)[1]
     token = loss_and_gradient(batch, **VARIANTS["gspo_token"], **weights)[1]
     assert not torch.allclose(gspo, token, atol=1e-3)
@@ -211,9 +211,9 @@ def test_amic_gradient_is_that_of_the_plain_mean(batch):
 @pytest.mark.parametrize(
     ("variant", "baseline"),
     [
-        ({"transforms": [partial(ema_smoothing.transform, beta=0.0)]}, {}),
-        ({"weights": [partial(temporal_decay.token_weights, gamma=1.0, normalize=True)]}, {}),
-        ({"weights": [partial(temporal_decay.token_weights, gamma=1.0, normalize=False)]}, {}),
+        ({"transforms": [partial(ema_smoothing.transform, beta=1.0)]}, {}),
+        ({"weights": [partial(temporal_decay.token_weights, gamma=1.0, normalize="mean")]}, {}),
+        ({"weights": [partial(temporal_decay.token_weights, gamma=1.0, normalize="none")]}, {}),
         ({"weights": [partial(gradient_adaptive.token_weights, temperature=1e9)]}, {}),
         ({"surrogate": partial(asymmetric_clip.surrogate, pos=0.2, neg=0.2)}, {}),
         (
@@ -251,12 +251,12 @@ def test_on_policy_gradient_is_the_plain_policy_gradient(batch, name):
     weights = torch.ones_like(mask)
     for weigh in settings.get("weights", []):
         weights = weights * weigh(logps, mask)[0]
-    if name == "ema":  # w'_t moves with every earlier token: column j gets (1 - beta) sum_{t >= j} beta^(t - j), ...
+    if name == "ema":  # w'_t moves with every earlier token: column j gets beta sum_{t >= j} (1 - beta)^(t - j), ...
         weights = torch.zeros_like(mask)
         for row, length in enumerate(mask.sum(1).long().tolist()):
             for j in range(length):
-                own = 1.0 if j == 0 else 0.1
-                weights[row, j] = own * sum(0.9 ** (t - j) for t in range(j, length))
+                own = 1.0 if j == 0 else 0.9
+                weights[row, j] = own * sum(0.1 ** (t - j) for t in range(j, length))
     aggregate(-weights * advantages[:, None] * leaf, mask, settings.get("aggregation", "sequence_mean")).backward()
     _, gradient, _ = loss_and_gradient(on_policy, **settings)
     torch.testing.assert_close(gradient, leaf.grad, rtol=0, atol=1e-12)
@@ -344,13 +344,13 @@ def test_ptrw_by_hand():
 def test_weights_on_the_ratio_are_clipped_with_it():
     """gamma 0.5 over 3 tokens gives 12/7, 6/7, 3/7: on the ratio two of three tokens leave [0.8, 1.2], on A none."""
     arguments = (torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1), torch.ones(1, 3))
-    settings = {**VARIANTS["grpo"], "weights": [partial(temporal_decay.token_weights, gamma=0.5, normalize=True)]}
+    settings = {**VARIANTS["grpo"], "weights": [partial(temporal_decay.token_weights, gamma=0.5, normalize="mean")]}
     on_advantage = policy_loss(*arguments, **settings, weight_on="advantage")
     on_ratio = policy_loss(*arguments, **settings, weight_on="ratio")
     assert on_advantage[0].item() == pytest.approx(-1.0)
     assert on_ratio[0].item() == pytest.approx(-(1.2 + 6 / 7 + 3 / 7) / 3)
-    assert on_advantage[1]["policy/clip_fraction"] == 0
-    assert on_ratio[1]["policy/clip_fraction"].item() == pytest.approx(
+    assert on_advantage[1]["policy/clip_fraction"].value() == 0
+    assert on_ratio[1]["policy/clip_fraction"].value().item() == pytest.approx(
         1 / 3
     )  # 3/7 is below, but min takes it for A > 0
 
@@ -364,16 +364,16 @@ def test_gradient_adaptive_weights_by_hand():
     low, high = math.exp(0.5), math.exp(1.0)
     expected = [2 * low / (low + high), 2 * high / (low + high), 0.0]
     assert weights[0].tolist() == pytest.approx(expected)
-    assert diagnostics["gradient_adaptive/avg_gradient_norm"].item() == pytest.approx(1.5)
-    assert diagnostics["gradient_adaptive/weight_variance"].item() == pytest.approx((expected[0] - 1) ** 2)
+    assert diagnostics["gradient_adaptive/avg_gradient_norm"].value().item() == pytest.approx(1.5)
+    assert diagnostics["gradient_adaptive/weight_variance"].value().item() == pytest.approx((expected[0] - 1) ** 2)
 
 
 def test_temporal_decay_by_hand():
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
-    raw, diagnostics = temporal_decay.token_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize=False)
+    raw, diagnostics = temporal_decay.token_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize="none")
     assert raw.tolist() == [[1.0, 0.5, 0.25], [1.0, 0.0, 0.0]]
-    assert [d.item() for d in diagnostics.values()] == [(1.75 + 1) / 2, 1.0, (0.25 + 1) / 2]
-    normal, _ = temporal_decay.token_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize=True)
+    assert [d.value().item() for d in diagnostics.values()] == [(1.75 + 1) / 2, 1.0, (0.25 + 1) / 2]
+    normal, _ = temporal_decay.token_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize="mean")
     assert normal[0].tolist() == pytest.approx([12 / 7, 6 / 7, 3 / 7])
     assert normal[1].tolist() == [1.0, 0.0, 0.0]
 
@@ -385,7 +385,7 @@ def test_normalised_weights_have_mean_one(seed):
     mask = (torch.arange(11) < torch.randint(1, 12, (4, 1), generator=generator)).double()
     for weights, _ in (
         gradient_adaptive.token_weights(logps, mask, temperature=0.3),
-        temporal_decay.token_weights(logps, mask, gamma=0.8, normalize=True),
+        temporal_decay.token_weights(logps, mask, gamma=0.8, normalize="mean"),
     ):
         torch.testing.assert_close((weights * mask).sum(1) / mask.sum(1), torch.ones(4, dtype=torch.float64))
         assert (weights[mask == 0] == 0).all()
@@ -396,11 +396,12 @@ def test_normalised_weights_have_mean_one(seed):
 
 def test_variance_reduction_by_hand():
     ratio = torch.tensor([[1.0, 3.0]], dtype=torch.float64)
-    _, diagnostics = ema_smoothing.transform(ratio, torch.ones(1, 2), beta=0.5)  # w' = 1, 2
-    assert diagnostics["ema/raw_weights_variance"] == 1.0
-    assert diagnostics["ema/smoothed_weights_variance"] == 0.25
-    assert diagnostics["ema/variance_reduction_ratio"] == 0.75
-    assert variance_reduction(torch.tensor(0.0), torch.tensor(0.0)).isnan()
+    _, diagnostics = ema_smoothing.transform(ratio, torch.ones(1, 2), beta=0.75)  # w' = 1, 2.5
+    assert diagnostics["ema/raw_weights_variance"].value() == 1.0
+    assert diagnostics["ema/smoothed_weights_variance"].value() == 0.75**2
+    assert diagnostics["ema/variance_reduction_ratio"].value() == 1 - 0.75**2
+    _, diagnostics = ema_smoothing.transform(torch.ones(1, 2), torch.ones(1, 2), beta=0.75)
+    assert diagnostics["ema/variance_reduction_ratio"].value() is None
 
 
 def test_k3_is_exact_for_the_full_distribution():
@@ -431,7 +432,7 @@ def test_value_loss_by_hand():
     mask = torch.tensor([[1.0, 0.0]])
     loss, diagnostics = value_loss(values, old, returns, mask, clip=0.2)
     assert loss.item() == pytest.approx(0.5 * 0.8**2)  # 0.5 is clipped to 0.2, which is further from the return
-    assert diagnostics["value/clip_fraction"] == 1.0
+    assert diagnostics["value/clip_fraction"].value() == 1.0
     loss.backward()
     assert values.grad.tolist() == [[0.0, 0.0]]  # a clipped value gets no gradient
 

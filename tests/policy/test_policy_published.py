@@ -1,10 +1,12 @@
-"""The objectives against the published definitions of verl and TRL, written down here anew, on random tensors.
+"""The objectives against the definitions of verl 0.9.1 and TRL 1.16, written down here anew, on random tensors.
 
 verl: verl/trainer/ppo/core_algos.py (compute_policy_loss_vanilla, compute_policy_loss_gspo, agg_loss,
 compute_grpo_outcome_advantage, compute_gae_advantage_return, compute_value_loss, kl_penalty). TRL:
-trl/trainer/grpo_trainer.py (_compute_loss, _generate_and_score_completions).
+trl/trainer/grpo_trainer.py (_compute_loss, _generate_and_score_completions). TRL 1.16 has no GSPO-token:
+`sequence_token` below is arXiv 2507.18071, equation 14.
 """
 
+import math
 from functools import partial
 
 import pytest
@@ -86,7 +88,19 @@ def test_verl_gspo(tensors, ratio):
     )
 
 
-def trl_grpo(logps, old, advantages, mask, *, level, loss_type):
+@pytest.mark.parametrize("ratio", [ratio_gspo, ratio_gspo_token])
+def test_verl_bounds_the_sequence_ratio(tensors, ratio):
+    """Log ratios of about 12 and -12: they stop at 10, where there is no gradient, and have no lower bound."""
+    logps, old, advantages, mask = tensors
+    for shift, bounded in ((12.0, True), (-12.0, False)):
+        far = (logps, old - shift, -advantages.abs(), mask)
+        settings = {"ratio": ratio.importance_ratio, "surrogate": partial(clipped.surrogate, low=0.1, high=0.1)}
+        compare(far, verl_gspo, **settings)
+        largest = ratio.importance_ratio(logps, old - shift, mask)[mask.bool()].max()
+        assert (largest == math.exp(10)) == bounded
+
+
+def trl_grpo(logps, old, advantages, mask, *, level, loss_type, delta=None):
     log_ratio = logps - old
     if level == "sequence":
         log_ratio = ((log_ratio * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
@@ -95,6 +109,8 @@ def trl_grpo(logps, old, advantages, mask, *, level, loss_type):
         log_ratio = logps - logps.detach() + sequence
     coef_1 = torch.exp(log_ratio)
     coef_2 = torch.clamp(coef_1, 0.8, 1.28)
+    if delta is not None:
+        coef_1 = torch.clamp(coef_1, max=delta)
     losses = -torch.min(coef_1 * advantages, coef_2 * advantages)
     if loss_type == "grpo":
         return ((losses * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
@@ -112,6 +128,17 @@ def test_trl_grpo(tensors, level, module, loss_type, aggregation):
         ratio=module.importance_ratio,
         surrogate=partial(clipped.surrogate, low=0.2, high=0.28),
         aggregation=aggregation,
+    )
+
+
+def test_trl_delta_is_the_dual_clip(tensors):
+    logps, old, advantages, mask = tensors
+    far = (logps, old - 1.0, advantages, mask)  # ratios around e, on either side of 2
+    compare(
+        far,
+        partial(trl_grpo, level="token", loss_type="grpo", delta=2.0),
+        ratio=ratio_token.importance_ratio,
+        surrogate=partial(clipped.surrogate, low=0.2, high=0.28, dual=2.0),
     )
 
 
@@ -154,5 +181,13 @@ def test_verl_value_loss(tensors):
 
 
 def test_trl_k3(tensors):
+    """TRL with `use_bias_correction_kl` false. Its default multiplies by the ratio: another gradient, on policy too."""
     logps, reference, _, _ = tensors
-    torch.testing.assert_close(kl.k3(logps, reference), torch.exp(reference - logps) - (reference - logps) - 1)
+    ours, theirs = logps.clone().requires_grad_(), logps.clone().requires_grad_()
+    expected = torch.exp(reference - theirs) - (reference - theirs) - 1
+    found = kl.k3(ours, reference)
+    torch.testing.assert_close(found, expected)
+    (gradient,) = torch.autograd.grad(found.sum(), ours)
+    torch.testing.assert_close(gradient, *torch.autograd.grad(expected.sum(), theirs, retain_graph=True))
+    corrected = (expected * (theirs - logps).exp()).sum()  # on policy: the ratio is 1
+    assert not torch.allclose(gradient, *torch.autograd.grad(corrected, theirs), atol=1e-3)

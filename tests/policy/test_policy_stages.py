@@ -8,6 +8,7 @@ import pytest
 import torch
 from policy_helpers import CPU, SMALL, sampled_batch, stage, train
 
+from trainers.micro_batch import MicroBatch
 from trainers.objectives import advantage_gae
 from trainers.policy import evaluate, reinforce
 from trainers.policy.batch import Sequences
@@ -20,6 +21,7 @@ from trainers.policy.config import (
     Update,
 )
 from trainers.policy.placement import Placement
+from trainers.tasks.interface import read_problems
 
 VARIANTS = {
     "grpo": {},
@@ -29,7 +31,7 @@ VARIANTS = {
         "clip": Clip(high=0.28),
         "update": Update(aggregation="token_mean"),
         "dynamic_sampling": {"max_rounds": 2},
-        "overlong_penalty": {"buffer": 4},
+        "overlong_penalty": {"share": 0.2},
     },
     "balanced": {"ema_smoothing": {}, "gradient_adaptive": {}, "asymmetric_clip": {}},
 }
@@ -81,6 +83,69 @@ def test_a_step_in_which_all_groups_tie_still_steers_the_kl(prepared, tmp_path, 
     assert (values["update/used_responses"].dropna() == 0).all()
     assert (values["policy/loss"].dropna() == 0).all()
     assert values["kl/coef"].dropna().tolist() == pytest.approx([0.2, 0.1, 0.05])  # no divergence yet: halved
+
+
+@pytest.mark.parametrize(("problems", "count"), [(40, 10), (40, 40), (40, 120), (7, 16)])
+def test_a_step_has_exactly_as_many_prompts_as_asked(problems, count):
+    """PPO asks for as many prompts as responses: more than a small split has."""
+    rows = reinforce.draw(problems, count, torch.Generator().manual_seed(0))
+    times = torch.bincount(torch.tensor(rows), minlength=problems)
+    assert len(rows) == count
+    assert times.max() - times.min() <= 1
+
+
+def test_every_step_of_ppo_updates_on_the_responses_asked_for(prepared, tmp_path, monkeypatch):
+    """With 24 problems and 48 responses of one prompt each."""
+    seen = []
+    original = reinforce.prepare
+    monkeypatch.setattr(
+        reinforce, "prepare", lambda *args, **kwargs: seen.append(len(args[2])) or original(*args, **kwargs)
+    )
+    values = {"steps": 1, "advantage": "gae", "rollout": Rollout(responses=48, group_size=1)}
+    train(tmp_path / "ppo", prepared, PolicyConfig(**{**SMALL, **values}))
+    assert seen == [48]
+
+
+def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
+    """Same gradient, and every block is computed a second time in the backward pass."""
+    from trainers.policy.critic import build_critic, update_critic
+
+    sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
+    found = []
+    for checkpointing in (False, True):
+        placement = Placement.of(["cpu"], Precision(activation_checkpointing=checkpointing))
+        critic = build_critic(prepared["warm_start"] / "policy", placement)
+        calls = []
+        critic.body.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        torch.nn.init.constant_(critic.head.weight, 0.1)
+        update_critic(
+            critic,
+            torch.optim.SGD(critic.parameters(), lr=0.1),
+            sequences,
+            torch.ones(sequences.mask.shape) * sequences.mask,
+            torch.zeros(sequences.mask.shape),
+            settings=PolicyConfig().critic,
+            update=Update(minibatches=1, epochs=1),
+            generator=torch.Generator().manual_seed(0),
+            memory=MicroBatch(),
+        )
+        found.append((len(calls), torch.cat([p.detach().flatten() for p in critic.parameters()])))
+    assert [calls for calls, _ in found] == [1, 2]
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=1e-6)
+
+
+def test_policy_and_critic_of_ppo_all_move_from_the_true_start(prepared, tmp_path):
+    """Every trained tensor, after three steps from where a run starts."""
+    config = PolicyConfig(**{**SMALL, "advantage": "gae", "rollout": Rollout(responses=16, group_size=1)})
+    made = stage(tmp_path / "ppo", config, prepared, 0)
+    trainer = reinforce.Trainer(made, config)
+    problems = read_problems(prepared["task_data"] / "train.jsonl")
+    before = {name: {k: v.clone() for k, v in m.state_dict().items()} for name, m in trainer.modules.items()}
+    for step in range(3):
+        trainer.step(step, problems)
+    for name, module in trainer.modules.items():
+        still = [key for key, value in module.state_dict().items() if torch.equal(value, before[name][key])]
+        assert not still, f"{name}: {still} did not move"
 
 
 def test_two_devices_split_the_models():

@@ -22,8 +22,8 @@ def load(configs=CONFIGS, **overrides):
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
 def test_every_variant_is_valid_at_every_scale(scale):
     _, studies = load(scale=scale)
-    assert len(studies["innovations"].variants) == 13
-    assert len(studies["gspo"].variants) == 10
+    assert len(studies["innovations"].variants) == 21
+    assert len(studies["gspo"].variants) == 17
 
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
@@ -70,7 +70,7 @@ def test_a_clip_range_that_is_inherited_does_not_exclude_ptrw(tmp_path):
 def test_warm_start_and_its_evaluation_are_shared_by_all_variants_and_seeds():
     settings, _ = load(scale="demo", seeds="0,1,2")
     plan = build_plan(settings)
-    for study, variants in (("innovations", 13), ("gspo", 10)):
+    for study, variants, judges, warm in (("innovations", 21, 1, 1), ("gspo", 17, 3, 4)):
         counts = {}
         for stage in plan.stages.values():
             if stage.study == study:
@@ -78,7 +78,8 @@ def test_warm_start_and_its_evaluation_are_shared_by_all_variants_and_seeds():
         assert counts == {
             "task_data": 1,
             "warm_start": 1,
-            "evaluate_warm": 1,
+            "judge": judges,  # nothing is trained, but where a variant asks for it; gspo-cool has its own `sampling`
+            "evaluate_warm": warm,
             "reinforce": 3 * variants,
             "evaluate": 3 * variants,
         }
@@ -92,6 +93,13 @@ def test_a_model_asset_is_an_input_only_where_there_is_one():
     paper = {name for stage in build_plan(settings).stages.values() for name in stage.inputs}
     assert "model" in paper
     assert not paper & {"reward_model", "data_source"}
+
+
+def test_at_the_scale_paper_ppo_and_dapo_have_published_sizes():
+    _, studies = load(scale="paper")
+    variants = studies["gspo"].variants
+    assert variants["ppo"].resolved.critic.lr == 1e-5  # verl's default critic.optim.lr
+    assert variants["dapo"].resolved.overlong_penalty.share == 4096 / 20480
 
 
 def test_single_innovations_are_edges_of_one_factor():

@@ -1,7 +1,5 @@
 """Updates in double precision: accumulation, dropped responses, checkpointed activations, averages."""
 
-import math
-
 import pytest
 import torch
 from policy_helpers import CPU, TINY, sampled_batch
@@ -11,7 +9,6 @@ from trainers.policy.config import (
     PolicyConfig,
     Update,
 )
-from trainers.policy.minibatches import Averages
 from trainers.policy.models import build_policy
 from trainers.policy.objective import build_objective
 from trainers.policy.update import prepare, update_policy
@@ -172,15 +169,3 @@ def test_selecting_rows_cuts_padding_on_both_sides():
     assert row.prompt_ids.tolist() == [[5]]
     assert row.response_ids.tolist() == [[4, 1]]
     assert whole.model_inputs()["position_ids"][0].tolist() == [0, 0, 0, 1, 2, 2]
-
-
-def test_undefined_variance_reduction_is_left_out_of_the_mean_but_a_bad_loss_is_not():
-    averages = Averages()
-    for value in (math.nan, 0.5):
-        averages.add({"ratio/variance_reduction": torch.tensor(value), "policy/entropy": torch.tensor(value)}, 2)
-        averages.add_sum("policy/loss", torch.tensor(value))
-        averages.close_minibatch()
-    means = averages.means()
-    assert means["ratio/variance_reduction"] == 0.5
-    assert math.isnan(means["policy/loss"])
-    assert math.isnan(means["policy/entropy"])

@@ -1,10 +1,10 @@
-"""The form of `_study.yaml`, of a scale and of a published table. Unknown keys are errors everywhere."""
+"""The form of `_study.yaml` and of a scale. Unknown keys are errors everywhere."""
 
 import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -220,11 +220,18 @@ class Range(_Strict):
         return self
 
 
+_ONE_OR_MORE = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}]
+}
+
+
 class HealthRule(_Strict):
     """A range that a training metric should stay in; `contract.health.rules` says how it is measured."""
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
-    stage: StageName = Field(description="The stage that logs the metric.")
+    stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(
+        description="The stage that logs the metric, or a list: a rule for each, named by the stage from the second on."
+    )
     metric: Text = Field(description="Name, or a shell pattern that stands for each metric that matches.")
     measure: Literal["value", "change", "ratio"] = Field(
         default="value", description="The value, or its change from or ratio to the reference."
@@ -250,6 +257,21 @@ class HealthRule(_Strict):
         return self.model_dump(mode="json", exclude=words, exclude_defaults=True)
 
 
+def _rule_per_stage(rules: Any) -> Any:
+    """Return the rules as written, one for each stage where a rule lists several."""
+    if not isinstance(rules, list):
+        return rules
+    single = []
+    for rule in rules:
+        stages = rule.get("stage") if isinstance(rule, dict) else None
+        if not isinstance(stages, list) or not stages:
+            single.append(rule)
+            continue
+        names = [rule.get("id"), *(f"{rule.get('id')}-{str(stage).replace('_', '-')}" for stage in stages[1:])]
+        single += [{**rule, "id": name, "stage": stage} for name, stage in zip(names, stages, strict=True)]
+    return single
+
+
 class StudyFile(_Strict):
     """`_study.yaml`."""
 
@@ -268,7 +290,7 @@ class StudyFile(_Strict):
     figures: list[FigureDefinition] = Field(default=[], description="Figures beside curves, metric and lineage.")
     analysis: Analysis
     published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
-    health: list[HealthRule] = []
+    health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = []
     trained_model: StageName | None = Field(
         default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
     )
@@ -306,62 +328,3 @@ class ScaleFile(_Strict):
 
     seeds: int | list[int] = Field(description="How many seeds, or which, unless the settings say otherwise.")
     studies: dict[str, ScaleStudy] = {}
-
-
-class Claim(_Strict):
-    """One sentence of the source about two rows."""
-
-    variant: Text
-    against: Text
-    column: Text
-    percent: float = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
-    text: Text
-
-
-class Delta(_Strict):
-    """A reported difference between two variants, as the range that the source gives."""
-
-    variant: Text
-    against: Text
-    column: Text
-    low: float = Field(description="Least difference `variant` minus `against`, in units of the metric.")
-    high: float
-    text: Text = Field(description="What the source calls it.")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
-        return self
-
-
-class PublishedFile(_Strict):
-    """`configs/published/<name>.yaml`: numbers that someone reported."""
-
-    source: Text
-    metric: Text
-    model: Text
-    items: dict[str, Annotated[int, Field(ge=1)]] = Field(description="Evaluation items behind a column.")
-    batch_size: int | None = Field(
-        default=None, ge=1, description="Of the source's evaluation, if it averages batches."
-    )
-    columns: list[Text] = Field(min_length=1)
-    rows: dict[str, list[float | None]] = Field(default={}, description="Variant: one number per column.")
-    claims: list[Claim] = []
-    deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        for name, row in self.rows.items():
-            if len(row) != len(self.columns):
-                raise ValueError(f"rows.{name} has {len(row)} numbers for {len(self.columns)} columns")
-        for claim in self.claims:
-            if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
-                raise ValueError(f"claims: {claim.variant} against {claim.against}, {claim.column}: not in the table")
-        if not self.rows and not self.deltas:
-            raise ValueError("nothing is reported: give `rows` or `deltas`")
-        if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
-            raise ValueError(f"deltas: {strange} are no columns")
-        if unknown := set(self.items) - set(self.columns):
-            raise ValueError(f"items: {sorted(unknown)} are no columns")
-        return self

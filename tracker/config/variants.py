@@ -13,9 +13,10 @@ from pydantic import BaseModel
 from contract.errors import ConfigError
 from tracker.config import dotted
 from tracker.config.constraints import check_exclusions, check_gpu, factor_of
+from tracker.config.published_schema import PublishedFile
 from tracker.config.scale import Scale, load_scale
 from tracker.config.settings import Settings, suggest
-from tracker.config.study_schema import HealthRule, PublishedFile, Resources, StudyFile, is_safe_name
+from tracker.config.study_schema import HealthRule, Resources, StudyFile, is_safe_name
 from tracker.config.validation import check_key, check_known, validate
 from tracker.config.yaml_io import load_yaml
 
@@ -157,6 +158,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         for config in (declared, resolved.model_dump(mode="json")):
             changed = [key for key, _ in dotted.leaves(variant.overrides)]
             check_exclusions(written.exclusions, config, variant.path, changed)
+        _refuse_without_effect(variant, resolved)
         changes = () if variant.parent is None else tuple(_changes(parent, declared, written.factors))
         variants[variant.name] = Variant(
             study=name,
@@ -332,6 +334,16 @@ def _refuse_idle(variant: _File, parent: Mapping[str, Any], declared: Mapping[st
             raise ConfigError(variant.path, key, value, f"{owner} has this value already", "remove the line")
 
 
+def _refuse_without_effect(variant: _File, resolved: BaseModel) -> None:
+    """Refuse an override of a key that the config model's `without_effect` says changes nothing in this variant."""
+    idle: Mapping[str, str] = getattr(resolved, "without_effect", dict)()
+    for key, value in dotted.leaves(variant.overrides):
+        for other, reason in idle.items():
+            if value is not None and dotted.covers(other, key):
+                problem = f"has no effect: {reason}"
+                raise ConfigError(variant.path, key, value, problem, "remove the line, or change what it depends on")
+
+
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any], factors: Mapping[str, list[str]]) -> Iterator[Change]:
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
@@ -363,13 +375,16 @@ def _load_published(
         raise ConfigError(file, "published", written.published, "is not a file name", "write the name without .yaml")
     path = configs / "published" / f"{written.published}.yaml"
     published = validate(PublishedFile, load_yaml(path), path)
-    for name in published.rows:
+    named = [(f"rows.{name}", name) for name in published.rows]
+    named += [("deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
+    named += [("training", reading.variant) for reading in published.training]
+    for key, name in named:
         if name not in variants:
-            raise ConfigError(path, f"rows.{name}", None, "there is no such variant", suggest(name, variants))
-    for delta in published.deltas:
-        for name in (delta.variant, delta.against):
-            if name not in variants:
-                raise ConfigError(path, "deltas", name, "there is no such variant", suggest(name, variants))
+            raise ConfigError(path, key, name, "there is no such variant", suggest(name, variants))
+    for reading in published.training:
+        if reading.stage is not None and reading.stage not in written.stages:
+            remedy = suggest(reading.stage, written.stages)
+            raise ConfigError(path, "training", reading.stage, "there is no such stage", remedy)
     for column in written.table.columns:
         if column.published is not None and column.published not in published.columns:
             remedy = suggest(column.published, published.columns)

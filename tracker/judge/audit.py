@@ -2,10 +2,9 @@
 
     audit(published, measured=None) -> list[Finding]
 
-`published` is the content of `configs/published/*.yaml` (source, metric, model, items, batch_size, columns, rows,
-claims); `measured` our own numbers beside it (`tracker.judge.audit_measured.measured`). What is tested, and under which
-assumptions: docs/statistics.md. Finding.kind is one of KINDS, severity is error (impossible or wrong), warn
-(unsupported) or note.
+`published` is the content of `configs/published/*.yaml` (`tracker.config.published_schema`); `measured` our own numbers
+beside it (`tracker.judge.audit_measured.measured`). What is tested, and under which assumptions: docs/statistics.md.
+Finding.kind is one of KINDS, severity is error (impossible or wrong), warn (unsupported) or note.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,21 +17,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-KINDS = ("mean", "attainability", "claim", "noise", "group", "reproduction")
+from tracker.judge.audit_finding import Finding
+from tracker.judge.audit_training import Curves, training_findings
+
+KINDS = ("mean", "attainability", "claim", "noise", "group", "reproduction", "training")
 ALPHA = 0.05
 TWO_SIDED = float(stats.norm.isf(ALPHA / 2))
 _EXACT = 1e-9  # slack for binary floating point, far below any printed digit
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing to know about one cell, row or group of rows; `column` is "" where it concerns several."""
-
-    kind: str
-    variant: str
-    column: str
-    severity: str
-    sentence: str
 
 
 @dataclass(frozen=True)
@@ -52,6 +43,7 @@ class Measured:
     rows: Mapping[str, Mapping[str, MeasuredCell]]
     difference: str = ""
     deltas: Mapping[tuple[str, str, str], MeasuredCell] = field(default_factory=dict)  # variant, against, column
+    curves: Curves = field(default_factory=dict)  # of the metrics of which the source states training figures
 
 
 @dataclass(frozen=True)
@@ -80,8 +72,13 @@ def audit(published: Mapping[str, Any], measured: Measured | None = None) -> lis
     table = _reported(published)
     findings = [*_means(table), *_attainability(table), *_claims(table), *_noise(table), *_groups(table)]
     if measured is None:
-        return findings
-    return [*findings, *_reproduction(table, measured), *_reproduced_deltas(published.get("deltas") or [], measured)]
+        return [*findings, *training_findings(published, {}, "")]
+    return [
+        *findings,
+        *_reproduction(table, measured),
+        *_reproduced_deltas(published.get("deltas") or [], measured),
+        *training_findings(published, measured.curves, measured.difference),
+    ]
 
 
 def attainable(items: int, batch_size: int | None, target: float | None) -> np.ndarray:
@@ -105,13 +102,13 @@ def best_case_p(net_items: float) -> float:
 
 
 def _reported(published: Mapping[str, Any]) -> _Reported:
-    columns = published["columns"]
+    columns = published.get("columns") or []
     rows = {
         name: {column: float(value) for column, value in zip(columns, values, strict=True) if value is not None}
         for name, values in (published.get("rows") or {}).items()
     }
     digits = max((_digits(value) for row in rows.values() for value in row.values()), default=0)
-    distance = str(published.get("metric", "")).endswith("distance")
+    distance = str(published.get("metric") or "").endswith("distance")
     return _Reported(
         rows=rows,
         items=published.get("items") or {},

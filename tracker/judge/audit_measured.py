@@ -7,7 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tracker.judge.audit import Measured, MeasuredCell
+from tracker.judge.audit_training import Curves, stated_metrics
 from tracker.judge.statistics import Array, contrast
 from tracker.judge.verdicts import Study, load_study, paired_values, query
 
@@ -16,8 +19,8 @@ def measured(store: Any, name: str, published: Mapping[str, Any]) -> Measured:
     """Gather one study's cells under the names of the published columns: each subset's own name, and `mean` over
     them.
     """
-    study = load_study(store, name)
-    rows = {variant: _row(study, variant, published["columns"]) for variant in study.variants["variant"]}
+    study, columns = load_study(store, name), published.get("columns") or []
+    rows = {variant: _row(study, variant, columns) for variant in study.variants["variant"]}
     return Measured(
         {variant: row for variant, row in rows.items() if row},
         _difference(store, study, published),
@@ -26,7 +29,20 @@ def measured(store: Any, name: str, published: Mapping[str, Any]) -> Measured:
             for delta in published.get("deltas") or []
             if (cell := _delta(study, delta)) is not None
         },
+        _curves(store, name, stated_metrics(published)),
     )
+
+
+def _curves(store: Any, study: str, metrics: list[str]) -> Curves:
+    """Values over the steps of the runs that ended well, one array per seed; what is not finite is left out."""
+    text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
+              FROM curves JOIN runs USING (study, variant, seed)
+              WHERE study = ? AND state = 'ok' AND list_contains(?, metric) AND isfinite(value)
+              GROUP BY ALL ORDER BY variant, stage, metric, seed"""
+    courses: dict[tuple[str, str, str], list[Array]] = {}
+    for row in query(store, text, [study, metrics]).itertuples() if metrics else ():
+        courses.setdefault((row.variant, row.stage, row.metric), []).append(np.asarray(row.course))
+    return courses
 
 
 def _row(study: Study, variant: str, columns: list[str]) -> dict[str, MeasuredCell]:
@@ -69,8 +85,11 @@ def _difference(store: Any, study: Study, published: Mapping[str, Any]) -> str:
     reasons = [f"ours is at scale {scale[0]}" if scale and scale[0] != "paper" else ""]
     resolved = query(store, "SELECT resolved FROM variants WHERE study = ?", [study.name])["resolved"]
     models = [json.dumps((json.loads(text) if isinstance(text, str) else text or {}).get("model")) for text in resolved]
-    if not all(published["model"] in model for model in models):
-        reasons.append(f"the source's model is {published['model']}, ours is another")
+    theirs_is = published.get("model")
+    if theirs_is is None:
+        reasons.append("the source does not name its model")
+    elif not all(theirs_is in model for model in models):
+        reasons.append(f"the source's model is {theirs_is}, ours is another")
     counted = {subset: len(series) for run in study.values.values() for subset, series in run.items()}
     theirs = published.get("items") or {}
     if unequal := [subset for subset, count in counted.items() if theirs.get(subset, count) != count]:

@@ -240,7 +240,7 @@ def _caption(store: Store, definition: Mapping[str, Any]) -> str:
     if published := definition.get("published"):
         reported = ", ".join(f"{column} {count}" for column, count in published.get("items", {}).items())
         counted = f", items {reported}" if reported else ""
-        parts.append(f"Published: {published['source']}, {published.get('model', 'unknown model')}{counted}.")
+        parts.append(f"Published: {published['source']}, {published.get('model') or 'unknown model'}{counted}.")
     return " ".join(parts)
 
 

@@ -1,61 +1,62 @@
 """Stage `candidates` of study `demonstrations`: propose sequences for the training queries and score them, once.
 
-With the config key `offline` the scored sequences come from a legacy JSON file instead.
+With the config key `offline` the scored sequences come from a JSON file of the source instead.
 """
 
-from pathlib import Path
+import json
 from typing import Any
 
 import torch
 
 from trainers.assets import files
 from trainers.demonstrations.in_context import load_in_context_model, one_file, score_pointers
-from trainers.demonstrations.offline import FILE, import_json, write_candidates
-from trainers.demonstrations.prepared import Prepared, load_prepared
+from trainers.demonstrations.offline import FILE, check_pointer, write_candidates
+from trainers.demonstrations.prepared import IMPORTED, Prepared, load_prepared
 from trainers.demonstrations.proposals import propose, similarities
+from trainers.demonstrations.resumable import Resumable
+from trainers.demonstrations.source_json import read_sequences
 from trainers.stage import Stage
 
 
 def run(stage: Stage) -> None:
     """Write `candidates.parquet`, one row per (query, sequence), and log what the sequences are like."""
     prepared = load_prepared(stage.inputs["embed"])
-    if "offline" in stage.inputs:
-        rows = _imported(one_file(files(stage.inputs["offline"]), (".json",)), prepared, stage.config.shots)
-    else:
-        rows = _scored(stage, prepared)
+    rows = _imported(stage, prepared) if "offline" in stage.inputs else _scored(stage, prepared)
     write_candidates(stage.out / FILE, rows)
     stage.log.info("%d sequences", len(rows))
 
 
-def _imported(path: Path, prepared: Prepared, shots: int) -> list[dict[str, Any]]:
-    rows = import_json(path, prepared.candidates, shots)
-    known = {prepared.names[number] for number in prepared.splits["train"]}
-    for number, row in enumerate(rows):
-        if row["query"] not in known:
-            raise ValueError(f"{path}, row {number}: query {row['query']!r} is not a training query of this task")
-    return rows
+def _imported(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
+    """Return the file's rows under the task's names; the stage `embed` took the pools from the same file."""
+    sequences = read_sequences(one_file(files(stage.inputs["offline"]), (".json",)))
+    for number, row in enumerate(sequences.rows):
+        where = f"{sequences.path}, row {number} (query {row['query']})"
+        check_pointer(row["pointer"], prepared.candidates, stage.config.shots, where)
+    if sequences.skipped:
+        stage.log.info("%s: %d sequences were not evaluated and are left out", sequences.path, sequences.skipped)
+    named = json.loads((stage.inputs["embed"] / IMPORTED).read_text(encoding="utf-8"))
+    return [{**row, "query": named[row["query"]]} for row in sequences.rows]
 
 
 def _scored(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
     settings, shots = stage.config.proposals, stage.config.shots
-    model = load_in_context_model(stage)
+    model, work = load_in_context_model(stage), Resumable(stage, stage.config.score_batch)
     numbers = prepared.numbers("train")
     pointers, logps, methods = propose(similarities(*prepared.of(numbers)), shots, settings)
     count = len(methods)
     flat, repeated = pointers.flatten(0, 1), numbers.repeat_interleave(count)
-    scores = score_pointers(
-        model, repeated, flat, stage.config.score_batch, lambda done, total: stage.progress(done, total, "sequences")
-    )
+    scores = score_pointers(model, prepared, repeated, flat, work=work, name="sequences")
     nothing = torch.zeros(len(numbers), 0, dtype=torch.int64)
-    zero_shot = score_pointers(model, numbers, nothing, stage.config.score_batch)
-    gain = scores.gold_logp - zero_shot.gold_logp.repeat_interleave(count)
+    zero_shot = score_pointers(model, prepared, numbers, nothing, work=work, name="zero-shot")
+    before = zero_shot.gold_logp.repeat_interleave(count)
     _log(stage, scores.correct.view(-1, count), methods, zero_shot.accuracy.mean().item())
     columns = {
         "query": [prepared.names[number] for number in repeated.tolist()],
         "pointer": flat.tolist(),
         "correct": scores.correct.tolist(),
         "acc_score": scores.acc_score.tolist(),
-        "info_score": gain.tolist(),
+        "info_score": (scores.gold_logp.exp() - before.exp()).tolist(),
+        "logp_gain": (scores.gold_logp - before).tolist(),
         "beam_logprob": logps.flatten().tolist(),
         "method": methods * len(numbers),
     }

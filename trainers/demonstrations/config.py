@@ -68,14 +68,20 @@ class TextQuestions(_Strict):
 
 
 class VisualQuestions(_Strict):
-    """Questions about images (OK-VQA, VQAv2), answered by a vision-language model; the asset `data` lists them.
+    """Questions about images (OK-VQA, VQAv2), answered by an image-text model; the asset `data` holds them.
 
-    One JSON object a line: id, question, image (a path), answers (those of the annotators). Accuracy is the official
-    one, min(matches / 3, 1) after the official normalisation of answers.
+    Either the official files, as they are downloaded, in one folder (asset kind vqa): training and validation queries
+    and the demonstrations are of the training split, test queries the first of the evaluation split, in its order. Or
+    one file with an object a line: id, question, image (a path), answers (those of the annotators). Accuracy is the
+    official one, min(matches / 3, 1) after the official normalisation of answers.
     """
 
     name: Literal["vision"]
-    images: str = Field(default=".", min_length=1, description="Folder to which the images' paths are relative.")
+    images: str = Field(default=".", min_length=1, description="Folder with the images, or with train2014, ...")
+    instruction: str = Field(
+        default="You answer questions about images with a single word or a short phrase.",
+        description="System turn of a prompt; before the first question where the model's template has none.",
+    )
     sizes: Sizes = Field(default=Sizes(), description="Queries per split; what is left over are the demonstrations.")
     candidates: int = Field(default=64, ge=2, description="Demonstrations drawn for each query, K.")
     max_new_tokens: int = Field(default=10, ge=1, description="Longest answer.")
@@ -144,25 +150,39 @@ class Selector(_Strict):
 
 
 class Reward(_Strict):
-    """Reward of a candidate sequence from correct, acc_score and info_score (docs/studies/demonstrations.md)."""
+    """Reward of a candidate sequence from correct, acc_score and the gain (docs/studies/demonstrations.md)."""
 
     mode: Mode = Field(default="legacy", description="Which formula.")
+    gain: Literal["probability", "nats"] = Field(
+        default="probability",
+        description="What the right answer gains over zero-shot: probability (the geometric mean of its tokens'), as "
+        "in the source, or log-probability (mean per token).",
+    )
+    info_weight: float = Field(default=1.0, ge=0, le=100, description="legacy: weight of the gain.")
+    correct_weight: float = Field(default=0.0, ge=0, le=100, description="legacy: weight of being right.")
     hard_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `correct`.")
     soft_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `acc_score`.")
     alpha: Fraction = Field(default=0.5, description="hybrid: share of the information gain.")
     info_scale: float = Field(default=10.0, gt=0, description="hybrid: the gain counts as min(1, info_scale * gain).")
+    info_floor: float | None = Field(
+        default=None, le=0, description="hybrid: the scaled gain counts as at least this; null: a loss has no bound."
+    )
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> Self:
         used = {
-            "legacy": set(),
+            "legacy": {"gain", "info_weight", "correct_weight"},
             "hard_only": {"hard_weight"},
             "soft_only": {"soft_weight"},
-            "hybrid": {"alpha", "info_scale"},
+            "hybrid": {"gain", "alpha", "info_scale", "info_floor"},
         }.get(self.mode, {"hard_weight", "soft_weight"})
         for key, field in type(self).model_fields.items():
             if key != "mode" and key not in used and getattr(self, key) != field.default:
                 raise ValueError(f"{key} = {getattr(self, key)} has no effect with mode {self.mode}: remove it")
+        if self.mode == "legacy" and not (self.info_weight or self.correct_weight):
+            raise ValueError("info_weight and correct_weight are both 0: nothing is rewarded")
+        if self.mode == "legacy" and not self.info_weight and self.gain != "probability":
+            raise ValueError(f"gain = {self.gain} has no effect with info_weight 0: remove it")
         return self
 
 
@@ -172,6 +192,9 @@ class Rce(_Strict):
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=2e-3, gt=0, le=1, description="Of AdamW.")
+    weights: Literal["reward", "rank"] = Field(
+        default="reward", description="What is divided by tau: the reward, or its rank in the query, from 0 to 1."
+    )
     tau_start: float = Field(default=2.0, gt=0, description="Temperature of the first step.")
     tau_end: float = Field(default=0.5, gt=0, description="Temperature of the last step; linear between.")
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share spread over the candidates still free.")
@@ -190,7 +213,10 @@ class Grpo(_Strict):
     beta: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL against the RCE policy.")
     advantage_clip: float = Field(default=5.0, gt=0, description="Advantages are clipped to +- this.")
     min_positive_ratio: Fraction | None = Field(
-        default=None, description="Queries with a smaller share of correct sequences give no loss; null: all do."
+        default=None, description="Queries with a smaller share of positive sequences give no loss; null: all do."
+    )
+    positive_threshold: float | None = Field(
+        default=None, description="A sequence is positive if its reward exceeds this; null: if its answer is right."
     )
     max_grad_norm: float = Field(default=1.0, gt=0, description="Clipping of the gradient.")
 
@@ -205,7 +231,10 @@ class DemonstrationsConfig(_Strict):
     embedder: Asset | None = Field(default=None, description="CLIP, for task vision.")
     data: Asset | None = Field(default=None, description="The questions; null for concepts.")
     offline: Asset | None = Field(
-        default=None, description="Scored sequences in legacy JSON, instead of those that `candidates` would make."
+        default=None, description="Scored sequences with their pools, the source's JSON, instead of own proposals."
+    )
+    offline_names: Literal["id", "position"] = Field(
+        default="id", description="How `offline` calls questions: by id, or by place in the training file, from 0."
     )
     learner: Learner = Field(default=Learner(), description="The in-context model of task concepts.")
     shots: int = Field(default=4, ge=1, le=32, description="Length of a sequence; 1 to so many shots are evaluated.")
@@ -237,12 +266,20 @@ class DemonstrationsConfig(_Strict):
                 self.shots > self.task.candidates,
                 f"shots = {self.shots} exceeds task.candidates = {self.task.candidates}: none is chosen twice",
             ),
+            (
+                self.offline_names != "id" and (self.offline is None or not pretrained),
+                f"offline_names = {self.offline_names} has no effect without `offline` and a file of questions",
+            ),
             (len(self.per_shot) == 1, "per_shot chooses between modes: list at least two"),
             (len(set(self.per_shot)) != len(self.per_shot), "per_shot lists a mode twice"),
             (bool(self.per_shot) and self.selector.kind != "pointer", "per_shot needs selector.kind pointer"),
             (
                 self.reward != Reward() and (bool(self.per_shot) or self.selector.kind != "pointer"),
                 "reward has no effect: per_shot trains each mode at default weights, random and nearest train nothing",
+            ),
+            (
+                self.grpo.positive_threshold is not None and self.grpo.min_positive_ratio is None,
+                "grpo.positive_threshold has no effect without grpo.min_positive_ratio",
             ),
             (
                 not self.grpo.enabled and (self.grpo.advantage != "zscore" or self.grpo.min_positive_ratio is not None),
@@ -262,7 +299,8 @@ class DemonstrationsConfig(_Strict):
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         trained = self.selector.kind == "pointer"
         if stage == "rce":
-            return [*self._reward_modules(), f"{OBJECTIVES}.selection_rce"] if trained else []
+            names = ["selection_rce", *(["selection_rce_rank"] if self.rce.weights == "rank" else [])]
+            return self._reward_modules() + [f"{OBJECTIVES}.{name}" for name in names] if trained else []
         if stage == "grpo":
             if not (trained and self.grpo.enabled):
                 return []

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from trainers.atomic import write_json
-from trainers.demonstrations.in_context import InContextModel, Scores, load_in_context_model, score_pointers
+from trainers.demonstrations.in_context import Scores, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import Prepared, load_prepared
 from trainers.demonstrations.proposals import similarities
+from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.training import load_selector
 from trainers.stage import Stage
 
@@ -21,20 +22,25 @@ def run(stage: Stage) -> None:
     """Log `<protocol>/<shots>/<metric>` and write one row per test query and shot number to `items.parquet`."""
     config = stage.config
     prepared, model = load_prepared(stage.inputs["embed"]), load_in_context_model(stage)
+    work = Resumable(stage, config.score_batch)
+
+    def measure(pointers: Tensor, split: str, name: str) -> Scores:
+        return score_pointers(model, prepared, prepared.numbers(split), pointers, work=work, name=name)
+
     selectors = [reward.mode for reward in config.rewards()] if config.selector.kind == "pointer" else [""]
     shots = range(1, config.shots + 1)
     validation = {}
     for mode in selectors:
         pointers = select(stage, prepared, mode, "validation")
-        validation[mode] = {k: measure(stage, model, prepared, pointers[:, :k], "validation") for k in shots}
+        validation[mode] = {k: measure(pointers[:, :k], "validation", f"validation {mode} {k}") for k in shots}
     accuracy = {mode: {k: scores.accuracy.mean().item() for k, scores in by.items()} for mode, by in validation.items()}
     chosen = {k: max(selectors, key=lambda mode: accuracy[mode][k]) for k in shots}  # the first of equals
     if len(selectors) > 1:
         write_json(stage.out / CHOICES, {"chosen": chosen, "validation": accuracy})
         stage.log.info("chosen on validation: %s", chosen)
     _report(stage, prepared, {k: validation[chosen[k]][k] for k in shots}, "validation")
-    pointers = {mode: select(stage, prepared, mode, "test") for mode in dict.fromkeys(chosen.values())}
-    test = {k: measure(stage, model, prepared, pointers[chosen[k]][:, :k], "test") for k in shots}
+    choices = {mode: select(stage, prepared, mode, "test") for mode in dict.fromkeys(chosen.values())}
+    test = {k: measure(choices[chosen[k]][:, :k], "test", f"test {k}") for k in shots}
     _report(stage, prepared, test, "test")
 
 
@@ -50,18 +56,6 @@ def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
     selector = load_selector(stage.inputs["grpo"], mode, config.selector, prepared.d_embedding, device)
     query, candidates = prepared.scaled(numbers)
     return selector.select(query.to(device), candidates.to(device), config.shots).cpu()
-
-
-def measure(stage: Stage, model: InContextModel, prepared: Prepared, pointers: Tensor, split: str) -> Scores:
-    """Score choices (N, k) for the queries of a split."""
-    unit = f"queries ({split}, {pointers.shape[1]} shots)"
-    return score_pointers(
-        model,
-        prepared.numbers(split),
-        pointers,
-        stage.config.score_batch,
-        lambda done, total: stage.progress(done, total, unit),
-    )
 
 
 def _report(stage: Stage, prepared: Prepared, scores: dict[int, Scores], split: str) -> None:

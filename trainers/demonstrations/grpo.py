@@ -50,11 +50,13 @@ class _Loss:
         self.settings, self.model, self.data = stage.config.grpo, model, data
         advantage = import_module(f"{OBJECTIVES}.selection_advantage_{self.settings.advantage}")
         bound = self.settings.advantage_clip
-        self.advantages = advantage.advantages(rewards).clamp(-bound, bound)
+        self.present = data.offline.present
+        self.advantages = advantage.advantages(rewards, self.present).clamp(-bound, bound)
         self.trained = torch.ones(len(data), dtype=torch.bool, device=rewards.device)
         if self.settings.min_positive_ratio is not None:
             conditional = import_module(f"{OBJECTIVES}.selection_conditional")
-            self.trained = conditional.trained_queries(data.offline.correct, self.settings.min_positive_ratio)
+            positive = conditional.positives(rewards, data.offline.correct, self.settings.positive_threshold)
+            self.trained = conditional.trained_queries(positive, self.settings.min_positive_ratio, self.present)
         self.reference = self.old = self._logps(model)  # the RCE policy, also where training goes on from a checkpoint
 
     @torch.no_grad()
@@ -76,7 +78,13 @@ class _Loss:
         pointers = data.offline.pointers[kept]
         logps = sequence_logps(self.model(data.query[kept], data.candidates[kept], pointers), pointers)
         loss, diagnostics = grpo_loss(
-            logps, self.old[kept], self.reference[kept], self.advantages[kept], clip=settings.clip, beta=settings.beta
+            logps,
+            self.old[kept],
+            self.reference[kept],
+            self.advantages[kept],
+            clip=settings.clip,
+            beta=settings.beta,
+            present=self.present[kept],
         )
         figures = {name: float(value) for name, value in diagnostics.items()} | {"trained_queries": share}
         return loss * share, figures
@@ -87,9 +95,12 @@ def save_advantages(stage: Stage, data: TrainingData, advantages: Tensor) -> Non
 
     Subset `all_wrong` holds the queries without a right sequence, `mixed` those with both, `all_right` the rest.
     """
-    rows = []
-    right = (data.offline.correct >= 1).sum(1).tolist()
-    for query, values, count in zip(data.offline.queries, advantages.tolist(), right, strict=True):
-        subset = "all_wrong" if count == 0 else "all_right" if count == len(values) else "mixed"
-        rows += [(f"{query}/{number}", subset, "data", "advantage", value) for number, value in enumerate(values)]
+    rows, offline = [], data.offline
+    right = ((offline.correct >= 1) & offline.present).sum(1).tolist()
+    total = offline.present.sum(1).tolist()
+    for place, number in offline.present.nonzero().tolist():
+        subset = "all_wrong" if right[place] == 0 else "all_right" if right[place] == total[place] else "mixed"
+        rows.append(
+            (f"{offline.queries[place]}/{number}", subset, "data", "advantage", float(advantages[place, number]))
+        )
     stage.save_items(rows)

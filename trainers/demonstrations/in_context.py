@@ -1,6 +1,6 @@
 """What the stages ask of an in-context model; the modules `in_context_<task>` implement it, one kind of task each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from trainers.assets import files
-from trainers.demonstrations.config import IN_CONTEXT, Sizes
+from trainers.demonstrations.config import IN_CONTEXT
+from trainers.demonstrations.division import Division
+from trainers.demonstrations.prepared import Prepared
+from trainers.demonstrations.resumable import Resumable
+from trainers.demonstrations.source_json import Imported
 from trainers.stage import Stage
-
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -26,22 +28,18 @@ class Scores:
     accuracy: Tensor  # what the evaluation reports: `correct`, or the benchmark's own accuracy
 
 
-@dataclass(frozen=True)
-class Pools:
-    """Queries, and the demonstrations that each may be given."""
-
-    names: list[str]  # of the queries, unique
-    splits: Mapping[str, range]  # numbers of the queries of train, validation and test
-    pools: Tensor  # (Q, K) int64: numbers of demonstrations; a pointer p of query q means demonstration pools[q, p]
-
-
 class InContextModel(Protocol):
-    """A frozen model that answers a query after some demonstrations."""
+    """A frozen model that answers a query after some demonstrations; it knows both by their numbers, its items."""
 
-    data: Pools
+    names: Sequence[str]  # of the items
+    training: Sequence[int]  # items of the training file, in its order
 
-    def embeddings(self) -> tuple[Tensor, Tensor]:
-        """Return embeddings of all queries (Q, d) and of all demonstrations (D, d), of their inputs only."""
+    def divide(self, imported: Imported | None) -> Division:
+        """Return which items are queries and which demonstrations; `imported` says it for the training queries."""
+        ...
+
+    def embed(self, items: Tensor) -> Tensor:
+        """Return embeddings (B, d) of items (B,), of their inputs only."""
         ...
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
@@ -57,52 +55,20 @@ def load_in_context_model(stage: Stage) -> InContextModel:
 
 
 def score_pointers(
-    model: InContextModel,
-    queries: Tensor,
-    pointers: Tensor,
-    batch_size: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    model: InContextModel, prepared: Prepared, queries: Tensor, pointers: Tensor, *, work: Resumable, name: str
 ) -> Scores:
-    """Score pointer sequences (B, S) into the pools of queries (B,), `batch_size` at a time.
+    """Score pointer sequences (B, S) into the pools of queries (B,), numbers of `prepared`, in batches.
 
-    progress: called with (done, total) after every batch.
+    name: of this pass, for the checkpoint and the progress.
     """
-    demonstrations = model.data.pools[queries[:, None], pointers]
-    parts = []
-    for begin in range(0, len(queries), batch_size):
-        chunk = slice(begin, begin + batch_size)
-        parts.append(model.score(queries[chunk], demonstrations[chunk]))
-        progress(min(begin + batch_size, len(queries)), len(queries))
-    return Scores(*(torch.cat([getattr(part, name) for part in parts]).cpu() for name in Scores.__annotations__))
+    demonstrations = prepared.demonstration_items[prepared.pools[queries[:, None], pointers]]
+    items = prepared.query_items[queries]
 
+    def rows(part: Tensor) -> Tensor:
+        scores = model.score(items[part], demonstrations[part])
+        return torch.stack([getattr(scores, field).float().cpu() for field in Scores.__annotations__], dim=1)
 
-def split_numbers(data: Pools, split: str) -> Tensor:
-    """Return the numbers (N,) of the queries of a split."""
-    return torch.tensor(list(data.splits[split]), dtype=torch.int64)
-
-
-def consecutive_splits(sizes: Sizes) -> dict[str, range]:
-    """Return the ranges of train, validation and test, one after the other."""
-    splits, start = {}, 0
-    for name in SPLITS:
-        size = getattr(sizes, name)
-        splits[name] = range(start, start + size)
-        start += size
-    return splits
-
-
-def draw_pools(queries: int, demonstrations: int, candidates: int, seed: int) -> Tensor:
-    """Draw `candidates` distinct demonstrations for each query, uniformly: (Q, K) int64.
-
-    Raises ValueError where there are fewer demonstrations than candidates.
-    """
-    if demonstrations < candidates:
-        raise ValueError(
-            f"data: {demonstrations} demonstrations are left for task.candidates = {candidates}: "
-            "lower task.candidates or task.sizes"
-        )
-    generator = torch.Generator().manual_seed(seed)
-    return torch.stack([torch.randperm(demonstrations, generator=generator)[:candidates] for _ in range(queries)])
+    return Scores(*work.rows(name, len(queries), rows).unbind(1))
 
 
 def one_file(folder: Path, suffixes: tuple[str, ...]) -> Path:

@@ -10,7 +10,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from trainers.demonstrations.concept_task import draw_queries, draw_sequences, first_label, vocabulary, word_embeddings
 from trainers.demonstrations.config import Concepts, Learner
-from trainers.demonstrations.in_context import Pools, Scores, consecutive_splits
+from trainers.demonstrations.division import Division, consecutive_splits, with_pools
+from trainers.demonstrations.in_context import Scores
+from trainers.demonstrations.source_json import Imported
 from trainers.stage import Stage
 from trainers.state import pack, unpack
 
@@ -24,22 +26,33 @@ class ConceptModel:
     def __init__(self, task: Concepts, model: Lfm2ForCausalLM, device: str) -> None:
         self.task, self.model, self.device = task, model.to(device).eval().requires_grad_(False), device
         self.queries = draw_queries(task)
-        count = len(self.queries.words)
-        pools = torch.arange(count * task.candidates).view(count, task.candidates)
-        self.data = Pools([f"query-{number}" for number in range(count)], consecutive_splits(task.sizes), pools)
+        self.count = count = len(self.queries.words)
+        own = [f"query-{number}/{place}" for number in range(count) for place in range(task.candidates)]
+        self.names = [*(f"query-{number}" for number in range(count)), *own]
+        self.training = range(count)
 
-    def embeddings(self) -> tuple[Tensor, Tensor]:
-        """Return the mean word embeddings of queries (Q, d) and demonstrations (Q K, d); labels are not in them.
+    def divide(self, imported: Imported | None) -> Division:
+        """Return the queries with candidates of their own; an import may order them anew or mix them."""
+        sizes, candidates = self.task.sizes, self.task.candidates
+        pools = torch.arange(self.count * candidates).view(self.count, candidates)
+        splits = consecutive_splits((sizes.train, sizes.validation, sizes.test))
+        division = Division(range(self.count), splits, range(self.count, len(self.names)), pools)
+        return division if imported is None else with_pools(division, imported, candidates)
+
+    def embed(self, items: Tensor) -> Tensor:
+        """Return the mean word embeddings (B, d) of queries and demonstrations; labels are not in them.
 
         They come from an encoder of their own, as CLIP's do: similar words are near each other, but not all.
         """
-        mean = word_embeddings(self.task)[self.queries.words].mean(2)
-        return mean[:, 0], mean[:, 1:].flatten(0, 1)
+        words = self.queries.words
+        rows = torch.cat([words[:, 0], words[:, 1:].flatten(0, 1)])
+        return word_embeddings(self.task)[rows[items]].mean(1)
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
         """Answer after the demonstrations; acc_score is the probability of the right label."""
         first, known = first_label(self.task), self.queries
         words, shown = known.words[:, 1:].flatten(0, 1), known.shown[:, 1:].flatten(0, 1)
+        demonstrations = demonstrations - self.count
         prompt = torch.cat([words[demonstrations], first + shown[demonstrations][..., None]], dim=-1).flatten(1)
         tokens = torch.cat([prompt, known.words[queries, 0]], dim=1).to(self.device)
         with torch.no_grad():

@@ -4,6 +4,7 @@ A prompt is the demonstrations, each with its right option in words, then the qu
 text has the highest mean log-probability per token (as `acc_norm` of lm-evaluation-harness, but per token).
 """
 
+import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.demonstrations.config import TextQuestions
-from trainers.demonstrations.in_context import Pools, Scores, consecutive_splits, draw_pools, one_file
+from trainers.demonstrations.division import Division, divide_questions
+from trainers.demonstrations.in_context import Scores, one_file
+from trainers.demonstrations.source_json import Imported
 from trainers.models import load_model, load_tokenizer
 
 _LETTER = re.compile(r"^\s*[A-Z]\.\s*")
@@ -44,67 +47,88 @@ class TextModel:
     def __init__(
         self, task: TextQuestions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path
     ) -> None:
-        self.model, self.tokenizer, self.device = model, tokenizer, str(model.device)
-        questions = read_questions(path)
-        sizes = task.sizes
-        count = sizes.train + sizes.validation + sizes.test
-        if len(questions) <= count:
-            raise ValueError(
-                f"{path}: {len(questions)} questions, task.sizes ask for {count} queries and leave no demonstration"
-            )
-        order = torch.randperm(len(questions), generator=torch.Generator().manual_seed(task.seed)).tolist()
-        self.queries = [questions[place] for place in order[:count]]
-        self.demonstrations = [questions[place] for place in order[count:]]
-        pools = draw_pools(count, len(self.demonstrations), task.candidates, task.seed)
-        self.data = Pools([f"question-{place}" for place in order[:count]], consecutive_splits(sizes), pools)
+        self.task, self.model, self.tokenizer, self.device = task, model, tokenizer, str(model.device)
+        self.questions = read_questions(path)
+        self.names = [f"question-{place}" for place in range(len(self.questions))]
+        self.training = range(len(self.questions))
+        accepted = inspect.signature(model.forward).parameters
+        self.positions = "position_ids" in accepted
+        self.last = (
+            {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        )  # the vocabulary times all tokens is much
 
-    def embeddings(self) -> tuple[Tensor, Tensor]:
-        """Return the mean last hidden states of the questions without their answers."""
-        return self._embed(self.queries), self._embed(self.demonstrations)
+    def divide(self, imported: Imported | None) -> Division:
+        """Return queries of all splits from the one file; what is left over are the demonstrations."""
+        task = self.task
+        return divide_questions(
+            self.training, None, sizes=task.sizes, candidates=task.candidates, seed=task.seed, imported=imported
+        )
 
     @torch.no_grad()
-    def _embed(self, questions: Sequence[Question]) -> Tensor:
-        rows = []
-        for question in questions:
-            tokens = torch.tensor([self._tokens(question.text)], device=self.device)
-            hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-            rows.append(hidden[0].float().mean(0).cpu())
-        return torch.stack(rows)
+    def embed(self, items: Tensor) -> Tensor:
+        """Return the mean last hidden states (B, d) of the questions without their answers."""
+        tokens, mask = self._padded([self._tokens(self.questions[item].text) for item in items.tolist()], left=True)
+        inputs = self._inputs(tokens, mask)
+        hidden = self.model.base_model(**inputs, use_cache=False).last_hidden_state.float()
+        return ((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).cpu()
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
-        """Answer one prompt after the other; acc_score is the right option's share of exp(mean log-probability)."""
+        """Answer all prompts at once; acc_score is the right option's share of exp(mean log-probability)."""
+        asked = [self.questions[item] for item in queries.tolist()]
+        prompts = [
+            "".join(self.questions[item].demonstration() for item in chosen) + question.prompt()
+            for question, chosen in zip(asked, demonstrations.tolist(), strict=True)
+        ]
         found = []
-        for query, chosen in zip(queries.tolist(), demonstrations.tolist(), strict=True):
-            prompt = "".join(self.demonstrations[number].demonstration() for number in chosen)
-            question = self.queries[query]
-            means = self.option_logps(prompt + question.prompt(), question.options)
+        options = [question.options for question in asked]
+        for question, means in zip(asked, self.option_logps(prompts, options), strict=True):
             right = float(means.argmax() == question.answer)
             found.append((right, float(means.softmax(0)[question.answer]), float(means[question.answer]), right))
         return Scores(*torch.tensor(found).T)
 
     @torch.no_grad()
-    def option_logps(self, prompt: str, options: Sequence[str]) -> Tensor:
-        """Return the mean log-probability per token of each option after `prompt`, (options,).
+    def option_logps(self, prompts: Sequence[str], options: Sequence[Sequence[str]]) -> list[Tensor]:
+        """Return, for each prompt, the mean log-probability per token of each of its options, (options,).
 
-        The prompt goes through the model once; its cache is repeated for the options.
+        The prompts go through the model once, padded on their left; their caches are repeated for the options.
         """
-        prefix = torch.tensor([self._tokens(prompt)], device=self.device)
-        texts = [self.tokenizer(f" {option}", add_special_tokens=False)["input_ids"] for option in options]
-        longest = max(len(text) for text in texts)
-        padded = torch.zeros(len(texts), longest, dtype=torch.int64, device=self.device)
-        mask = torch.zeros(len(texts), longest, device=self.device)
-        for row, text in enumerate(texts):
-            padded[row, : len(text)] = torch.tensor(text, device=self.device)
-            mask[row, : len(text)] = 1.0
-        first = self.model(input_ids=prefix, use_cache=True)
-        logits = first.logits[:, -1:].expand(len(texts), -1, -1)
-        if longest > 1:
+        tokens, mask = self._padded([self._tokens(prompt) for prompt in prompts], left=True)
+        texts = [
+            self.tokenizer(f" {option}", add_special_tokens=False)["input_ids"] for row in options for option in row
+        ]
+        counts = [len(row) for row in options]
+        owner = torch.arange(len(prompts), device=self.device).repeat_interleave(
+            torch.tensor(counts, device=self.device)
+        )
+        answers, kept = self._padded(texts, left=False)
+        first = self.model(**self._inputs(tokens, mask), use_cache=True, **self.last)
+        logits = first.logits[:, -1:][owner]
+        if answers.shape[1] > 1:
             cache = first.past_key_values
-            cache.batch_repeat_interleave(len(texts))
-            later = self.model(input_ids=padded[:, :-1], past_key_values=cache, use_cache=True).logits
-            logits = torch.cat([logits, later], dim=1)
-        logps = logits.float().log_softmax(-1).gather(-1, padded[..., None]).squeeze(-1)
-        return ((logps * mask).sum(1) / mask.sum(1)).cpu()
+            cache.batch_select_indices(owner)
+            seen = torch.cat([mask[owner], kept[:, :-1]], dim=1)
+            inputs = self._inputs(answers[:, :-1], seen)
+            logits = torch.cat([logits, self.model(**inputs, past_key_values=cache, use_cache=True).logits], dim=1)
+        logps = logits.float().log_softmax(-1).gather(-1, answers[..., None]).squeeze(-1)
+        return list(((logps * kept).sum(1) / kept.sum(1)).cpu().split(counts))
+
+    def _inputs(self, tokens: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Return the model's arguments for the last tokens (B, T) of what `mask` (B, L >= T) covers."""
+        inputs = {"input_ids": tokens, "attention_mask": mask}
+        if self.positions:
+            inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+        return inputs
+
+    def _padded(self, rows: Sequence[Sequence[int]], *, left: bool) -> tuple[Tensor, Tensor]:
+        """Return tokens (B, T) and their mask, padded on one side."""
+        longest = max(map(len, rows))
+        tokens = torch.zeros(len(rows), longest, dtype=torch.int64)
+        mask = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for place, row in enumerate(rows):
+            where = slice(longest - len(row), longest) if left else slice(0, len(row))
+            tokens[place, where] = torch.tensor(row)
+            mask[place, where] = 1
+        return tokens.to(self.device), mask.to(self.device)
 
     def _tokens(self, text: str) -> list[int]:
         tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]

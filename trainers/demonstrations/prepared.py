@@ -12,15 +12,18 @@ from torch import Tensor
 from trainers.atomic import replacing, write_json
 
 TENSORS, NAMES = "embeddings.safetensors", "queries.json"
+IMPORTED = "imported.json"  # where sequences are imported: their file's word for a query -> its name here
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Embeddings of queries (Q, d) and demonstrations (D, d), pools (Q, K), names and splits of the queries."""
+    """Embeddings of queries and demonstrations, their items, the queries' pools, names and splits."""
 
-    queries: Tensor
-    demonstrations: Tensor
-    pools: Tensor
+    queries: Tensor  # (Q, d)
+    demonstrations: Tensor  # (D, d)
+    query_items: Tensor  # (Q,) int64: by this number the in-context model knows the query
+    demonstration_items: Tensor  # (D,)
+    pools: Tensor  # (Q, K) int64, rows of `demonstrations`
     names: list[str]
     splits: Mapping[str, range]
 
@@ -51,9 +54,9 @@ class Prepared:
 
 def save_prepared(folder: Path, prepared: Prepared) -> None:
     """Write both files into `folder`."""
-    tensors = {name: getattr(prepared, name) for name in ("queries", "demonstrations", "pools")}
+    tensors = {name: value.contiguous() for name, value in vars(prepared).items() if isinstance(value, Tensor)}
     with replacing(folder / TENSORS) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        save_file(tensors, temporary)
     splits = {name: [part.start, part.stop] for name, part in prepared.splits.items()}
     write_json(folder / NAMES, {"names": prepared.names, "splits": splits})
 

@@ -41,6 +41,10 @@ class _Loss:
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.objective = import_module(f"{OBJECTIVES}.selection_rce")
         self.settings, self.model, self.data, self.rewards = stage.config.rce, model, data, rewards
+        self.present = data.offline.present
+        if self.settings.weights == "rank":
+            ranks = import_module(f"{OBJECTIVES}.selection_rce_rank")
+            self.rewards = ranks.rank_normalised(rewards, self.present)
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
         self.steps = self.settings.epochs * -(-len(data) // self.settings.batch_size)
 
@@ -53,16 +57,15 @@ class _Loss:
         pointers = data.offline.pointers[rows]
         logps = self.model(data.query[rows], data.candidates[rows], pointers)
         losses = self.objective.smoothed_cross_entropy(logps, pointers, self.free[rows], settings.label_smoothing)
-        weights = self.objective.rce_weights(self.rewards[rows], tau)
+        weights = self.objective.rce_weights(self.rewards[rows], tau, self.present[rows])
         figures = {"tau": tau, "max_weight": float(weights.amax(-1).mean())}
-        return self.objective.rce_loss(self.rewards[rows], losses, tau), figures
+        return self.objective.rce_loss(weights, losses), figures
 
 
 def save_rewards(stage: Stage, data: TrainingData, rewards: Tensor) -> None:
     """Write every sequence's reward as items of protocol `data`, subsets `positive` and `negative`."""
-    rows = []
-    for query, values, right in zip(data.offline.queries, rewards.tolist(), data.offline.correct.tolist(), strict=True):
-        for number, (value, correct) in enumerate(zip(values, right, strict=True)):
-            subset = "positive" if correct >= 1 else "negative"
-            rows.append((f"{query}/{number}", subset, "data", "reward", value))
+    rows, offline = [], data.offline
+    for place, number in offline.present.nonzero().tolist():
+        subset = "positive" if offline.correct[place, number] >= 1 else "negative"
+        rows.append((f"{offline.queries[place]}/{number}", subset, "data", "reward", float(rewards[place, number])))
     stage.save_items(rows)

@@ -41,15 +41,25 @@ def load_training_data(stage: Stage) -> TrainingData:
     numbers = {name: number for number, name in enumerate(prepared.names)}
     query, candidates = prepared.scaled(torch.tensor([numbers[name] for name in offline.queries]))
     device = stage.devices[0]
-    moved = {name: getattr(offline, name).to(device) for name in ("pointers", "correct", "acc_score", "info_score")}
-    offline = OfflineData(offline.queries, beam_logprob=offline.beam_logprob.to(device), **moved)
-    return TrainingData(offline, query.to(device), candidates.to(device))
+    moved = {name: value.to(device) for name, value in vars(offline).items() if isinstance(value, Tensor)}
+    return TrainingData(OfflineData(offline.queries, **moved), query.to(device), candidates.to(device))
 
 
 def rewards_of(offline: OfflineData, reward: Reward) -> Tensor:
-    """Return the rewards (Q, N) of a mode; only its module is imported."""
+    """Return the rewards (Q, N) of a mode; only its module is imported.
+
+    Raises ValueError where all sequences have the same: there is nothing to learn.
+    """
     module = import_module(f"{OBJECTIVES}.selection_reward_{reward.mode}")
-    return module.rewards(offline.correct, offline.acc_score, offline.info_score, reward)
+    gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
+    rewards = module.rewards(offline.correct, offline.acc_score, gain, reward)
+    filled = rewards[offline.present]
+    if (filled == filled[0]).all():
+        raise ValueError(
+            f"reward.mode = {reward.mode}: all {len(filled)} sequences have the same reward, {float(filled[0]):g}; "
+            "the scores that it needs are missing or equal in the offline data: choose another mode, or add them"
+        )
+    return rewards
 
 
 def train_selectors(

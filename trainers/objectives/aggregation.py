@@ -1,4 +1,4 @@
-"""Masked statistics and the two ways in which per-token losses become one number.
+"""Masked means and the two ways in which per-token losses become one number.
 
 Shapes everywhere in the objectives: B responses, T response positions; `mask` (B, T) is 1 (or True) where a response
 has a token, its end-of-sequence token included.
@@ -16,16 +16,6 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Return the mean of `values` (B, T) over the tokens of `mask` (B, T); 0 if there is no token."""
     mask = mask.to(values.dtype)
     return torch.where(mask > 0, values, 0.0).sum() / mask.sum().clamp(min=1.0)
-
-
-def masked_variance(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the population variance of `values` (B, T) over the tokens of `mask` (B, T)."""
-    return masked_mean((values - masked_mean(values, mask)) ** 2, mask)
-
-
-def variance_reduction(raw: Tensor, after: Tensor) -> Tensor:
-    """Return 1 - after / raw; NaN where `raw` is rounding noise (ratios that are all 1 up to about 1e-5)."""
-    return torch.where(raw > 1e-10, 1 - after / raw.clamp(min=1e-10), torch.nan)
 
 
 def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:

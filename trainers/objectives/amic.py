@@ -7,13 +7,13 @@ from torch import Tensor
 
 from trainers.objectives.aggregation import sequence_mean
 from trainers.objectives.sequence_ratio import arithmetic_ratio
+from trainers.objectives.statistics import Diagnostics, Mean, Variance
 
 
-def transform(ratio: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def transform(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
     """Return the sequence ratios (B, T) of token ratios (B, T), and their variance over the responses."""
-    sequence = sequence_mean(ratio, mask).detach()
-    diagnostics = {
-        "amic/sequence_weights_variance": sequence.var(correction=0),
-        "amic/avg_sequence_length": mask.to(ratio.dtype).sum(-1).mean(),
+    diagnostics: Diagnostics = {
+        "amic/sequence_weights_variance": Variance.of(sequence_mean(ratio, mask)),
+        "amic/avg_sequence_length": Mean.of(mask.sum(-1)),
     }
     return arithmetic_ratio(ratio, mask), diagnostics

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import masked_mean, masked_variance
+from trainers.objectives.statistics import Diagnostics, Mean, Variance
 
 
-def token_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[Tensor, dict[str, Tensor]]:
+def token_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[Tensor, Diagnostics]:
     """Return c_t = L softmax_t(|logps_t| / temperature) over each response's L tokens, detached, mean 1: (B, T).
 
     A large temperature gives equal weights. Diagnostics: the mean of |log p| (the proxy of the gradient's norm that
@@ -17,8 +17,8 @@ def token_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[T
     scores = (size / temperature).masked_fill(~mask, -torch.inf)
     length = mask.sum(-1, keepdim=True)
     weights = torch.where(mask, length * scores.softmax(-1), 0.0)
-    diagnostics = {
-        "gradient_adaptive/avg_gradient_norm": masked_mean(size, mask),
-        "gradient_adaptive/weight_variance": masked_variance(weights, mask),
+    diagnostics: Diagnostics = {
+        "gradient_adaptive/avg_gradient_norm": Mean.of(size, mask),
+        "gradient_adaptive/weight_variance": Variance.of(weights, mask),
     }
     return weights, diagnostics

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import Aggregation, aggregate, masked_mean, masked_variance, variance_reduction
+from trainers.objectives.aggregation import Aggregation, aggregate
+from trainers.objectives.statistics import Diagnostics, Maximum, Mean, Reduction, Variance
 
-Diagnostics = dict[str, Tensor]
 Ratio = Callable[[Tensor, Tensor, Tensor], Tensor]  # logps, old_logps, mask -> ratio, all (B, T)
 Transform = Callable[[Tensor, Tensor], tuple[Tensor, Diagnostics]]  # ratio, mask -> ratio
 Weights = Callable[[Tensor, Tensor], tuple[Tensor, Diagnostics]]  # logps, mask -> token weights
@@ -29,7 +28,7 @@ def policy_loss(
     aggregation: Aggregation = "sequence_mean",
     units: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """Return the loss to minimise (a scalar with gradient) and detached diagnostics.
+    """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
 
     Args:
         logps: log-probabilities of the response's tokens under the policy, (B, T), nats.
@@ -46,7 +45,7 @@ def policy_loss(
         units: divisor of a minibatch of which this batch is a part; see `aggregate`.
 
     Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance` (of
-    what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (NaN while w is 1 everywhere);
+    what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (undefined while w is 1 everywhere);
     `policy/approx_kl`, the mean of old_logps - logps (the k1 estimator of KL(old || new)).
     """
     advantages = advantages[:, None].expand_as(logps) if advantages.dim() == 1 else advantages
@@ -68,14 +67,12 @@ def policy_loss(
 
 
 def _ratio_diagnostics(logps: Tensor, old_logps: Tensor, used: Tensor, mask: Tensor) -> Diagnostics:
-    logps, used = logps.detach(), used.detach()
-    token = masked_variance((logps - old_logps).exp(), mask)
-    after = masked_variance(used, mask)
+    token = (logps - old_logps).exp()
     return {
-        "ratio/mean": masked_mean(used, mask),
-        "ratio/max": torch.where(mask > 0, used, 0.0).max(),
-        "ratio/token_variance": token,
-        "ratio/used_variance": after,
-        "ratio/variance_reduction": variance_reduction(token, after),
-        "policy/approx_kl": masked_mean(old_logps - logps, mask),
+        "ratio/mean": Mean.of(used, mask),
+        "ratio/max": Maximum.of(used, mask),
+        "ratio/token_variance": Variance.of(token, mask),
+        "ratio/used_variance": Variance.of(used, mask),
+        "ratio/variance_reduction": Reduction.of(token, used, mask),
+        "policy/approx_kl": Mean.of(old_logps - logps, mask),
     }

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from trainers.objectives.aggregation import masked_mean
+from trainers.objectives.statistics import Diagnostics, Mean
 
 
 def surrogate(
     ratio: Tensor, advantages: Tensor, mask: Tensor, *, sigma: float, detach_weight: bool = False
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> tuple[Tensor, Diagnostics]:
     """Return -exp(-(s - 1)^2 / (2 sigma^2)) s A for sequence ratios s and advantages A (B, T).
 
     The gradient passes through the Gaussian, so its sign turns where s (s - 1) = sigma^2 (s = 1.039 for sigma 0.2):
@@ -19,8 +19,8 @@ def surrogate(
     if detach_weight:
         trust = trust.detach()
     loss = -trust * ratio * advantages
-    diagnostics = {
-        "ptrw/trust_weights_mean": masked_mean(trust.detach(), mask),
-        "ptrw/loss_mean": masked_mean(loss.detach(), mask),
+    diagnostics: Diagnostics = {
+        "ptrw/trust_weights_mean": Mean.of(trust, mask),
+        "ptrw/loss_mean": Mean.of(loss, mask),
     }
     return loss, diagnostics

@@ -7,9 +7,10 @@ s_t = sg[s] * pi_t / sg[pi_t]. With one advantage per response its loss and its 
 from torch import Tensor
 
 from trainers.objectives.aggregation import sequence_mean
+from trainers.objectives.ratio_gspo import LOG_BOUND
 
 
 def importance_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
     """Return exp(sg[1/L sum_t (logps - old_logps)] + logps - sg[logps]): (B, T)."""
     sequence = sequence_mean(logps - old_logps, mask).detach()[:, None]
-    return (sequence + logps - logps.detach()).exp()
+    return (sequence + logps - logps.detach()).clamp(max=LOG_BOUND).exp()

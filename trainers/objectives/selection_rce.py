@@ -2,10 +2,16 @@
 
 from torch import Tensor
 
+from trainers.objectives.selection_present import everything
 
-def rce_weights(rewards: Tensor, tau: float) -> Tensor:
-    """Return softmax(rewards / tau) over a query's sequences, (Q, N) of rewards (Q, N); tau -> 0 picks the best."""
-    return (rewards / tau).softmax(-1)
+
+def rce_weights(rewards: Tensor, tau: float, present: Tensor | None = None) -> Tensor:
+    """Return softmax(rewards / tau) over a query's sequences, (Q, N) of rewards (Q, N); tau -> 0 picks the best.
+
+    present: (Q, N) bool, the places that hold a sequence; None: all. The others get a weight of 0.
+    """
+    present = everything(rewards) if present is None else present
+    return (rewards / tau).masked_fill(~present, -float("inf")).softmax(-1)
 
 
 def tau_at(step: int, steps: int, start: float, end: float) -> float:
@@ -30,6 +36,6 @@ def smoothed_cross_entropy(step_logps: Tensor, pointers: Tensor, free: Tensor, s
     return -((1.0 - smoothing) * choice + smoothing * spread).mean(-1)
 
 
-def rce_loss(rewards: Tensor, losses: Tensor, tau: float) -> Tensor:
-    """Return the mean over queries of sum_n softmax(rewards / tau)_n losses_n; both (Q, N)."""
-    return (rce_weights(rewards, tau) * losses).sum(-1).mean()
+def rce_loss(weights: Tensor, losses: Tensor) -> Tensor:
+    """Return the mean over queries of sum_n weights_n losses_n; both (Q, N)."""
+    return (weights * losses).sum(-1).mean()

@@ -2,18 +2,23 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from trainers.objectives.selection_missing import missing_as_zero
 
 
 def rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
-    """Return info_score, (Q, N); what is missing counts as 0.
+    """Return info_weight info_score + correct_weight right, (Q, N); what is missing counts as 0.
+
+    right is `correct`, and `acc_score` where that is missing, as in the source's code. Its scheme 5, only correctness,
+    is info_weight = 0 and correct_weight = 1 (REWARD_ALPHA and REWARD_BETA).
 
     Args:
         correct: 1 where the query was answered right after the sequence, else 0; (Q, N), NaN where missing.
         acc_score: soft accuracy in [0, 1]; (Q, N), NaN where missing.
-        info_score: gain in the right answer's log-probability over zero-shot, nats; (Q, N), NaN where missing.
-        settings: `hard_weight`, `soft_weight`, `alpha`, `info_scale`.
+        info_score: gain over zero-shot, in the unit of `reward.gain`; (Q, N), NaN where missing.
+        settings: `reward` of the configuration: `info_weight`, `correct_weight`.
     """
-    return missing_as_zero(info_score)
+    right = torch.where(correct.isnan(), missing_as_zero(acc_score), correct)
+    return settings.info_weight * missing_as_zero(info_score) + settings.correct_weight * right

@@ -18,8 +18,8 @@ def rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: An
     Args:
         correct: 1 where the query was answered right after the sequence, else 0; (Q, N), NaN where missing.
         acc_score: soft accuracy in [0, 1]; (Q, N), NaN where missing.
-        info_score: gain in the right answer's log-probability over zero-shot, nats; (Q, N), NaN where missing.
-        settings: `hard_weight`, `soft_weight`, `alpha`, `info_scale`.
+        info_score: gain over zero-shot, in the unit of `reward.gain`; (Q, N), NaN where missing.
+        settings: `reward` of the configuration.
     """
     positive = missing_as_zero(correct) >= 1
     soft = settings.soft_weight * missing_as_zero(acc_score)

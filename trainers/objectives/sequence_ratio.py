@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from trainers.objectives.aggregation import sequence_mean
+from trainers.objectives.statistics import Diagnostics
 
 
 def arithmetic_ratio(ratio: Tensor, mask: Tensor) -> Tensor:
@@ -14,6 +15,6 @@ def arithmetic_ratio(ratio: Tensor, mask: Tensor) -> Tensor:
     return sequence_mean(ratio, mask).detach()[:, None] + ratio - ratio.detach()
 
 
-def transform(ratio: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def transform(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
     """Return the arithmetic sequence ratio without diagnostics (PTRW's own choice of ratio)."""
     return arithmetic_ratio(ratio, mask), {}

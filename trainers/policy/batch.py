@@ -60,10 +60,10 @@ class Sequences:
 
 
 def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:
-    """Return the logits (N, T, V), float32, that predict the response's tokens: position t sees what is before it."""
+    """Return the logits (N, T, V) of the response's tokens, float32 or more: position t sees what is before it."""
     width = sequences.response_ids.shape[1]
     logits = model(**sequences.model_inputs(), use_cache=False, logits_to_keep=width + 1).logits
-    return logits[:, :-1].float()
+    return logits[:, :-1].to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def token_logps(model: nn.Module, sequences: Sequences, temperature: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,5 @@
 """Minibatches of a step's responses, and the means of what is measured on them."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -8,8 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-# Undefined while all importance ratios are 1 (the first minibatch after a rollout), and left out of the mean there.
-MAY_BE_UNDEFINED = ("ratio/variance_reduction", "ema/variance_reduction_ratio")
+from trainers.objectives.statistics import Maximum, Statistic
 
 
 class Passes(Protocol):
@@ -29,32 +27,36 @@ def minibatches(rows: int, update: Passes, generator: torch.Generator) -> Iterat
 
 
 class Averages:
-    """Means over minibatches and epochs. Within a minibatch, micro-batches count by their weight."""
+    """Figures of a step: the mean of those of its minibatches, and the largest of maxima.
+
+    Within a minibatch the statistics of micro-batches join, so that no figure depends on their size. What is not
+    defined on a minibatch (a reduction of variance while all ratios are 1) is left out of the mean.
+    """
 
     def __init__(self) -> None:
-        self._totals: dict[str, float] = defaultdict(float)
-        self._weights: dict[str, float] = defaultdict(float)
-        self._sums: dict[str, float] = defaultdict(float)
-        self._closed = 0
+        self._open: dict[str, Statistic] = {}
+        self._figures: dict[str, list[float]] = defaultdict(list)
+        self._largest: set[str] = set()
 
-    def add(self, values: Mapping[str, Tensor], weight: int) -> None:
-        """Add means over `weight` tokens."""
-        for name, value in values.items():
-            number = float(value)
-            if name in MAY_BE_UNDEFINED and math.isnan(number):
-                continue
-            self._totals[name] += number * weight
-            self._weights[name] += weight
-
-    def add_sum(self, name: str, value: Tensor) -> None:
-        """Add a part of a loss: the parts of a minibatch add up, and minibatches are averaged."""
-        self._sums[name] += float(value.detach())
+    def add(self, statistics: Mapping[str, Statistic]) -> None:
+        """Add the statistics of a micro-batch, or of the minibatch as a whole."""
+        for name, statistic in statistics.items():
+            known = self._open.get(name)
+            self._open[name] = statistic if known is None else known.join(statistic)
 
     def close_minibatch(self) -> None:
         """Note that a minibatch is complete."""
-        self._closed += 1
+        for name, statistic in self._open.items():
+            value = statistic.value()
+            if value is not None:
+                self._figures[name].append(float(value))
+            if isinstance(statistic, Maximum):
+                self._largest.add(name)
+        self._open.clear()
 
     def means(self) -> dict[str, float]:
-        """Return the mean of everything that was added."""
-        parts = {name: total / self._weights[name] for name, total in self._totals.items() if self._weights[name]}
-        return parts | {name: total / max(self._closed, 1) for name, total in self._sums.items()}
+        """Return the figures of the step."""
+        return {
+            name: max(values) if name in self._largest else sum(values) / len(values)
+            for name, values in self._figures.items()
+        }

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from trainers.objectives.policy_loss import Diagnostics, policy_loss
+from trainers.objectives.policy_loss import policy_loss
+from trainers.objectives.statistics import Diagnostics
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 
 Objective = Callable[..., tuple[Tensor, Diagnostics]]

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.aggregation import aggregate, loss_units, masked_mean
+from trainers.objectives.aggregation import aggregate, loss_units
 from trainers.objectives.kl import k3
+from trainers.objectives.statistics import Diagnostics, Mean, Sum
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.config import Update
 from trainers.policy.minibatches import Averages, minibatches
@@ -109,7 +110,7 @@ def update_policy(
     generator: torch.Generator,
     memory: MicroBatch | None = None,
 ) -> dict[str, float]:
-    """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the means of losses and diagnostics.
+    """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
 
     Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
     change the gradient; those that are not needed count too, so that leaving them out does not change it either.
@@ -118,38 +119,36 @@ def update_policy(
     averages, memory = Averages(), memory or MicroBatch(update.micro_batch)
     policy.train()  # activation checkpointing is active in training mode only; dropout is off
 
-    def backward(part: Batch, units: float) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
-        """Add the gradient of some responses; return parts of losses, means of diagnostics, and their tokens."""
+    def backward(part: Batch, units: float) -> Diagnostics:
+        """Add the gradient of some responses; return the parts of the losses and the diagnostics."""
         mask = part.sequences.mask
         with placement.autocast(placement.policy):
             logps, entropy = token_logps(policy, part.sequences, temperature)
         policy_loss, diagnostics = objective(logps, part.old_logps, part.advantages, mask, units=units)
         entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
-        diagnostics["policy/entropy"] = masked_mean(entropy.detach(), mask)
+        diagnostics["policy/entropy"] = Mean.of(entropy, mask)
         if part.reference_logps is not None:
             divergence = k3(logps, part.reference_logps)
             losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
-            diagnostics["kl/divergence"] = masked_mean(divergence.detach(), mask)
+            diagnostics["kl/divergence"] = Mean.of(divergence, mask)
         sum(losses.values()).backward()
-        return {name: loss.detach() for name, loss in losses.items()}, diagnostics, int(mask.sum())
+        return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
 
     for everything in minibatches(len(batch.sequences), update, generator):
         units = loss_units(batch.sequences.mask[everything], update.aggregation)
         rows = everything if batch.needed is None else everything[batch.needed.cpu()[everything]]
 
-        def work(part: Tensor, units: float = units) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
+        def work(part: Tensor, units: float = units) -> Diagnostics:
             return backward(batch.select(part), units)
 
-        for losses, diagnostics, tokens in memory.run(rows, work, lambda: optimizer.zero_grad(set_to_none=True)):
-            for name, loss in losses.items():
-                averages.add_sum(name, loss)
-            averages.add(diagnostics, tokens)
+        for part in memory.run(rows, work, lambda: optimizer.zero_grad(set_to_none=True)):
+            averages.add(part)
         if len(rows) == 0:
             _zero_gradients(policy)
         norm = nn.utils.clip_grad_norm_(policy.parameters(), update.max_grad_norm)
-        averages.add({"policy/grad_norm": norm}, 1)
-        averages.add_sum("policy/loss", norm.new_zeros(()))  # also where no response is needed
+        # A loss of 0 is added for the minibatch in which no response is needed.
+        averages.add({"policy/grad_norm": Sum(norm), "policy/loss": Sum(norm.new_zeros(()))})
         averages.close_minibatch()
         optimizer.step()
     policy.eval()

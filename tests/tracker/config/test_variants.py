@@ -218,6 +218,29 @@ def test_published_numbers_are_checked_for_form(toy):
     refused(toy, "rows.v22", "did you mean 'v2'")
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
     refused(toy, "2 numbers for 1 columns")
+    toy.yaml("published/toy.yaml", {"source": "x"})
+    refused(toy, "give `rows`, `deltas` or `training`")
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"variant": "v22"}, ("training = 'v22'", "did you mean 'v2'")),
+        ({"stage": "trein"}, ("training = 'trein'", "did you mean 'train'")),
+        ({"kind": "wished"}, ("training.0.kind",)),
+        ({"values": {"a": [2, 1]}}, ("a: low 2 is above high 1",)),
+        ({"values": {"a": [None, None]}}, ("a: a range needs a bound",)),
+        ({"values": {}}, ("training.0.values",)),
+    ],
+)
+def test_published_training_figures_are_checked_for_form(toy, changes, parts):
+    reading = {"variant": "v2", "stage": "train", "kind": "seen", "values": {"a": 1, "b": [0, None]}, "text": "x"}
+    toy.yaml("published/toy.yaml", {"source": "x", "training": [reading]})
+    toy.study(table={"columns": [{"metric": "a", "label": "a"}]})
+    [study] = load_studies(load_settings({"studies": "toy"}, configs=toy.configs)).values()
+    assert study.published["training"][0]["values"] == {"a": 1.0, "b": [0.0, None]}
+    toy.yaml("published/toy.yaml", {"source": "x", "training": [reading | changes]})
+    refused(toy, *parts)
 
 
 def test_reserved_study_name(toy):

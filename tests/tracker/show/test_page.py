@@ -373,6 +373,19 @@ def test_the_scale_is_named_wherever_numbers_are(tmp_path):
     assert "not from the models and lengths of the papers" not in paper
 
 
+def test_stated_figures_of_the_training_stand_beside_our_curves(tmp_path):
+    def state(plan):
+        reading = {"variant": "v1", "kind": "seen", "at": "step 7", "values": {"train/m00": 117}, "text": "explodes"}
+        plan["studies"][0]["published"] = {"source": "a log", "model": None, "columns": [], "training": [reading]}
+
+    shown = text_of(page(build(tmp_path, edit=state)))
+    assert "Reported in a log." in shown
+    assert "Figures of the training" in shown
+    assert re.search(r"v1, train/m00: seen at 117 \(step 7; explodes\); measured in train .*, never there", shown)
+    assert "the source does not name its model" in shown
+    assert "Published: a log, unknown model." in shown
+
+
 def test_the_page_says_what_the_verdicts_say(tmp_path):
     study = Study(
         seeds=5, distances={"v1": 0.4}, distance=0.02, rho=0.9, states={("v2", 0): "failed"}, items={"a": 400, "b": 400}

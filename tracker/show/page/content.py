@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracker.judge.audit import Finding
+from tracker.judge.audit_finding import Finding
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracker.judge.audit import Finding
+from tracker.judge.audit_finding import Finding
 from tracker.show.page.format import tick
 from tracker.show.tables import Row, Table
 
@@ -17,6 +17,7 @@ KINDS = {
     "attainability": "Values that no count of items can give",
     "noise": "Differences within the noise of the items",
     "reproduction": "Measured beside published",
+    "training": "Figures of the training",
 }
 
 

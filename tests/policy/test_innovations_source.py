@@ -1,0 +1,202 @@
+"""The six innovations against the formulas of their source (seed 001), written down here anew, token by token."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from trainers.objectives import asymmetric_clip, ema_smoothing, ptrw, temporal_decay
+from trainers.policy.config import PolicyConfig
+from trainers.policy.objective import build_objective
+
+EXACT = {"rtol": 0, "atol": 1e-12}
+
+
+@pytest.fixture(params=range(3))
+def batch(request):
+    """Eight responses of 1 to 12 tokens, far enough from the old policy to be clipped on either side."""
+    generator = torch.Generator().manual_seed(request.param)
+    logps = -3 * torch.rand(8, 12, generator=generator, dtype=torch.float64)
+    old = logps + 0.4 * torch.randn(8, 12, generator=generator, dtype=torch.float64)
+    advantages = torch.randn(8, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(12) < torch.randint(1, 13, (8, 1), generator=generator)).double()
+    return logps, old, advantages, mask
+
+
+def ours(batch, **config):
+    """The objective that a variant's configuration builds: loss and gradient."""
+    logps = batch[0].clone().requires_grad_()
+    loss, _ = build_objective(PolicyConfig(**config))(logps, *batch[1:])
+    loss.backward()
+    return loss.detach(), logps.grad
+
+
+def source(batch, *, smooth=None, attention=None, mean=False, decay=None, end="clip"):
+    """The source's objective, one response after the other: everything multiplies the ratio, then `end`."""
+    leaf = batch[0].clone().requires_grad_()
+    losses = []
+    for logp, old, advantage, keep in zip(leaf, *batch[1:], strict=True):
+        length = int(keep.sum())
+        ratios = [(logp[t] - old[t]).exp() for t in range(length)]
+        if smooth is not None:
+            for t in range(1, length):
+                ratios[t] = smooth * ratios[t] + (1 - smooth) * ratios[t - 1]
+        if mean:
+            ratios = [sum(ratios) / length] * length
+        if attention is not None:
+            scores = [math.exp(abs(logp[t].item()) / attention) for t in range(length)]
+            ratios = [ratio * length * score / sum(scores) for ratio, score in zip(ratios, scores, strict=True)]
+        if decay is not None:
+            weights = [decay**t for t in range(length)]
+            ratios = [ratio * weight / sum(weights) for ratio, weight in zip(ratios, weights, strict=True)]
+        if end == "clip":
+            parts = [torch.max(-r * advantage, -r.clamp(0.8, 1.2) * advantage) for r in ratios]
+            losses.append(sum(parts) / length)
+            continue
+        s = sum(ratios) / length
+        if end == "ptrw":
+            losses.append(-torch.exp(-((s - 1) ** 2) / (2 * 0.2**2)) * s * advantage)
+        else:
+            width = 0.3 if advantage > 0 else 0.1
+            losses.append(-s.clamp(1 - width, 1 + width) * advantage)
+    loss = sum(losses) / len(losses)
+    loss.backward()
+    return loss.detach(), leaf.grad
+
+
+CASES = {
+    "2.1": ({"ema_smoothing": {"beta": 0.9}}, {"smooth": 0.9}),
+    "2.1-0.5": ({"ema_smoothing": {"beta": 0.5}}, {"smooth": 0.5}),
+    "2.2": ({"gradient_adaptive": {}, "weight_on": "ratio"}, {"attention": 1.0}),
+    "2.3": ({"amic": True}, {"mean": True}),
+    "2.1 + 2.3": ({"ema_smoothing": {"beta": 0.7}, "amic": True}, {"smooth": 0.7, "mean": True}),
+    "2.4": ({"ptrw": {"sigma": 0.2}}, {"end": "ptrw"}),
+    "2.5": ({"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"}, {"decay": 0.95}),
+    "2.6": ({"asymmetric_clip": {"pessimistic": False}, "amic": True}, {"end": "asymmetric"}),
+    "all": (
+        {
+            "ema_smoothing": {},
+            "gradient_adaptive": {},
+            "temporal_decay": {"normalize": "sum"},
+            "weight_on": "ratio",
+        },
+        {"smooth": 0.9, "attention": 1.0, "decay": 0.95},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_sources_form(batch, name):
+    config, formula = CASES[name]
+    for found, expected in zip(ours(batch, **config), source(batch, **formula), strict=True):
+        torch.testing.assert_close(found, expected, **EXACT)
+
+
+# --- 2.1: what smoothing does to the variance ---------------------------------------------------------------------
+
+
+def smoothed_variance(beta, length):
+    """Var w'_t / Var w of independent ratios, mean over t: v_1 = 1, v_t = beta^2 + (1 - beta)^2 v_{t-1}."""
+    variances = [1.0]
+    for _ in range(length - 1):
+        variances.append(beta**2 + (1 - beta) ** 2 * variances[-1])
+    return sum(variances) / length
+
+
+@pytest.mark.parametrize("beta", [0.5, 0.7, 0.9, 0.99])
+def test_the_variance_of_independent_ratios_falls_to_beta_over_two_minus_beta(beta):
+    """At the source's 0.9 by 18%: beta weighs the present token. Reversed it would be 95%."""
+    ratios = (0.1 * torch.randn(4000, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).exp()
+    _, diagnostics = ema_smoothing.transform(ratios, torch.ones_like(ratios), beta=beta)
+    reduction = diagnostics["ema/variance_reduction_ratio"].value().item()
+    assert reduction == pytest.approx(1 - smoothed_variance(beta, 64), abs=0.005)
+    assert reduction == pytest.approx(1 - beta / (2 - beta), abs=0.02)
+    if beta == 0.9:
+        assert reduction == pytest.approx(0.18, abs=0.005)
+
+
+def test_beta_of_one_changes_no_bit(batch):
+    assert all(
+        torch.equal(smoothed, plain)
+        for smoothed, plain in zip(ours(batch, ema_smoothing={"beta": 1.0}), ours(batch), strict=True)
+    )
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.01, -0.1])
+def test_beta_outside_its_range_is_refused(beta):
+    with pytest.raises(ValueError, match="beta"):
+        PolicyConfig(ema_smoothing={"beta": beta})
+
+
+# --- 2.5 ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalize", ["mean", "sum", "none"])
+def test_weight_sum_is_that_of_the_weights_before_they_are_normalised(normalize):
+    """Lengths 3 and 1 at gamma 0.5: sums 1 + 0.5 + 0.25 and 1."""
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    weights, found = temporal_decay.token_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize=normalize)
+    assert found["temporal_decay/weight_sum"].value() == (1.75 + 1) / 2
+    scale = {"mean": [3 / 1.75, 1.0], "sum": [1 / 1.75, 1.0], "none": [1.0, 1.0]}[normalize]
+    assert weights[0].tolist() == pytest.approx([scale[0], scale[0] / 2, scale[0] / 4])
+    assert weights[1].tolist() == [scale[1], 0.0, 0.0]
+    assert found["temporal_decay/first_weight"].value().item() == pytest.approx(sum(scale) / 2)
+    assert found["temporal_decay/last_weight"].value().item() == pytest.approx((scale[0] / 4 + scale[1]) / 2)
+
+
+def test_the_sources_weights_on_the_ratio_teach_from_right_responses_only():
+    """Ratios of about 1/L lie below every clip range: with A < 0 the bound decides, and the gradient is exactly 0."""
+    logps = torch.full((2, 10), -1.0, dtype=torch.float64)
+    batch = (logps, logps, torch.tensor([1.0, -1.0], dtype=torch.float64), torch.ones_like(logps))
+    _, gradient = ours(batch, temporal_decay={"normalize": "sum"}, weight_on="ratio")
+    assert (gradient[0] < 0).all()
+    assert (gradient[1] == 0).all()
+    _, gradient = ours(batch, temporal_decay={"normalize": "sum"})  # on the advantage both teach
+    assert (gradient[1] > 0).all()
+
+
+# --- 2.6 ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+def test_asymmetric_ranges_on_token_ratios_are_clip_higher(batch, aggregation):
+    """The pessimistic minimum uses the upper bound where A > 0 and the lower one where A < 0, and no other."""
+    update = {"aggregation": aggregation}
+    asymmetric = ours(batch, asymmetric_clip={"pos": 0.3, "neg": 0.1}, update=update)
+    higher = ours(batch, clip={"low": 0.1, "high": 0.3}, update=update)
+    assert all(torch.equal(found, expected) for found, expected in zip(asymmetric, higher, strict=True))
+
+
+def test_without_the_minimum_a_clipped_ratio_gives_no_gradient_on_either_side():
+    surrogate = partial(asymmetric_clip.surrogate, pos=0.3, neg=0.1, pessimistic=False)
+    for ratio, advantage, expected, slope in [
+        (1.2, 1.0, -1.2, -1.0),
+        (1.5, 1.0, -1.3, 0.0),
+        (0.5, 1.0, -0.7, 0.0),  # the minimum would pull it up: -0.5, slope -1
+        (1.05, -1.0, 1.05, 1.0),
+        (1.5, -1.0, 1.1, 0.0),  # the minimum would push it down: 1.5, slope 1
+        (0.5, -1.0, 0.9, 0.0),
+    ]:
+        w = torch.tensor([[ratio]], dtype=torch.float64, requires_grad=True)
+        loss, found = surrogate(w, torch.tensor([[advantage]], dtype=torch.float64), torch.ones(1, 1))
+        loss.sum().backward()
+        assert (loss.item(), w.grad.item()) == pytest.approx((expected, slope), abs=1e-15)
+        assert found["policy/clip_fraction"].value().item() == float(slope == 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_widths_have_the_precision_of_the_ratios(dtype):
+    ratio, advantages = torch.tensor([[2.0, 0.1]], dtype=dtype), torch.tensor([[1.0, -1.0]], dtype=dtype)
+    mask = torch.ones(1, 2)
+    loss, _ = asymmetric_clip.surrogate(ratio, advantages, mask, pos=0.3, neg=0.1)
+    assert loss.tolist() == [[torch.tensor(-1.3, dtype=dtype).item(), torch.tensor(0.9, dtype=dtype).item()]]
+    loss, _ = ptrw.surrogate(ratio, advantages, mask, sigma=0.2)
+    expected = [-math.exp(-(1.0**2) / 0.08) * 2.0, math.exp(-(0.9**2) / 0.08) * 0.1]
+    assert loss[0].tolist() == pytest.approx(expected, rel=1e-5 if dtype == torch.float32 else 1e-13)
+
+
+def test_the_clip_of_the_sources_default_is_not_asymmetric(batch):
+    """The equality above would hold for settings that do nothing."""
+    assert not torch.equal(ours(batch, asymmetric_clip={})[1], ours(batch)[1])
+    assert not torch.equal(ours(batch, asymmetric_clip={"pessimistic": False})[1], ours(batch, asymmetric_clip={})[1])

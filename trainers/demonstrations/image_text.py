@@ -1,0 +1,188 @@
+"""Image-text models of transformers: processor, prompts in their own chat template, answers and log-probabilities.
+
+Nothing here knows a family of models: the processor makes the tokens of an image, the template the form of a turn.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jinja2 import TemplateError
+from PIL import Image
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+from transformers.utils import is_torchvision_available
+
+from trainers.models import refuse_pickles
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One question about an image with its answer; the last turn of a prompt has none yet."""
+
+    image: Image.Image
+    question: str
+    answer: str = ""
+
+
+class ImageTextModel:
+    """A frozen model with its processor."""
+
+    def __init__(self, model: Any, processor: Any, *, system: str) -> None:
+        self.model, self.processor, self.system = model, processor, system
+        self.tokenizer = processor.tokenizer
+        self.tokenizer.padding_side = "left"  # so that all prompts of a batch end where their answers begin
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        self.system_turn = bool(system) and self._takes_system()
+        self.ends = self._ends()
+        self.keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    def _takes_system(self) -> bool:
+        """Return whether the template takes a system turn and shows it; else its text goes into the first question."""
+        messages = self._messages([("?", "")], system_turn=True)
+        try:
+            return self.system in self._rendered(messages, open_answer=True)
+        except (TemplateError, TypeError):
+            return False
+
+    def _ends(self) -> list[int]:
+        """Return the tokens that end an answer: those of the model, and the special token after one in the template."""
+        ends = self.model.generation_config.eos_token_id
+        found = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
+        _, rest = self._gold("?", "answer")
+        after = self.tokenizer(rest.lstrip(), add_special_tokens=False)["input_ids"][:1]
+        found |= set(after) & set(self.tokenizer.all_special_ids)
+        return sorted(number for number in found if number is not None)
+
+    def _messages(self, turns: Sequence[tuple[str, str]], *, system_turn: bool) -> list[dict[str, Any]]:
+        """Return the chat of (question, answer) turns; an empty answer is left out."""
+        messages: list[dict[str, Any]] = []
+        if system_turn:
+            messages.append({"role": "system", "content": [{"type": "text", "text": self.system}]})
+        for number, (question, answer) in enumerate(turns):
+            first = number == 0 and self.system and not system_turn
+            text = f"{self.system}\n{question}" if first else question
+            messages.append({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]})
+            if answer:
+                messages.append({"role": "assistant", "content": [{"type": "text", "text": answer}]})
+        return messages
+
+    def prompt(self, turns: Sequence[tuple[str, str]]) -> str:
+        """Return the text of a prompt, up to where the last answer begins."""
+        return self._rendered(self._messages(turns, system_turn=self.system_turn), open_answer=True)
+
+    def _rendered(self, messages: Sequence[Mapping[str, Any]], *, open_answer: bool) -> str:
+        """Return a chat in the processor's template."""
+        template = self.processor.chat_template
+        return self.tokenizer.apply_chat_template(
+            messages, chat_template=template, add_generation_prompt=open_answer, tokenize=False
+        )
+
+    def _gold(self, question: str, answer: str) -> tuple[str, str]:
+        """Return an answer as the template writes it after the prompt (with its space, if any), and what follows it."""
+        messages = self._messages([(question, answer)], system_turn=self.system_turn)
+        whole = self._rendered(messages, open_answer=False)
+        start = self.prompt([(question, "")])
+        if not whole.startswith(start) or answer not in whole[len(start) :]:
+            return answer, ""
+        rest = whole[len(start) :]
+        end = rest.index(answer) + len(answer)
+        return rest[:end], rest[end:]
+
+    def inputs(self, chats: Sequence[Sequence[Turn]]) -> dict[str, Tensor]:
+        """Return the model's inputs for a batch of chats that end in a question, padded on the left."""
+        texts = [self.prompt([(turn.question, turn.answer) for turn in chat]) for chat in chats]
+        images = [[turn.image for turn in chat] for chat in chats]
+        # A template that writes the first token itself: the tokenizer must not add another one.
+        bos = self.tokenizer.bos_token
+        special = not (bos and texts[0].startswith(bos))
+        made = self.processor(text=texts, images=images, padding=True, add_special_tokens=special, return_tensors="pt")
+        device, dtype = self.model.device, self.model.dtype
+        return {
+            name: value.to(device, dtype if value.is_floating_point() else value.dtype) for name, value in made.items()
+        }
+
+    @torch.no_grad()
+    def answers(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> list[str]:
+        """Return the greedy answers, of each its first line."""
+        output = self.model.generate(
+            **inputs,
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            eos_token_id=self.ends,
+            pad_token_id=self.tokenizer.pad_token_id,
+        )
+        texts = self.tokenizer.batch_decode(output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        return [text.strip().split("\n")[0] for text in texts]
+
+    @torch.no_grad()
+    def gold_logps(self, inputs: Mapping[str, Tensor], answers: Sequence[str]) -> Tensor:
+        """Return the mean log-probability per token of each right answer after its prompt, (B,), nats."""
+        rows = [self.tokenizer(self._gold("?", text)[0], add_special_tokens=False)["input_ids"] for text in answers]
+        longest = max(map(len, rows))
+        device, pad = self.model.device, self.tokenizer.pad_token_id
+        tokens = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows], device=device)
+        kept = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)
+        start = inputs["input_ids"].shape[1]
+        extended = {name: _extended(name, value, tokens, kept, start) for name, value in inputs.items()}
+        keep = {"logits_to_keep": longest + 1} if self.keeps else {}  # the vocabulary times all tokens is much
+        logits = self.model(**extended, use_cache=False, **keep).logits[:, -longest - 1 : -1]
+        logps = logits.float().log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
+        return ((logps * kept).sum(1) / kept.sum(1)).cpu()
+
+
+def _extended(name: str, value: Tensor, tokens: Tensor, kept: Tensor, start: int) -> Tensor:
+    """Return an input of prompts of `start` tokens for prompts with answers."""
+    if name == "input_ids":
+        return torch.cat([value, tokens], dim=1)
+    if name == "attention_mask":
+        return torch.cat([value, kept.to(value.dtype)], dim=1)
+    if value.ndim >= 2 and value.shape[:2] == (len(tokens), start) and not value.is_floating_point():
+        more = value[:, -1:].expand(-1, tokens.shape[1], *value.shape[2:])  # types of tokens: that of text
+        return torch.cat([value, more], dim=1)
+    return value
+
+
+def load_image_text(folder: Path, *, dtype: torch.dtype, device: str, system: str) -> ImageTextModel:
+    """Return the frozen model in a folder.
+
+    Raises:
+        ValueError: pickled weights, no image-text model, or no chat template.
+    """
+    refuse_pickles(folder)
+    processor = load_processor(folder)
+    if getattr(processor, "chat_template", None) is None:
+        raise ValueError(f"{folder}: no chat template: add chat_template.jinja, or take an instruction-tuned model")
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+    return ImageTextModel(model.to(device).eval().requires_grad_(False), processor, system=system)
+
+
+def load_processor(folder: Path) -> Any:
+    """Return the processor in a folder. Without torchvision it is made without its part for videos, which needs it."""
+    if is_torchvision_available():
+        return AutoProcessor.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder)
+    if type(config) not in PROCESSOR_MAPPING:
+        raise ValueError(f"{folder}: {config.model_type} is no image-text model that transformers has a processor for")
+    declared: Any = PROCESSOR_MAPPING[type(config)]
+    if "video_processor" not in declared.get_attributes():
+        return AutoProcessor.from_pretrained(folder)
+
+    class WithoutVideos(declared):  # type: ignore[misc, valid-type]
+        @classmethod
+        def get_attributes(cls) -> list[str]:
+            return [name for name in super().get_attributes() if name != "video_processor"]
+
+        @classmethod
+        def _get_arguments_from_pretrained(cls, *args: Any, **options: Any) -> list[Any]:
+            found = dict(
+                zip(cls.get_attributes(), super()._get_arguments_from_pretrained(*args, **options), strict=True)
+            )
+            return [found.get(name) for name in declared.get_attributes()]
+
+    return WithoutVideos.from_pretrained(folder)

@@ -1,0 +1,139 @@
+"""Questions about images: one JSON file of lines, or the official files of OK-VQA and VQAv2 as they are downloaded."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+QUESTIONS, ANNOTATIONS = "_questions.json", "_annotations.json"
+
+
+@dataclass(frozen=True)
+class VisualQuestion:
+    """One question about an image, with the answers of its annotators."""
+
+    id: str
+    question: str
+    image: Path
+    answers: list[str]
+
+    @property
+    def answer(self) -> str:
+        """The most frequent answer; the first of equals."""
+        return Counter(self.answers).most_common(1)[0][0]
+
+
+@dataclass(frozen=True)
+class VisualData:
+    """Questions to learn from, and those of the evaluation file; None where all are in one file."""
+
+    training: list[VisualQuestion]
+    evaluation: list[VisualQuestion] | None
+
+
+def read_data(folder: Path, images: Path) -> VisualData:
+    """Read what the asset `data` holds.
+
+    Either one file of JSON lines, or the official pairs `*mscoco_train2014_questions.json` and
+    `*mscoco_train2014_annotations.json`, and the same of an evaluation split (val2014). Images are
+    `COCO_<split>_<12 digits>.jpg`, in `images` or in its folder of the split's name.
+
+    Raises ValueError where a file is missing or wrong; with file, line or question.
+    """
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jsonl"))
+    if not any(path.name.endswith(QUESTIONS) for path in files):
+        if len(files) != 1:
+            raise ValueError(f"{folder}: expected one file of lines, or official pairs of questions and annotations")
+        return VisualData(read_lines(files[0], images), None)
+    splits = {_split(path): path for path in files if path.name.endswith(QUESTIONS)}
+    training = [split for split in splits if split.startswith("train")]
+    others = [split for split in splits if not split.startswith("train")]
+    if len(training) != 1 or len(others) != 1:
+        raise ValueError(f"{folder}: expected questions of train and of one other split, found {', '.join(splits)}")
+    first, second = (read_official(splits[split], images, split) for split in (training[0], others[0]))
+    if twice := {question.id for question in first} & {question.id for question in second}:
+        raise ValueError(f"{folder}: question {min(twice)} is in both splits")
+    return VisualData(first, second)
+
+
+def _split(path: Path) -> str:
+    """Return train2014 of `OpenEnded_mscoco_train2014_questions.json`."""
+    found = re.search(r"mscoco_([a-z0-9-]+)_(questions|annotations)\.json$", path.name)
+    if found is None:
+        raise ValueError(f"{path}: its name does not end in mscoco_<split>{QUESTIONS}, as the official one does")
+    return found[1]
+
+
+def read_official(path: Path, images: Path, split: str) -> list[VisualQuestion]:
+    """Return the questions of an official file, in its order, with the answers of the annotations beside it.
+
+    Raises ValueError where annotations or an image are missing or a question is there twice; with file and question.
+    """
+    beside = [other for other in path.parent.glob(f"*{ANNOTATIONS}") if _split(other) == split]
+    if len(beside) != 1:
+        raise ValueError(f"{path}: {len(beside)} files *mscoco_{split}{ANNOTATIONS} beside it, expected one")
+    answers = {str(row["question_id"]): row for row in _rows(beside[0], "annotations", ("question_id", "answers"))}
+    found: dict[str, VisualQuestion] = {}
+    for row in _rows(path, "questions", ("question_id", "image_id", "question")):
+        number = str(row["question_id"])
+        where = f"{path}, question {number}"
+        if number in found:
+            raise ValueError(f"{where}: it is there twice")
+        if number not in answers:
+            raise ValueError(f"{where}: {beside[0].name} has no annotation of it")
+        given = [str(answer["answer"]) for answer in answers[number]["answers"]]
+        image = _image(images, split, int(row["image_id"]), where)
+        found[number] = VisualQuestion(number, row["question"], image, _some(given, where))
+    return list(found.values())
+
+
+def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))[key]
+        for row in rows:
+            for name in needed:
+                row[name]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}: needs {key}: [{{{', '.join(needed)}, ...}}], as the official file has ({error!r})"
+        ) from None
+    return rows
+
+
+def _image(images: Path, split: str, number: int, where: str) -> Path:
+    name = f"COCO_{split}_{number:012d}.jpg"
+    for path in (images / split / name, images / name):
+        if path.is_file():
+            return path
+    raise ValueError(f"{where}: {name} is neither in {images / split} nor in {images}: correct task.images")
+
+
+def read_lines(path: Path, images: Path) -> list[VisualQuestion]:
+    """Read JSON lines with id, question, image (relative to `images`) and answers (a list of strings).
+
+    Raises ValueError with file and line where a key is missing, an image does not exist or there are no answers.
+    """
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+            question = VisualQuestion(str(row["id"]), row["question"], images / row["image"], list(row["answers"]))
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{where}: needs id, question, image and answers ({error!r})") from None
+        if not question.image.is_file():
+            raise ValueError(f"{where}: {question.image} does not exist: correct it, or task.images")
+        _some(question.answers, f"{where}: question {question.id}")
+        found.append(question)
+    return found
+
+
+def _some(answers: list[str], where: str) -> list[str]:
+    if not answers:
+        raise ValueError(f"{where} has no answers: drop it")
+    return answers
