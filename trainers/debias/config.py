@@ -195,6 +195,12 @@ class DebiasConfig(_Strict):
     evaluate: Evaluate = Field(default=Evaluate(), description="How the trained editor is measured.")
     checkpoint_every: int = Field(default=10, ge=1, description="Batches of n_edits between two checkpoints.")
 
+    def without_effect(self) -> dict[str, str]:
+        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        if self.grpo.weight > 0:
+            return {}
+        return dict.fromkeys(("grpo.reward", "grpo.beta", "grpo.gamma"), "grpo.weight is 0, so there is no GRPO loss")
+
     def used_modules(self, stage: str) -> list[str]:
         """Return the objective modules that `stage` loads by name; their code counts for the key of this variant."""
         if stage != "train":

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from tests.tracker.toy_study import PUBLISHED, STUDY, VARIANTS, Toy
+from tests.tracker.toy_study import PUBLISHED, STUDY, VARIANTS, Toy, ToyConfig
 from tracker.config import dotted
 from tracker.config.scale import multiply
 from tracker.config.settings import load_settings
@@ -310,6 +310,31 @@ def test_scale_resources(toy):
 def test_exclusion_applies_at_scale_too(toy):
     scale(toy, set={"bold": True})
     refused(toy, "v10.yaml", "b is never bold", scale="small")
+
+
+# Settings without effect
+
+
+@pytest.fixture
+def idle_levels(monkeypatch):
+    """Levels belong to kind b."""
+
+    def without_effect(self):
+        return {} if self.reward.kind == "b" else {"reward.levels": "kind a has no levels"}
+
+    monkeypatch.setattr(ToyConfig, "without_effect", without_effect, raising=False)
+
+
+def test_a_change_without_effect_is_refused_with_its_reason(toy, idle_levels):
+    toy.variant("v3", {"extends": "v2", "why": "idle", "reward": {"levels": [0.5]}})
+    refused(toy, "v3.yaml", "reward.levels = [0.5]", "has no effect: kind a has no levels", "remove the line")
+
+
+def test_a_value_without_effect_may_be_inherited_or_come_from_the_base(toy, idle_levels):
+    toy.study(base={"reward": {"levels": [0.5]}})
+    toy.variant("v3", {"extends": "v2", "why": "levels", "reward": {"kind": "b", "levels": [0.3]}})
+    toy.variant("child", {"extends": "v3", "why": "back", "reward": {"kind": "a"}})
+    assert load(toy).variants["child"].resolved.reward.levels == [0.3]
 
 
 @pytest.mark.parametrize(
