@@ -196,6 +196,7 @@ HEALTHY = {
     "actor/pg_clipfrac": 0.2,
     "actor/ppo_kl": 0.001,
     "actor/grad_norm": 1.0,
+    "reward/zero_std_groups": 0.1,
     "response_length/mean": 20.0,
     "response_length/clip_ratio": 0.1,
     "response_length/limit": 22.0,
@@ -213,7 +214,7 @@ def test_a_healthy_run_trips_nothing(rules, stage):
 def test_the_warmup_is_watched_by_the_same_rules(rules):
     of = {stage: {rule.id.removesuffix("-warmup") for rule in rules if rule.stage == stage} for stage in ENTRIES}
     assert of["gad"] - of["warmup"] == {"warmup-skipped"}
-    assert len(of["gad"]) == 26
+    assert len(of["gad"]) == 27
     collapsed = {**HEALTHY, "response_length/mean": 1.0}
     assert tripped(rules, "warn", stage="warmup", **collapsed) == {"length-collapses-warmup"}
 
@@ -251,8 +252,7 @@ def test_the_difference_that_v1_and_v2_ask_for_is_healthy_and_more_is_not(rules)
         ("critic/diff_penalty", 0.11, "over-confident"),
         ("critic/grad_norm", 0.009, "critic-gradient-vanished"),
         ("critic/prior_steps", 0, "warmup-skipped"),
-        ("actor/pg_loss", 0.0009, "no-learning-signal"),
-        ("actor/pg_loss", -0.0009, "no-learning-signal"),
+        ("reward/zero_std_groups", 1.0, "no-learning-signal"),
         ("actor/pg_clipfrac", 0.51, "updates-too-aggressive"),
         ("actor/ppo_kl", 0.0, "policy-not-updated"),
         ("response_length/mean", 31.0, "length-grows"),
