@@ -16,7 +16,7 @@ from demonstrations_helpers import MODEL, READS, config, make_stage, run, shared
 from safetensors.torch import load_file
 from scipy.stats import rankdata
 
-from trainers.demonstrations import candidates, embed, evaluate, grpo, rce, resumable
+from trainers.demonstrations import candidates, embed, evaluate, grpo, in_context_concepts, rce, resumable
 from trainers.demonstrations.in_context import load_in_context_model, score_pointers
 from trainers.demonstrations.in_context_concepts import build as build_learner
 from trainers.demonstrations.offline import read_candidates, write_candidates
@@ -292,6 +292,25 @@ def test_a_killed_pass_of_the_in_context_model_ends_with_the_same_bits(
         paths = [tmp_path / folder / file for folder in ("undisturbed", "killed")]
         assert paths[0].exists() == paths[1].exists()
         assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes(), file
+
+
+def test_prompts_that_do_not_fit_are_answered_in_smaller_batches(folders, tmp_path, monkeypatch):
+    settings, inputs = config(score_batch=16), {"learner": folders["learner"], "embed": folders["embed"]}
+    whole, _ = run("candidates", settings, inputs, tmp_path / "whole")
+    real, sizes = in_context_concepts.ConceptModel.score, []
+
+    def tight(self, queries, demonstrations):
+        if len(queries) > 5:
+            raise torch.OutOfMemoryError("out of memory")
+        sizes.append(len(queries))
+        return real(self, queries, demonstrations)
+
+    monkeypatch.setattr(in_context_concepts.ConceptModel, "score", tight)
+    halved, metrics = run("candidates", settings, inputs, tmp_path / "halved")
+    assert metrics["memory/halvings"] == 2
+    assert max(sizes) == 4
+    tables = [pd.read_parquet(folder / "candidates.parquet") for folder in (whole, halved)]
+    pd.testing.assert_frame_equal(*tables, rtol=1e-4, atol=1e-5)
 
 
 def counted(work, calls):

@@ -138,10 +138,10 @@ def test_rewards_add_up_with_their_weights(assets):
     problem = knights_knaves.Problem("x", "A : A K ?", "A knight")
     responses = ["<think> </think> <answer> A knight </answer>", "A"]
     model = judge([problem.prompt] * 2, responses)
-    rewards, correct, parts = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge)
-    torch.testing.assert_close(rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
-    assert correct.tolist() == [1.0, 0.0]
-    assert parts["reward/model"] == pytest.approx(model.mean().item())
+    scored = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge)
+    torch.testing.assert_close(scored.rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
+    assert scored.correct.tolist() == [1.0, 0.0]
+    assert scored.parts["reward/model"] == pytest.approx(model.mean().item())
 
 
 def test_a_classifier_with_two_outputs_is_no_reward_model(assets, tmp_path):

@@ -163,6 +163,7 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         for config in (declared, resolved.model_dump(mode="json")):
             changed = [key for key, _ in dotted.leaves(variant.overrides)]
             check_exclusions(written.exclusions, config, variant.path, changed)
+        _refuse_without_effect(variant, resolved)
         changes = () if variant.parent is None else tuple(_changes(parent, declared, written.factors))
         variants[variant.name] = Variant(
             study=name,
@@ -336,6 +337,16 @@ def _refuse_idle(variant: _File, parent: Mapping[str, Any], declared: Mapping[st
         if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(parent, key, {"no": "value"})):
             owner = f"the parent {variant.parent}" if variant.parent else "the base"
             raise ConfigError(variant.path, key, value, f"{owner} has this value already", "remove the line")
+
+
+def _refuse_without_effect(variant: _File, resolved: BaseModel) -> None:
+    """Refuse an override of a key that the config model's `without_effect` says changes nothing in this variant."""
+    idle: Mapping[str, str] = getattr(resolved, "without_effect", dict)()
+    for key, value in dotted.leaves(variant.overrides):
+        for other, reason in idle.items():
+            if value is not None and dotted.covers(other, key):
+                problem = f"has no effect: {reason}"
+                raise ConfigError(variant.path, key, value, problem, "remove the line, or change what it depends on")
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any], factors: Mapping[str, list[str]]) -> Iterator[Change]:

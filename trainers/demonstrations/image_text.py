@@ -3,6 +3,7 @@
 Nothing here knows a family of models: the processor makes the tokens of an image, the template the form of a turn.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class ImageTextModel:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         self.system_turn = bool(system) and self._takes_system()
         self.ends = self._ends()
+        self.keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def _takes_system(self) -> bool:
         """Return whether the template takes a system turn and shows it; else its text goes into the first question."""
@@ -128,7 +130,8 @@ class ImageTextModel:
         kept = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)
         start = inputs["input_ids"].shape[1]
         extended = {name: _extended(name, value, tokens, kept, start) for name, value in inputs.items()}
-        logits = self.model(**extended, use_cache=False).logits[:, start - 1 : -1]
+        keep = {"logits_to_keep": longest + 1} if self.keeps else {}  # the vocabulary times all tokens is much
+        logits = self.model(**extended, use_cache=False, **keep).logits[:, -longest - 1 : -1]
         logps = logits.float().log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
         return ((logps * kept).sum(1) / kept.sum(1)).cpu()
 

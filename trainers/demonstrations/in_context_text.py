@@ -53,6 +53,9 @@ class TextModel:
         self.training = range(len(self.questions))
         accepted = inspect.signature(model.forward).parameters
         self.positions = "position_ids" in accepted
+        self.last = (
+            {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        )  # the vocabulary times all tokens is much
 
     def divide(self, imported: Imported | None) -> Division:
         """Return queries of all splits from the one file; what is left over are the demonstrations."""
@@ -98,7 +101,7 @@ class TextModel:
             torch.tensor(counts, device=self.device)
         )
         answers, kept = self._padded(texts, left=False)
-        first = self.model(**self._inputs(tokens, mask), use_cache=True)
+        first = self.model(**self._inputs(tokens, mask), use_cache=True, **self.last)
         logits = first.logits[:, -1:][owner]
         if answers.shape[1] > 1:
             cache = first.past_key_values
