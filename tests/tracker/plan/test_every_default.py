@@ -7,7 +7,6 @@ an edit; the real studies are planned before and after. Which keys must differ f
 import ast
 import contextlib
 import sys
-import time
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -20,12 +19,13 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from contract.absent import Absent
 from contract.errors import ConfigError
 from tracker.config import variants
 from tracker.config.settings import load_settings
 from tracker.config.yaml_io import load_yaml
 from tracker.plan import build
-from tracker.plan.keys import config_modules
+from tracker.plan.keys import config_modules, key_values
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = {path.parent.name: yaml.safe_load(path.read_text()) for path in ROOT.glob("configs/studies/*/_study.yaml")}
@@ -117,7 +117,13 @@ def candidates(info):
         with contextlib.suppress(ValidationError):
             kind.validate_python(value)
             if value != info.default:
-                yield value.__name__ + "()" if isinstance(value, type) else repr(value)
+                yield text_of(tuple(value) if isinstance(info.default, tuple) else value)
+
+
+def text_of(value):
+    if isinstance(value, BaseModel):
+        return f"{type(value).__name__}.model_validate({value.model_dump(mode='json')!r})"
+    return repr(value)
 
 
 def others(annotation):
@@ -128,7 +134,7 @@ def others(annotation):
         yield list(get_args(annotation)[:2])
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         with contextlib.suppress(ValidationError):
-            yield annotation().model_dump(mode="json")
+            yield annotation()
     else:
         yield from {int: (1, 2, 7), float: (0.5, 2.0), str: ("x",), bool: (True,)}.get(annotation, ())
         yield from (value for inner in get_args(annotation) for value in others(inner))
@@ -218,11 +224,24 @@ def test_a_changed_default_gives_its_readers_new_keys_and_no_other(module, monke
                 break  # no variant leaves this field as it is: then the test below is for it
     assert not wrong
     assert keys_after(*loaded(before), monkeypatch) == old
-    every = list(defaults(module))
-    print(
-        module,
-        len(every),
-        len(planned),
-        [f"{n}.{f}" for n, f, _ in every if (n, f) not in planned],
-        time.process_time(),
-    )
+
+
+@pytest.mark.parametrize("module", in_order())
+def test_no_field_is_left_out_of_a_key(module):
+    """Also of those that every variant states, so that no default of theirs can be seen above."""
+    for name, model in vars(sys.modules[module]).items():
+        if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module:
+            instance = model.model_construct(**{field: info.default for field, info in model.model_fields.items()})
+            plain = instance.model_dump(mode="json", warnings=False)
+            marks = {field: info.metadata for field, info in model.model_fields.items()}
+            marked = {field for field, found in marks.items() if any(isinstance(mark, Absent) for mark in found)}
+            assert plain.keys() - key_values(instance, plain).keys() <= marked, name
+
+
+def test_config_modules_hold_fields_bounds_and_validators():
+    """What decides which formula runs is in modules that the fingerprint sees: these it does not."""
+    asked_by_the_plan = {"used_modules", "without_effect"}  # the answer of the first is in the key
+    for module in in_order():
+        for node in ast.walk(source_of(module)):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                assert node.name in asked_by_the_plan, f"{module}.{node.name}"
