@@ -134,6 +134,16 @@ def test_of_every_pair_of_settings_exactly_those_without_effect_are_refused():
     assert not wrong, f"{len(wrong)}, for example {wrong[:12]}"
 
 
+@pytest.mark.parametrize("ratio", ["gspo", "product"])
+@pytest.mark.parametrize("decay", ["temporal_decay", "temporal_decay sum"])
+def test_two_kinds_of_weights_together_have_an_effect_where_one_has_none(ratio, decay):
+    """The mean of a product is not the product of the means."""
+    one, both = (configuration(f"ratio {ratio}", *names) for names in ([decay], [decay, "gradient_adaptive"]))
+    assert not changes_nothing(one, both)
+    assert not refused(both, "gradient_adaptive")
+    assert not refused(both, decay)
+
+
 STAGES = {
     "grpo": {},
     "ppo": {"advantage": "gae", "rollout": {"responses": 16, "group_size": 1}},

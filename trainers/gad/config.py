@@ -267,6 +267,25 @@ class GadConfig(_Strict):
                 raise ValueError(problem)
         return self
 
+    def without_effect(self) -> dict[str, str]:
+        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        keys: dict[str, str] = {}
+        for name in ("seqkd", "warmup", "gad"):
+            part = getattr(self, name)
+            if not part.enabled:
+                others = [f"{name}.{field}" for field in type(part).model_fields if field != "enabled"]
+                keys |= dict.fromkeys([*others, f"{name}_source"], f"{name}.enabled is false")
+        if self.seqkd.samples == 0:
+            keys |= dict.fromkeys(("seqkd.sample_prompts", "seqkd.sample_temperature"), "seqkd.samples is 0")
+        if self.model is not None:
+            keys |= dict.fromkeys(("scratch", "base"), "the student is `model`")
+        if self.critic.init == "reward_model":
+            keys["critic.head_std"] = "the head is that of `reward_model`"
+        stages = [part for part in (self.warmup, self.gad) if part.enabled]
+        if self.update.entropy_coef > 0 or all(part.kl_coef > 0 for part in stages):
+            keys["update.drop_zero_advantage"] = "the KL and the entropy bonus need every response"
+        return keys
+
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = [] if self.task is None else [f"{TASKS}.{self.task.name}"]

@@ -365,9 +365,13 @@ class PolicyConfig(_Strict):
         return {}
 
     def _weights_without_effect(self) -> dict[str, str]:
-        """Return the token weights of mean 1 that meet one ratio, with one gradient, and one advantage per response."""
+        """Return the token weights of mean 1 that meet one ratio, with one gradient, and one advantage per response.
+
+        Two kinds of weights together have a product whose mean is not 1.
+        """
         per_token = self.advantage == "gae" or self.reward.level == "token"
-        if self.ratio not in ("gspo", "product") or per_token or self.weight_on == "ratio":
+        both = self.gradient_adaptive is not None and self.temporal_decay is not None
+        if self.ratio not in ("gspo", "product") or per_token or both or self.weight_on == "ratio":
             return {}
         reason = f"with ratio {self.ratio} a response has one ratio and one advantage, and the weights' mean is 1"
         keys = {"gradient_adaptive": reason} if self.gradient_adaptive is not None else {}
