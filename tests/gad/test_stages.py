@@ -12,7 +12,7 @@ import torch
 from transformers import Qwen2ForSequenceClassification
 
 from tests.gad.helpers import config, inputs_of, make_stage, run_stage, series
-from trainers.gad import adversarial, rollouts
+from trainers.gad import adversarial, rollouts, seqkd
 from trainers.gad.adversarial import Course, Trainer
 from trainers.gad.critic import build_loss, new_critic, pair_scores, score, update_critic
 from trainers.gad.data import teacher_lengths
@@ -399,6 +399,18 @@ def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(
     table = run_stage(root, "warmup", config())
     assert not table["name"].str.startswith("dev/").any()
     assert "development split is not measured" in caplog.text
+
+
+def test_responses_to_look_at_that_do_not_fit_cost_seqkd_nothing_else(root, monkeypatch, caplog):
+    def too_large(*_, step, **__):
+        assert step == 0 or (root / "seqkd" / STUDENT / "model.safetensors").exists()
+        raise OutOfMemory("out of memory with one row at a time")
+
+    monkeypatch.setattr(seqkd, "look_at", too_large)
+    shutil.rmtree(root / "seqkd")  # with its checkpoint
+    table = run_stage(root, "seqkd", config(seqkd={"samples": 8}), seed=None)
+    assert len(series(table, "seqkd/loss")) == 6
+    assert caplog.text.count("no responses to look at") == 2
 
 
 def test_sampling_and_evaluation_go_on_with_fewer_rows_where_memory_does_not_suffice(root, monkeypatch):

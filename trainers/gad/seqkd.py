@@ -13,6 +13,7 @@ from trainers.gad.look import look_at
 from trainers.gad.order import number_of_steps, rows_of_step
 from trainers.gad.rows import read_rows
 from trainers.gad.students import keep_models, latest_student, save_models
+from trainers.micro_batch import OutOfMemory
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.supervised import constant, train_on_responses
@@ -62,20 +63,27 @@ def run(stage: Stage) -> None:
 def _look(
     stage: Stage, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, placement: Placement, step: int
 ) -> None:
-    """Sample responses to a few development prompts into `responses.md`, and log how near they are to the teacher's."""
+    """Sample responses to a few development prompts into `responses.md`, and log how near they are to the teacher's.
+
+    Nothing is learnt from them, so samples that do not fit into memory cost a line in the log and not the stage.
+    """
     settings = stage.config.seqkd
     if settings.samples == 0:
         return
-    found = look_at(
-        stage,
-        model,
-        tokenizer,
-        read_rows(stage.inputs["data"] / "dev.jsonl")[: settings.sample_prompts],
-        settings=settings,
-        placement=placement,
-        limit=round(1.5 * teacher_lengths(stage.inputs["data"], "seqkd")["p99"]),
-        step=step,
-    )
+    try:
+        found = look_at(
+            stage,
+            model,
+            tokenizer,
+            read_rows(stage.inputs["data"] / "dev.jsonl")[: settings.sample_prompts],
+            settings=settings,
+            placement=placement,
+            limit=round(1.5 * teacher_lengths(stage.inputs["data"], "seqkd")["p99"]),
+            step=step,
+        )
+    except OutOfMemory as error:
+        stage.log.warning("no responses to look at, step %d: %s", step, error)
+        return
     stage.log_metrics(step, {f"seqkd/sampled_{name}": value for name, value in found.items()})
 
 
