@@ -35,7 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from contract.fingerprint import PACKAGES, Code
+from contract.fingerprint import Code
 from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
 from trainers.atomic import remove_leftovers, write_json
@@ -150,7 +150,6 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
     mode = wandb_mode()
     state, reason, stage = "ok", "", None
-    harness = set(sys.modules)
     try:
         try:
             entry = _import_quickly(job.plan["entry"])
@@ -165,7 +164,6 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         entry.run(stage)
         if not needs_torch and "torch" in sys.modules:
             raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
-        _refuse_hidden_code(job.code, harness)
     except Diverged as error:
         state, reason = "diverged", _one_line(error)
         log.error("diverged: %s", reason)
@@ -189,13 +187,6 @@ def _import_quickly(name: str) -> ModuleType:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def _refuse_hidden_code(code: Code, harness: set[str]) -> None:
-    """Raise RuntimeError where the trainer has loaded a module of the project that its key knows nothing of."""
-    loaded = {name for name in sys.modules if name.partition(".")[0] in PACKAGES}
-    if hidden := sorted(loaded - harness - code.trees.keys() - set(code.exclude)):
-        raise RuntimeError(f"loaded by name, but not in the key: {', '.join(hidden)}; let used_modules() name it")
 
 
 def _is_of_the_machine(error: BaseException | None) -> bool:
