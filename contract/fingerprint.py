@@ -1,41 +1,77 @@
-"""A digest of the code that a stage can reach: comments, docstrings and layout do not count, everything else does.
+"""The code that a stage can reach: comments, docstrings and layout do not count, everything else does.
 
 The syntax trees of all project modules that are imported, statically and transitively, from the given ones; installed
-packages are left to provenance. The text form of a tree belongs to a minor version of Python, and so does the digest.
+packages are left to provenance. The text form of a tree belongs to a minor version of Python, and so does its digest.
 """
 
 import ast
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from contract.errors import ConfigError
 
 PACKAGES = ("trainers", "contract")
+HARNESS = ("trainers.randomness", "trainers.stage")  # an entry need not import them, but every stage runs them
+_LENGTH = 16
 
 
-def fingerprint(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> str:
-    """Return 64 hex digits for the code reachable from `modules`.
+class Code(NamedTuple):
+    """The project's modules that a stage can reach.
+
+    modules: those that were asked for. exclude: config models, whose values are in the key. trees: module name ->
+    digest of its syntax tree. text: one digest of the files as they are, which is quick to compare.
+    """
+
+    modules: tuple[str, ...]
+    exclude: tuple[str, ...]
+    trees: dict[str, str]
+    text: str
+
+
+def code_of(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> Code:
+    """Return the code reachable from `modules`.
 
     Args:
         modules: dotted names, which must exist under `root`.
         root: the folder that holds the project's packages.
-        exclude: modules that do not count and are not followed. A study's config model is one: its values are in the
-            key already, and a new key with a default must rerun nothing.
+        exclude: modules that do not count and are not followed: the config models. Their values are in the key.
 
     Raises:
         ConfigError: a module is missing or is not Python.
     """
-    digest = hashlib.sha256()
-    for name in sorted(reachable(modules, root, exclude=exclude)):
-        path = _find(name, root)
-        assert path is not None  # reachable() found it
-        digest.update(f"{name} {_read(name, path)[0]}\n".encode())
-    return digest.hexdigest()
+    modules, exclude = tuple(modules), tuple(sorted(exclude))
+    read = {name: _read(name, root) for name in sorted(reachable(modules, root, exclude=exclude))}
+    trees = {name: module.tree for name, module in read.items()}
+    return Code(modules, exclude, trees, _combined({name: module.text for name, module in read.items()}))
+
+
+def fingerprint(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> str:
+    """Return 64 hex digits for the code reachable from `modules`; see `code_of`."""
+    return digest_of(code_of(modules, root, exclude=exclude).trees)
+
+
+def digest_of(trees: Mapping[str, str]) -> str:
+    """Return 64 hex digits for modules and the digests of their trees."""
+    lines = "".join(f"{name} {tree}\n" for name, tree in sorted(trees.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def changed(code: Code, root: Path) -> list[str]:
+    """Return the modules whose code is not what `code` says, or that are reached now or no more.
+
+    Where no byte of the files has changed, no file is parsed: this takes milliseconds.
+    """
+    paths = {name: _find(name, root) for name in code.trees}
+    if _combined({name: _sha(path) for name, path in paths.items() if path is not None}) == code.text:
+        return []
+    now = code_of(code.modules, root, exclude=code.exclude).trees
+    return sorted(name for name in {**code.trees, **now} if code.trees.get(name) != now.get(name))
 
 
 def reachable(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> set[str]:
-    """Return the dotted names of all project modules reachable from `modules`; see `fingerprint`."""
+    """Return the dotted names of all project modules reachable from `modules`; see `code_of`."""
     skipped = frozenset(exclude)
     found: set[str] = set()
     waiting = []
@@ -47,13 +83,18 @@ def reachable(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()
         name = waiting.pop()
         if name in found or name in skipped:
             continue
-        path = _find(name, root)
-        if path is None:  # an attribute of a module, or a package that is not the project's
+        if _find(name, root) is None:  # an attribute of a module, or a package that is not the project's
             continue
         found.add(name)
-        waiting += _read(name, path)[1]
+        waiting += _read(name, root).imports
         waiting += [name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)]
     return found
+
+
+class _Module(NamedTuple):
+    tree: str
+    text: bytes
+    imports: tuple[str, ...]
 
 
 def _find(name: str, root: Path) -> Path | None:
@@ -65,25 +106,39 @@ def _find(name: str, root: Path) -> Path | None:
     return package if package.is_file() else module if module.is_file() else None
 
 
-_CACHE: dict[Path, tuple[tuple[int, int], tuple[str, tuple[str, ...]]]] = {}
+def read_source(path: Path) -> bytes:
+    """Return the content of a file of code."""
+    return path.read_bytes()
 
 
-def _read(name: str, path: Path) -> tuple[str, tuple[str, ...]]:
-    """Return a module's own digest and the names that it imports; remembered until the file changes."""
-    info = path.stat()
-    stamp = (info.st_mtime_ns, info.st_size)
-    key = path.resolve()
-    if key in _CACHE and _CACHE[key][0] == stamp:
-        return _CACHE[key][1]
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(path, "", None, f"is not valid Python ({error})", "correct it") from None
-    imported = tuple(_imports(tree, name, is_package=path.name == "__init__.py"))
-    _drop_docstrings(tree)
-    result = (hashlib.sha256(ast.dump(tree).encode()).hexdigest(), imported)
-    _CACHE[key] = (stamp, result)
-    return result
+def _sha(path: Path) -> bytes:
+    return hashlib.sha256(read_source(path)).digest()
+
+
+def _combined(texts: Mapping[str, bytes]) -> str:
+    """Return one digest for modules and the digests of their files."""
+    joined = b"".join(name.encode() + b" " + texts[name] for name in sorted(texts))
+    return hashlib.sha256(joined).hexdigest()[:_LENGTH]
+
+
+_CACHE: dict[tuple[str, bytes], _Module] = {}
+
+
+def _read(name: str, root: Path) -> _Module:
+    """Return a module's digest and the names that it imports; remembered for as long as its text stays."""
+    path = _find(name, root)
+    assert path is not None  # whoever asks has found it
+    source = read_source(path)
+    key = (f"{name} {path.name}", hashlib.sha256(source).digest())
+    if key not in _CACHE:
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError) as error:
+            raise ConfigError(path, "", None, f"is not valid Python ({error})", "correct it") from None
+        imported = tuple(_imports(tree, name, is_package=path.name == "__init__.py"))
+        _drop_docstrings(tree)
+        _CACHE[key] = _Module(hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:_LENGTH], key[1], imported)
+    return _CACHE[key]
 
 
 def _imports(tree: ast.Module, name: str, *, is_package: bool) -> Iterable[str]:

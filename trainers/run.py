@@ -2,6 +2,8 @@
 
     python -m trainers.run --config F/config.json --input prepare=DIR --out F --gpus 1 --threads 1 --label "v8 seed 0"
 
+A stage whose code, or that of a module that it imports, is not what the plan hashed is refused: its key would lie.
+
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
 such devices, a full or broken disk, a kill) leaves no status and exits otherwise: the stage runs again.
@@ -20,7 +22,6 @@ import gc
 import json
 import logging
 import os
-import random
 import shutil
 import sys
 import time
@@ -34,18 +35,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from contract.fingerprint import Code
+from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
 from trainers.atomic import remove_leftovers, write_json
 from trainers.devices import Lease, lease
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
+from trainers.randomness import fix_randomness, prepare_process
 from trainers.times import duration
 
 if TYPE_CHECKING:
     from trainers.stage import Stage
 
-EXIT_IN_USE, EXIT_MACHINE = 75, 74  # EX_TEMPFAIL and EX_IOERR of sysexits.h
+EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
 KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
 REASON_LENGTH = 500
+_PROJECT = Path(__file__).resolve().parents[1]
 _DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
 
 
@@ -55,6 +60,7 @@ class Job:
 
     id: str
     plan: dict[str, Any]
+    code: Code
     inputs: dict[str, Path]
     out: Path
     gpus: int
@@ -73,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FolderInUse as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_IN_USE
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"error: {arguments.out}: cannot be used ({_one_line(error)}); start snakemake again", file=sys.stderr)
         return EXIT_MACHINE
     try:
@@ -90,6 +96,11 @@ def _run_alone(job: Job, since: Path | None) -> int:
     if _take_over(job, since):
         _say(job, "finished by another process")
         return 0
+    if changed := changed_modules(job.code, _PROJECT):
+        names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+        problem = f"its code is not that of the plan ({names}), so its key would lie; start snakemake again"
+        print(f"error: {_title(job)}: {problem}", file=sys.stderr)
+        return EXIT_CHANGED
     remove_leftovers(job.out)
     for name in ("status.json", KEPT_STATUS):
         (job.out / name).unlink(missing_ok=True)
@@ -98,7 +109,8 @@ def _run_alone(job: Job, since: Path | None) -> int:
         if reason := _blocked(job.inputs):
             return start.finish("blocked", reason, device=None)
         devices = _lease(job, start.terminal)
-        _prepare_process(job.threads, devices)
+        devices.export()
+        prepare_process(job.threads)
         return _train(job, start, devices)
     except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
         start.say(f"error: {job.out}: {_one_line(error)}")
@@ -142,7 +154,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         try:
             entry = _import_quickly(job.plan["entry"])
             needs_torch = getattr(entry, "NEEDS_TORCH", True)
-            _fix_randomness(job, torch_too=needs_torch)
+            fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=needs_torch)
         finally:
             write_provenance(job.out, job.inputs, sys.argv)
         stage = _build_stage(job, devices, log, mode, start.terminal)
@@ -235,7 +247,9 @@ def _read_job(arguments: argparse.Namespace) -> Job:
         inputs[name] = Path(folder)
     arguments.out.mkdir(parents=True, exist_ok=True)
     label = arguments.label or plan["key"]
-    return Job(plan["stage"], plan, inputs, arguments.out, arguments.gpus, arguments.threads, label)
+    return Job(
+        plan["stage"], plan, Code(**plan["code"]), inputs, arguments.out, arguments.gpus, arguments.threads, label
+    )
 
 
 def _blocked(inputs: dict[str, Path]) -> str:
@@ -254,35 +268,6 @@ def _lease(job: Job, terminal: TextIO) -> Lease:
         _say(job, f"waits for {job.gpus} of the devices {', '.join(pool)}", terminal)
 
     return lease(job.gpus, on_wait=on_wait)
-
-
-def _prepare_process(threads: int, devices: Lease) -> None:
-    """Set what torch reads once, when it is imported."""
-    devices.export()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(threads)
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # cuBLAS is deterministic only with a fixed workspace
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-
-def _fix_randomness(job: Job, *, torch_too: bool) -> None:
-    """Make torch deterministic, with exactly the declared threads (sums depend on them), and seed every generator."""
-    import numpy
-
-    seed = job.plan["seed"] or 0
-    random.seed(seed)
-    numpy.random.seed(seed)
-    if not torch_too:
-        return
-    import torch
-
-    torch.set_num_threads(job.threads)
-    torch.set_num_interop_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.manual_seed(seed)
 
 
 def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, terminal: TextIO) -> "Stage":

@@ -115,10 +115,11 @@ class Stage:
 
 
 def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> BaseModel:
-    """Return the config model `module:Class` with `values` over its defaults, guarded to the keys in `reads`.
+    """Return the config model `module:Class` with `values`, guarded to the keys in `reads`.
 
     Looking at another key is an AttributeError: it is not part of the stage's key, so a change of it would not rerun
-    the stage. Raises ValueError, in one line, for values that the model refuses.
+    the stage. `values` are complete, as the plan writes them: no value comes from a default of today. Raises
+    ValueError, in one line, for values that the model refuses or would fill up.
     """
     module, _, name = model.partition(":")
     declared: type[BaseModel] = getattr(import_module(module), name)
@@ -143,6 +144,17 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise ValueError(f"{model}: {key} = {first.get('input')!r}: {first['msg']}") from None
+    if filled := _difference(config.model_dump(mode="json", include=allowed), values):
+        raise ValueError(f"{model}: {filled} is not among the plan's values, or is another here: start snakemake again")
     for key in unread:
         config.__dict__.pop(key, None)
     return config
+
+
+def _difference(found: Any, written: Any, key: str = "") -> str:
+    """Return the first dotted key whose value is not the written one, or nothing."""
+    if isinstance(found, Mapping) and isinstance(written, Mapping):
+        names = [*found, *(name for name in written if name not in found)]
+        pairs = ((name, found.get(name, ...), written.get(name, ...)) for name in names)
+        return next((d for name, one, two in pairs if (d := _difference(one, two, f"{key}.{name}".lstrip(".")))), "")
+    return "" if found == written else key

@@ -49,7 +49,7 @@ def config(**changes):
 
 def values(name, settings):
     """What the plan hands to a stage: the values that it reads and that are not defaults."""
-    return settings.model_dump(mode="json", include=set(READS[name]), exclude_defaults=True)
+    return settings.model_dump(mode="json", include=set(READS[name]))
 
 
 def make_stage(name, settings, inputs, out, *, seed=0, stage_class=Stage):

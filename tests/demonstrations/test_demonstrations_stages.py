@@ -16,6 +16,7 @@ from demonstrations_helpers import MODEL, READS, config, make_stage, run, shared
 from safetensors.torch import load_file
 from scipy.stats import rankdata
 
+from tests.stage_code import stage_code
 from trainers.demonstrations import candidates, embed, evaluate, grpo, in_context_concepts, rce, resumable
 from trainers.demonstrations.in_context import load_in_context_model, score_pointers
 from trainers.demonstrations.in_context_concepts import build as build_learner
@@ -47,7 +48,8 @@ def test_candidates_hold_what_the_model_says(folders):
     settings = config()
     data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
     table = pd.read_parquet(folders["candidates"] / "candidates.parquet")
-    assert len(table) == 20 * settings.proposals.number
+    drawn = settings.proposals
+    assert len(table) == 20 * (drawn.beam + len(drawn.temperatures) + drawn.random)
     assert list(table["method"][:8]) == ["beam", "sample_2", "sample_4", "sample_8", *["random"] * 4]
     inputs = {"learner": folders["learner"], "embed": folders["embed"]}
     stage = make_stage("candidates", settings, inputs, folders["candidates"] / "again")
@@ -330,6 +332,7 @@ def run_process(name, settings, inputs, out, wait=True):
         (folder / "status.json").write_text('{"state": "ok"}')
     plan = {"stage": f"demonstrations.{name}", "key": "0" * 16, "entry": f"trainers.demonstrations.{name}"}
     plan |= {"seed": None if name == "learner" else 0, "model": MODEL, "reads": READS[name], "abort_rules": []}
+    plan["code"] = stage_code(plan["entry"], settings, name)
     (out / "config.json").write_text(json.dumps(plan | {"config": values(name, settings)}))
     command = [sys.executable, "-m", "trainers.run", "--config", str(out / "config.json"), "--out", str(out)]
     command += [part for key, folder in inputs.items() for part in ("--input", f"{key}={folder}")]

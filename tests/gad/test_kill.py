@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 from tests.gad.helpers import ENTRIES, INPUTS, TINY
+from tests.stage_code import stage_code
+from trainers.gad.config import GadConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDED = ("warmup", "gad", "evaluate")
@@ -33,6 +35,7 @@ def command(root, name):
     out = root / name
     out.mkdir(parents=True, exist_ok=True)
     reads = [*READS, "checkpoint_every", "keep_checkpoints", "evaluate"]
+    config = GadConfig(**SETTINGS)
     job = {
         "stage": f"gad.{name}",
         "key": f"{name:0<16}"[:16],
@@ -40,8 +43,9 @@ def command(root, name):
         "entry": ENTRIES[name],
         "model": "trainers.gad.config:GadConfig",
         "reads": reads,
-        "config": SETTINGS,
+        "config": config.model_dump(mode="json", include=set(reads)),
         "abort_rules": [],
+        "code": stage_code(ENTRIES[name], config, name),
     }
     (out / "config.json").write_text(json.dumps(job))
     words = [sys.executable, "-m", "trainers.run", "--config", str(out / "config.json"), "--out", str(out)]

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from policy_helpers import SMALL
 
+from tests.stage_code import stage_code
 from trainers.policy.config import PolicyConfig
 
 PATIENCE = 600  # seconds; a loaded machine is slow
@@ -29,8 +30,9 @@ def write_stage(folder, variant):
         "entry": "trainers.policy.reinforce",
         "model": "trainers.policy.config:PolicyConfig",
         "reads": list(PolicyConfig.model_fields),
-        "config": config.model_dump(mode="json", exclude_defaults=True),
+        "config": config.model_dump(mode="json"),
         "abort_rules": [],
+        "code": stage_code("trainers.policy.reinforce", config, "reinforce"),
     }
     (folder / "config.json").write_text(json.dumps(plan))
     return folder

@@ -94,6 +94,9 @@ PUBLISHED: dict[str, Any] = {
 
 CODE = {
     "trainers/__init__.py": "",
+    "trainers/assets.py": "def run(stage):\n    return None\n",
+    "trainers/stage.py": "",
+    "trainers/randomness.py": "SEED = 0\n",
     "trainers/shared.py": "LIMIT = 3\n",
     "trainers/toy/__init__.py": '"""Toy."""\n',
     "trainers/toy/prepare.py": "from trainers import shared\n\ndef run(stage):\n    return shared.LIMIT\n",

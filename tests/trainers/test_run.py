@@ -297,3 +297,44 @@ def test_a_broken_plan_of_a_stage_is_one_line_and_no_result(tmp_path):
     [line] = done.stderr.splitlines()
     assert "start snakemake again" in line
     assert not (out / "status.json").exists()
+
+
+def edited_plan(out, **code):
+    """Make the plan's config.json one of another state of the code."""
+    plan = json.loads((out / "config.json").read_text())
+    plan["code"] |= {name: plan["code"][name] | value if name == "trees" else value for name, value in code.items()}
+    (out / "config.json").write_text(json.dumps(plan))
+
+
+def test_code_that_is_not_the_plans_is_refused(tmp_path):
+    out = write_stage(tmp_path)
+    edited_plan(out, text="other", trees={"trainers.checkpoint": "0123"})
+    done = run_stage(out)
+    assert done.returncode == 78
+    assert not (out / "status.json").exists()  # under this key there must be no result of other code
+    (line,) = done.stderr.splitlines()
+    assert "toy.train  v8 seed 1: its code is not that of the plan (trainers.checkpoint)" in line
+    assert line.endswith("start snakemake again")
+
+
+def test_a_module_that_is_reached_no_more_is_a_change(tmp_path):
+    out = write_stage(tmp_path)
+    edited_plan(out, text="other", trees={"trainers.gone": "0123"})
+    assert "(trainers.gone)" in run_stage(out).stderr
+
+
+def test_comments_that_changed_since_the_plan_are_no_change(tmp_path):
+    out = write_stage(tmp_path)
+    edited_plan(out, text="other")
+    assert run_stage(out).returncode == 0
+    assert status(out)["state"] == "ok"
+
+
+def test_code_loaded_by_a_name_that_the_key_does_not_hold_fails(tmp_path):
+    out = write_stage(tmp_path, mode="hidden")
+    run_stage(out)
+    assert status(out)["state"] == "failed"
+    assert "not in the key: trainers.objectives, trainers.objectives.entropy;" in status(out)["reason"]
+    declared = write_stage(tmp_path / "declared", mode="hidden", code=["trainers.objectives.entropy"])
+    run_stage(declared)
+    assert status(declared)["state"] == "ok"

@@ -59,7 +59,7 @@ def model(tmp_path, monkeypatch):
 
 
 def test_config_shows_what_it_reads_and_nothing_else(model):
-    config = load_config(model, {"lr": 0.25}, ["lr", "steps"])
+    config = load_config(model, {"lr": 0.25, "steps": 6}, ["lr", "steps"])
     assert (config.lr, config.steps, config.doubled()) == (0.25, 6, 12)
     assert isinstance(config, importlib.import_module("toy_config").Config)
     with pytest.raises(AttributeError, match=r"config.mode is not in the stage's `reads` \(lr, steps\)"):
@@ -71,14 +71,19 @@ def test_config_shows_what_it_reads_and_nothing_else(model):
 
 
 def test_a_method_that_looks_at_an_unread_key_is_caught(model):
-    config = load_config(model, {}, ["lr"])
+    config = load_config(model, {"lr": 0.5}, ["lr"])
     with pytest.raises(AttributeError, match=r"config.steps is not in the stage's `reads`"):
         config.doubled()
 
 
 @pytest.mark.parametrize(
     ("values", "reads", "text"),
-    [({"lr": -1.0}, ["lr"], "lr must be positive"), ({"lr": "high"}, ["lr"], "lr = 'high'"), ({}, ["lrr"], "lrr")],
+    [
+        ({"lr": -1.0}, ["lr"], "lr must be positive"),
+        ({"lr": "high"}, ["lr"], "lr = 'high'"),
+        ({}, ["lrr"], "lrr"),
+        ({}, ["lr"], "lr is not among the plan's values"),
+    ],
 )
 def test_a_config_that_is_refused_says_why_in_one_line(model, values, reads, text):
     with pytest.raises(ValueError, match=text) as error:

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from contract.fingerprint import HARNESS, code_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
 CONFIG = """
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -29,7 +33,7 @@ class Config(BaseModel):
 """
 
 TRAINER = """
-import os, sys, time, torch
+import importlib, os, sys, time, torch
 from trainers.stage import Diverged
 
 
@@ -41,6 +45,8 @@ def run(stage):
         raise RuntimeError("the first line\\nand the second")
     if config.mode == "exit":
         sys.exit(3)
+    if config.mode == "hidden":
+        importlib.import_module("trainers.objectives.entropy")
     if config.mode == "unread":
         config.source
     weight, start = torch.zeros(2), 0
@@ -65,7 +71,10 @@ def run(stage):
 """
 
 
-def write_stage(folder: Path, *, reads=("steps", "lr", "mode", "pause"), abort_rules=(), seed=1, **config) -> Path:
+DEFAULTS = {"steps": 6, "lr": 0.5, "mode": "plain", "pause": 0.0}
+
+
+def write_stage(folder: Path, *, reads=tuple(DEFAULTS), abort_rules=(), seed=1, code=(), **config) -> Path:
     """Write the modules and the plan's config.json into `folder`; return the stage's own folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "toy_config.py").write_text(CONFIG)
@@ -73,7 +82,9 @@ def write_stage(folder: Path, *, reads=("steps", "lr", "mode", "pause"), abort_r
     out = folder / "out"
     out.mkdir(exist_ok=True)
     plan = {"stage": "toy.train", "key": "0123456789abcdef", "seed": seed, "entry": "toy_trainer"}
-    plan |= {"model": "toy_config:Config", "reads": list(reads), "config": config, "abort_rules": list(abort_rules)}
+    values = {key: value for key, value in DEFAULTS.items() if key in reads} | config
+    plan |= {"model": "toy_config:Config", "reads": list(reads), "config": values, "abort_rules": list(abort_rules)}
+    plan["code"] = code_of((*code, *HARNESS), ROOT)._asdict()
     (out / "config.json").write_text(json.dumps(plan))
     return out
 
@@ -84,10 +95,9 @@ def command(out: Path, *extra: str) -> list[str]:
 
 
 def environment(out: Path, **values: str) -> dict[str, str]:
-    root = Path(__file__).resolve().parents[2]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "CUDA_", "ABLATION_"))}
     leases = str(out.parent / "leases")
-    return {**kept, "PYTHONPATH": f"{out.parent}:{root}", "ABLATION_LEASES": leases, **values}
+    return {**kept, "PYTHONPATH": f"{out.parent}:{ROOT}", "ABLATION_LEASES": leases, **values}
 
 
 def run_stage(out: Path, *extra: str, **values: str) -> subprocess.CompletedProcess[str]:

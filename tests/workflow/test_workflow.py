@@ -80,6 +80,20 @@ def test_arithmetic_reruns_its_users_only(project):
     assert project.would_run() == {"debias_train": 1, "debias_evaluate": 1, **RENDERED}
 
 
+def test_code_edited_while_the_grid_runs_is_not_run_under_the_old_key(tmp_path):
+    project = Project.create(tmp_path / "project")
+    file = "trainers/objectives/second.py"
+    before = project.read(file)
+    edit = f"    from pathlib import Path\n    Path({file!r}).write_text({before.replace('2.0', '2.5')!r})\n"
+    project.write("trainers/debias/prepare.py", project.read("trainers/debias/prepare.py") + edit)
+    done = project.snakemake("--retries", "0", check=False)
+    assert done.returncode != 0
+    assert "its code is not that of the plan (trainers.objectives.second)" in done.stdout
+    assert {path.parts[-3] for path in project.statuses()} == {"prepare", "train", "evaluate"}  # a and c are done
+    project.write(file, before)
+    assert project.would_run() == {"debias_train": 1, "debias_evaluate": 1, **RENDERED}
+
+
 def test_a_variant_that_joins_a_shared_stage_does_not_rerun_it(project):
     project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: another scale\nscale: 2.0\n")
     assert project.would_run() == {"debias_evaluate": 1, **RENDERED}

@@ -254,7 +254,7 @@ class HealthRule(_Strict):
     def numbers(self) -> dict[str, Any]:
         """Return what the rule computes, without its name and words; of an abort rule this is part of a key."""
         words = {"id", "stage", "severity", "diagnosis", "remedy"}
-        return self.model_dump(mode="json", exclude=words, exclude_defaults=True)
+        return self.model_dump(mode="json", exclude=words)
 
 
 def _rule_per_stage(rules: Any) -> Any:

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,11 @@ class Variant:
     factors: tuple[str, ...]
 
     def resolved_dict(self) -> dict[str, Any]:
-        """Return all keys of the resolved configuration as plain values."""
+        """Return all keys of the resolved configuration as plain values, to be read only."""
+        return self._values
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
         return self.resolved.model_dump(mode="json")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from contract.errors import ConfigError, TrackerError
-from contract.fingerprint import fingerprint
+from contract.fingerprint import HARNESS, Code, code_of, digest_of
 from tracker.config import dotted
 from tracker.config.settings import Settings, load_settings, suggest
 from tracker.config.study_schema import Resources
@@ -18,7 +18,7 @@ from tracker.config.variants import StageSpec, Study, Variant, load_studies
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.extra_seeds import extended, load_extra_seeds
 from tracker.plan.files import plan_text, state, study_row, write_if_changed
-from tracker.plan.keys import canonical, key_of, path_digest
+from tracker.plan.keys import canonical, config_modules, key_of, key_values, path_digest
 from tracker.plan.retry import RETRIED, mark_stale, repair_corrupt, retry_failed
 
 # The workflow imports this module only, so what it needs besides is here too.
@@ -229,7 +229,7 @@ class _Builder:
         self.settings, self.studies, self.root = settings, dict(studies), root
         self.drafts: dict[tuple[str, str], _Draft] = {}
         self.runs: list[Run] = []
-        self.fingerprints: dict[tuple[str, ...], str] = {}
+        self.codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
         self.extra_seeds = load_extra_seeds(settings.results)
 
     def add_study(self, study: Study) -> None:
@@ -244,14 +244,14 @@ class _Builder:
 
     def _parts(self, study: Study, variant: Variant, spec: StageSpec) -> dict[str, Any]:
         """Return what the key of a stage is made of, apart from the seed and the inputs."""
-        reads = set(spec.reads)
-        config = variant.resolved.model_dump(mode="json", include=reads, exclude_defaults=True)
+        values = variant.resolved_dict()
         rules = [rule for rule in study.health if rule.stage == spec.name and rule.severity == "abort"]
         return {
-            "config": config,
+            "config": {name: values[name] for name in spec.reads},
+            "hashed": key_values(variant.resolved, values, spec.reads),
             "rules": [rule.model_dump(mode="json") for rule in rules],
             "numbers": sorted((rule.numbers() for rule in rules), key=canonical),
-            "code": self._fingerprint(study, variant, spec),
+            "code": self._code(study, variant, spec),
             "assets": {
                 name: self._add_asset(study, variant, source.removeprefix("asset:"), spec)
                 for name, source in spec.inputs.items()
@@ -259,19 +259,20 @@ class _Builder:
             },
         }
 
-    def _fingerprint(self, study: Study, variant: Variant, spec: StageSpec) -> str:
+    def _code(self, study: Study, variant: Variant, spec: StageSpec) -> Code:
         used = getattr(variant.resolved, "used_modules", None)
         modules = (spec.entry, *(used(spec.name) if used else ()))
-        exclude = (study.config_path.split(":")[0], ASSET_MODEL.split(":", maxsplit=1)[0])
-        if (*modules, *exclude) not in self.fingerprints:
-            try:
-                self.fingerprints[*modules, *exclude] = fingerprint(modules, self.root, exclude=exclude)
-            except ConfigError as error:
-                where = f"stages.{spec.name}.entry" if error.value == spec.entry else f"stages.{spec.name}"
-                raise ConfigError(
-                    study.file, where, error.value, f"{error.file}: {error.problem}", error.remedy
-                ) from None
-        return self.fingerprints[*modules, *exclude]
+        try:
+            return self._reached(modules, config_modules(study.config_model))
+        except ConfigError as error:
+            where = f"stages.{spec.name}.entry" if error.value == spec.entry else f"stages.{spec.name}"
+            problem = f"{error.file}: {error.problem}"
+            raise ConfigError(study.file, where, error.value, problem, error.remedy) from None
+
+    def _reached(self, modules: tuple[str, ...], exclude: frozenset[str]) -> Code:
+        if (modules, exclude) not in self.codes:
+            self.codes[modules, exclude] = code_of((*modules, *HARNESS), self.root, exclude=exclude)
+        return self.codes[modules, exclude]
 
     def _add_stage(
         self, study: Study, variant: Variant, spec: StageSpec, *, seed: int, keys: dict[str, str], parts: dict[str, Any]
@@ -286,11 +287,11 @@ class _Builder:
         key = key_of(
             {
                 "stage": id,
-                "config": parts["config"],
+                "config": parts["hashed"],
                 "seed": own_seed,
                 "inputs": {name: key for name, (_, key) in inputs.items()},
                 "abort": parts["numbers"],
-                "code": parts["code"],
+                "code": digest_of(parts["code"].trees),
             }
         )
         gpu = variant.gpu if variant.gpu is not None and spec.resources.gpu > 0 else spec.resources.gpu
@@ -305,6 +306,7 @@ class _Builder:
                 "reads": list(spec.reads),
                 "config": parts["config"],
                 "abort_rules": parts["rules"],
+                "code": parts["code"]._asdict(),
             }
             draft = self.drafts[id, key] = _Draft(spec, study, key, own_seed, inputs, config, gpu, {})
         draft.variants[variant.name] = None
@@ -318,9 +320,11 @@ class _Builder:
         if not isinstance(value, BaseModel) or not getattr(value, "sources", None):
             where = f"stages.{spec.name}.inputs"
             raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
-        asset = value.model_dump(mode="json", exclude_defaults=True)
+        asset = value.model_dump(mode="json")
         digests = [path_digest(Path(source["path"])) for source in asset["sources"] if source.get("source") == "path"]
-        key = key_of({"stage": ASSETS, "asset": asset, "digests": digests})
+        code = self._reached((ASSET_ENTRY,), config_modules(type(value)))
+        hashed = {"stage": ASSETS, "asset": key_values(value, asset), "digests": digests}
+        key = key_of(hashed | {"code": digest_of(code.trees)})
         draft = self.drafts.get((ASSETS, key))
         if draft is None:
             config = {
@@ -332,6 +336,7 @@ class _Builder:
                 "reads": sorted(asset),
                 "config": asset,
                 "abort_rules": [],
+                "code": code._asdict(),
             }
             stage = StageSpec(ASSETS, ASSET_ENTRY, {}, (), False, ASSET_RESOURCES)
             draft = _Draft(stage, None, key, None, {}, config, 0, {}, label=_asset_label(asset))

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainers.assets_config import Asset
+from trainers.demonstrations.choices import rewards
 
 OBJECTIVES = "trainers.objectives"
 IN_CONTEXT = "trainers.demonstrations.in_context"
@@ -122,14 +123,10 @@ class Proposals(_Strict):
 
     @model_validator(mode="after")
     def _several(self) -> Self:
-        if self.number < 2:
-            raise ValueError(f"beam + temperatures + random give {self.number} sequences per query: 2 are the least")
+        number = self.beam + len(self.temperatures) + self.random
+        if number < 2:
+            raise ValueError(f"beam + temperatures + random give {number} sequences per query: 2 are the least")
         return self
-
-    @property
-    def number(self) -> int:
-        """Sequences per query."""
-        return self.beam + len(self.temperatures) + self.random
 
 
 class Selector(_Strict):
@@ -291,10 +288,6 @@ class DemonstrationsConfig(_Strict):
                 raise ValueError(problem)
         return self
 
-    def rewards(self) -> list[Reward]:
-        """Return the rewards of which each trains a selector: one, or those of `per_shot`."""
-        return [Reward(mode=mode) for mode in self.per_shot] or [self.reward]
-
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys: dict[str, str] = {}
@@ -325,4 +318,4 @@ class DemonstrationsConfig(_Strict):
         return [f"{IN_CONTEXT}_{self.task.name}"]
 
     def _reward_modules(self) -> list[str]:
-        return [f"{OBJECTIVES}.selection_reward_{reward.mode}" for reward in self.rewards()]
+        return [f"{OBJECTIVES}.selection_reward_{reward.mode}" for reward in rewards(self)]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trainers.atomic import write_json
+from trainers.demonstrations.choices import rewards
 from trainers.demonstrations.in_context import Scores, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import Prepared, load_prepared
 from trainers.demonstrations.proposals import similarities
@@ -27,7 +28,7 @@ def run(stage: Stage) -> None:
     def measure(pointers: Tensor, split: str, name: str) -> Scores:
         return score_pointers(model, prepared, prepared.numbers(split), pointers, work=work, name=name)
 
-    selectors = [reward.mode for reward in config.rewards()] if config.selector.kind == "pointer" else [""]
+    selectors = [reward.mode for reward in rewards(config)] if config.selector.kind == "pointer" else [""]
     shots = range(1, config.shots + 1)
     validation = {}
     for mode in selectors:

@@ -5,6 +5,7 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
+from trainers.demonstrations import choices
 from trainers.demonstrations.config import OBJECTIVES, Reward
 from trainers.demonstrations.selector import PointerSelector, sequence_logps
 from trainers.demonstrations.training import (
@@ -25,7 +26,7 @@ def run(stage: Stage) -> None:
     if config.selector.kind != "pointer":
         stage.log.info("selector %s is not trained", config.selector.kind)
         return
-    data, rewards = load_training_data(stage), config.rewards()
+    data, rewards = load_training_data(stage), choices.rewards(config)
 
     def selector(reward: Reward) -> PointerSelector:
         return load_selector(earlier, reward.mode, config.selector, data.query.shape[1], stage.devices[0])

@@ -5,6 +5,7 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
+from trainers.demonstrations import choices
 from trainers.demonstrations.config import OBJECTIVES, Reward
 from trainers.demonstrations.selector import PointerSelector, build_selector
 from trainers.demonstrations.training import TrainingData, load_training_data, rewards_of, train_selectors
@@ -17,7 +18,7 @@ def run(stage: Stage) -> None:
     if config.selector.kind != "pointer":
         stage.log.info("selector %s is not trained", config.selector.kind)
         return
-    data, rewards = load_training_data(stage), config.rewards()
+    data, rewards = load_training_data(stage), choices.rewards(config)
 
     def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
         model = build_selector(config.selector, data.query.shape[1], stage.seed).to(stage.devices[0])

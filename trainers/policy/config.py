@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainers.assets_config import Asset
+from trainers.policy.choices import surrogate, transforms
 from trainers.tasks.settings import TASKS, KnightsKnaves, TaskSettings
 
 OBJECTIVES = "trainers.objectives"
@@ -336,8 +337,8 @@ class PolicyConfig(_Strict):
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys: dict[str, str] = {}
-        if self.surrogate() != "clipped":
-            keys["clip"] = f"{self.surrogate()} takes the place of clipping"
+        if surrogate(self) != "clipped":
+            keys["clip"] = f"{surrogate(self)} takes the place of clipping"
         if self.advantage != "gae":
             keys["critic"] = f"only advantage gae has a critic, here it is {self.advantage}"
         if self.kl.coef == 0 or not self.kl.adaptive:
@@ -386,9 +387,9 @@ class PolicyConfig(_Strict):
         if stage != "reinforce":
             return [task]
         modules = [task, f"{OBJECTIVES}.advantage_{self.advantage}", f"{OBJECTIVES}.ratio_{self.ratio}"]
-        modules += [f"{OBJECTIVES}.{name}" for name in self.transforms()]
+        modules += [f"{OBJECTIVES}.{name}" for name in transforms(self)]
         modules += [f"{OBJECTIVES}.{name}" for name in ("gradient_adaptive", "temporal_decay") if getattr(self, name)]
-        modules.append(f"{OBJECTIVES}.{self.surrogate()}")
+        modules.append(f"{OBJECTIVES}.{surrogate(self)}")
         if self.advantage == "gae":
             modules += [f"{OBJECTIVES}.value_loss", "trainers.policy.critic"]
         if self.overlong_penalty is not None:
@@ -398,16 +399,3 @@ class PolicyConfig(_Strict):
         if self.reward.level == "token":
             modules += ["trainers.policy.token_rewards", f"{OBJECTIVES}.token_rewards"]
         return modules
-
-    def transforms(self) -> list[str]:
-        """Return what is done to the importance ratio, in order: smoothing, then one ratio per response."""
-        names = ["ema_smoothing"] if self.ema_smoothing is not None else []
-        if self.amic:
-            names.append("amic")
-        elif self.ptrw is not None and self.ratio == "token":
-            names.append("sequence_ratio")
-        return names
-
-    def surrogate(self) -> str:
-        """Return the module of the per-token loss."""
-        return "ptrw" if self.ptrw is not None else "asymmetric_clip" if self.asymmetric_clip is not None else "clipped"

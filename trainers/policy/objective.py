@@ -9,6 +9,7 @@ from torch import Tensor
 
 from trainers.objectives.policy_loss import policy_loss
 from trainers.objectives.statistics import Diagnostics
+from trainers.policy import choices
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 
 Objective = Callable[..., tuple[Tensor, Diagnostics]]
@@ -16,18 +17,18 @@ Objective = Callable[..., tuple[Tensor, Diagnostics]]
 
 def build_objective(config: PolicyConfig) -> Objective:
     """Return `policy_loss` with the variant's parts; call it with logps, old_logps, advantages, mask and `units`."""
-    surrogate = config.surrogate()
-    bounds = config.clip if surrogate == "clipped" else getattr(config, surrogate)
+    loss = choices.surrogate(config)
+    bounds = config.clip if loss == "clipped" else getattr(config, loss)
     return partial(
         policy_loss,
         ratio=_load(f"ratio_{config.ratio}").importance_ratio,
-        transforms=[_bind(_load(name).transform, getattr(config, name, None)) for name in config.transforms()],
+        transforms=[_bind(_load(name).transform, getattr(config, name, None)) for name in choices.transforms(config)],
         weights=[
             _bind(_load(name).token_weights, getattr(config, name))
             for name in ("gradient_adaptive", "temporal_decay")
             if getattr(config, name) is not None
         ],
-        surrogate=_bind(_load(surrogate).surrogate, bounds),
+        surrogate=_bind(_load(loss).surrogate, bounds),
         weight_on=config.weight_on,
         aggregation=config.update.aggregation,
     )

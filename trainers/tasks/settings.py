@@ -1,8 +1,8 @@
 """Settings of the tasks. Only pydantic is imported: validating and planning read this module, and stay fast."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 TASKS = "trainers.tasks"
 
@@ -12,13 +12,9 @@ class _Strict(BaseModel):
 
 
 class _Task(_Strict):
-    """A task's settings; written without defaults they keep their tag, or they could not be read again."""
+    """A task's settings."""
 
     name: str
-
-    @model_serializer(mode="wrap")
-    def _keep_tag(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {"name": self.name, **write(self)}
 
 
 class KnightsKnaves(_Task):

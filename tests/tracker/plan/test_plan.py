@@ -2,11 +2,15 @@ import json
 import shutil
 import time
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import yaml
+from pydantic import BaseModel, ConfigDict
 
+from contract.absent import Absent
 from contract.errors import ConfigError
+from tests.tracker import toy_study
 from tests.tracker.toy_study import VARIANTS, Toy
 from tracker.config.settings import load_settings
 from tracker.plan import keys
@@ -127,7 +131,7 @@ def test_a_key_that_a_stage_does_not_read_changes_nothing(toy):
     after = build(toy)
     assert changed(before, after) == names(("prepare", *BELOW), ALL)
     one = keys_of(before)["base", 0, "train"]
-    assert before.stage("toy.train", one).config["config"] == {}
+    assert before.stage("toy.train", one).config["config"].keys() == {"lr", "reward", "bold", "patience"}
 
 
 def test_texts_order_and_layout_change_nothing(toy):
@@ -151,18 +155,67 @@ def test_stating_a_default_in_the_base_changes_nothing(toy):
     assert changed(before, build(toy)) == set()
 
 
-def test_a_new_defaulted_config_key_changes_nothing(toy, monkeypatch):
-    from tests.tracker import toy_study
-
-    before = build(toy)
-    wider = type("ToyConfig", (toy_study.ToyConfig,), {"__annotations__": {"extra": int}, "extra": 5})
+def with_field(toy, monkeypatch, name, annotation, default):
+    """Give the toy's config model one more field, which train reads."""
+    wider = type("ToyConfig", (toy_study.ToyConfig,), {"__annotations__": {name: annotation}, name: default})
     monkeypatch.setattr(toy_study, "ToyConfig", wider)
     stages = yaml.safe_load((toy.folder / "_study.yaml").read_text())["stages"]
-    stages["train"]["reads"].append("extra")
+    if name not in stages["train"]["reads"]:
+        stages["train"]["reads"].append(name)
     toy.study(stages=stages)
+    return build(toy)
+
+
+def test_a_new_field_reruns_its_readers_unless_it_says_what_its_absence_meant(toy, monkeypatch):
+    before = build(toy)
+    assert changed(before, with_field(toy, monkeypatch, "extra", int, 5)) == names(BELOW, ALL)
+    marked = with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 5)
+    assert changed(before, marked) == set()
+    (train, *_) = [stage for stage in marked.stages.values() if stage.id == "toy.train"]
+    assert train.config["config"]["extra"] == 5  # written although it is not hashed: no stage fills up from defaults
+    # The mark says what was, so another default is another value, and the old one leads back to the old keys.
+    assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 6)) == names(BELOW, ALL)
+    toy.variant("base", {"why": "the start", "extra": 5})
+    again = with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 6)
+    assert changed(before, again) == set()
+
+
+def test_a_new_field_inside_a_new_field(toy, monkeypatch):
+    class Early(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        key: str = "loss"
+
+    class Later(Early):
+        patience: Annotated[int, Absent(1)] = 1
+
+    mark = Absent({"key": "loss"})
+    before = with_field(toy, monkeypatch, "early", Annotated[Early, mark], Early())
+    assert changed(before, with_field(toy, monkeypatch, "early", Annotated[Later, mark], Later())) == set()
+    after = with_field(toy, monkeypatch, "early", Annotated[Later, mark], Later(patience=2))
+    assert changed(before, after) == names(BELOW, ALL)
+
+
+def test_false_is_not_zero(toy, monkeypatch):
+    before = build(toy)
+    assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int | bool, Absent(0)], False)) != set()
+    assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int | bool, Absent(0)], 0)) == set()
+
+
+def test_a_changed_default_takes_no_results_of_another_value(toy, monkeypatch):
+    """The default 0.001 ran in a variant; then 0.02 is the default and the root states nothing: not its results."""
+    toy.study(base={"lr": 0.02})
+    toy.variant("other", {"extends": "base", "why": "x", "lr": 0.001})
+    before = build(toy)
+    smaller = type("ToyConfig", (toy_study.ToyConfig,), {"__annotations__": {"lr": float}, "lr": 0.02})
+    monkeypatch.setattr(toy_study, "ToyConfig", smaller)
+    toy.study(base={})
     after = build(toy)
-    assert "extra" in after.studies["toy"].variants["base"].resolved_dict()
     assert changed(before, after) == set()
+    assert stages_of(after, "base")["train"] != stages_of(before, "other")["train"]
+
+
+def stages_of(plan, variant):
+    return next(run.stages for run in plan.runs if run.variant == variant)
 
 
 def test_abort_rules_count_by_their_numbers(toy):
@@ -298,22 +351,29 @@ def test_config_file_follows_the_contract(toy):
         "entry": "trainers.toy.train",
         "model": "tests.tracker.toy_study:ToyConfig",
         "reads": ["lr", "reward", "bold", "patience"],
-        "config": {"lr": 0.01, "reward": {"kind": "b", "weight": 0.5}},
+        "config": {
+            "lr": 0.01,
+            "reward": {"kind": "b", "weight": 0.5, "levels": [0.1, 0.2]},
+            "bold": False,
+            "patience": None,
+        },
         "abort_rules": [plan.studies["toy"].definition["health"][0]],
+        "code": json.loads(json.dumps(train.config["code"])),
     }
+    assert {"trainers.toy.train", "trainers.toy.helper", "trainers.objectives.b"} <= train.config["code"][
+        "trees"
+    ].keys()
     folders = sorted(path.parent.name for path in toy.root.glob("results/stages/**/config.json"))
     assert folders == sorted(stage.key for stage in plan.selected())
     assert not list(toy.root.glob("results/**/.*"))  # no temporary file is left
 
 
-def test_the_hashed_config_gives_the_resolved_values_back(toy):
+def test_the_written_config_gives_the_resolved_values_back(toy):
     plan = build(toy)
     for stage in plan.stages.values():
         if stage.id == "toy.train":
             resolved = plan.studies["toy"].variants[stage.variants[0]].resolved
-            again = type(resolved).model_validate(stage.config["config"])
-            for key in stage.config["reads"]:
-                assert getattr(again, key) == getattr(resolved, key)
+            assert stage.config["config"] == resolved.model_dump(mode="json", include=set(stage.config["reads"]))
 
 
 def test_writing_twice_touches_nothing(toy):
