@@ -12,7 +12,7 @@ CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCA
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-cluster chaos lint format clean
+.PHONY: demo smoke decide venv lock test test-fast test-cluster chaos lint format docs clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
@@ -68,6 +68,10 @@ format: venv
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/snakefmt -l 120 Snakefile workflow
+
+docs: venv ## the pages and JSON schemas that are made from code
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/python -m tracker validate --write-schema
 
 clean: ## generated files; the environment and the results of real runs stay
 	rm -rf results/smoke reports/smoke .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

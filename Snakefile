@@ -9,12 +9,7 @@ min_version("9.20")
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/assets.smk"
-include: "workflow/rules/debias.smk"
-include: "workflow/rules/demonstrations.smk"
-include: "workflow/rules/gad.smk"
-include: "workflow/rules/gspo.smk"
-include: "workflow/rules/innovations.smk"
+include: "workflow/rules/stages.smk"
 include: "workflow/rules/collect.smk"
 include: "workflow/rules/report.smk"
 

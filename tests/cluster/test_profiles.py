@@ -53,8 +53,10 @@ def project(tmp_path_factory):
     project = Project.create(tmp_path_factory.mktemp("profiles") / "project")
     study = project.read("configs/studies/debias/_study.yaml")
     project.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
-    rules = project.read("workflow/rules/debias.smk")  # a rule with a message prints it in the place of its resources
-    project.write("workflow/rules/debias.smk", re.sub(r"    message:\n.*\n", "", rules))
+    rules = project.read("workflow/rules/stages.smk")  # a rule with a message prints it in the place of its resources
+    without, removed = re.subn(r" +message:\n.*\n", "", rules)
+    assert removed == 1
+    project.write("workflow/rules/stages.smk", without)
     return project
 
 

@@ -83,6 +83,8 @@ def test_stages_are_given_all_that_their_validation_needs():
         ("extends: per-shot\nreward: {mode: hybrid}\n", ("wrong.yaml", "reward has no effect: per_shot trains")),
         ("extends: legacy\nselector: {kind: random}\nrce: {lr: 0.1}\n", ("wrong.yaml", "rce.lr", "not trained")),
         ("extends: rce-only\ngrpo: {advantage: rank}\n", ("wrong.yaml", "grpo.advantage and", "no effect")),
+        ("extends: rce-only\ngrpo: {clip: 0.3}\n", ("wrong.yaml", "grpo.clip = 0.3", "grpo.enabled is false")),
+        ("extends: random\nselector: {layers: 2}\n", ("wrong.yaml", "selector.layers = 2", "is not trained")),
         ("extends: legacy\ngrpo: {positive_threshold: 0.0}\n", ("wrong.yaml", "no effect without grpo.min_positive")),
         ("extends: legacy\noffline_names: position\n", ("wrong.yaml", "offline_names = position has no effect")),
         ("extends: legacy\nreward: {info_weight: 0.0}\n", ("wrong.yaml", "nothing is rewarded")),

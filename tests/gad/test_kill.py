@@ -15,9 +15,9 @@ from tests.gad.helpers import ENTRIES, INPUTS, TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDED = ("warmup", "gad", "evaluate")
-READS = sorted({"task", "data", "scratch", "base", "seqkd", "warmup", "gad", "sampling", "rollout", "reward"}) + sorted(
-    {"advantage", "ratio", "clip", "update", "critic", "discriminator", "hinge", "balanced", "precision"}
-)
+READS = sorted(
+    {"task", "data", "scratch", "base", "seqkd", "warmup", "gad", "sampling", "rollout", "pooling", "reward"}
+) + sorted({"advantage", "ratio", "clip", "update", "critic", "discriminator", "hinge", "balanced", "precision"})
 SETTINGS = {
     **TINY,
     "base": {**TINY["base"], "steps": 10},
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow  # about ten processes that import torch and trans
 def command(root, name):
     out = root / name
     out.mkdir(parents=True, exist_ok=True)
-    reads = [*READS, "checkpoint_every", "evaluate"]
+    reads = [*READS, "checkpoint_every", "keep_checkpoints", "evaluate"]
     job = {
         "stage": f"gad.{name}",
         "key": f"{name:0<16}"[:16],

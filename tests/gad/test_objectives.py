@@ -24,20 +24,21 @@ def log_sigmoid(x):
 
 @pytest.fixture
 def scores():
-    return pool(VALUES_T, MASK_T), pool(VALUES_S, MASK_S)
+    return pool(VALUES_T, MASK_T, "mean"), pool(VALUES_S, MASK_S, "mean")
 
 
 def test_sums_and_means_leave_padding_out(scores):
     teacher, student = scores
-    assert teacher.sums.tolist() == SUM_T
-    assert student.sums.tolist() == SUM_S
-    assert teacher.means.tolist() == MEAN_T
-    assert student.means.tolist() == MEAN_S
+    assert teacher.raw.tolist() == SUM_T
+    assert student.raw.tolist() == SUM_S
+    assert teacher.pooled.tolist() == MEAN_T
+    assert student.pooled.tolist() == MEAN_S
 
 
 def test_an_empty_response_has_score_zero():
-    scores = pool(torch.ones(1, 2), torch.zeros(1, 2))
-    assert (scores.sums.item(), scores.means.item()) == (0.0, 0.0)
+    for pooling in ("mean", "sum", "last", "last_per_token"):
+        scores = pool(torch.ones(1, 2), torch.zeros(1, 2), pooling)
+        assert (scores.raw.item(), scores.pooled.item()) == (0.0, 0.0)
 
 
 def test_original_is_bradley_terry_on_sums(scores):
@@ -52,6 +53,47 @@ def test_v1_has_a_lower_hinge_on_means(scores):
     expected = [max(0.0, 1 - d) - 0.5 * log_sigmoid(d / 2) for d in DIFF]
     assert loss.tolist() == pytest.approx(expected, abs=1e-12)
     assert diagnostics["critic/hinge_loss_lower"].tolist() == [0.0, 3.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("pooling", "raw", "pooled"),
+    [
+        ("mean", SUM_T, MEAN_T),
+        ("sum", SUM_T, SUM_T),
+        ("last", [3.0, -0.5, 4.0], [3.0, -0.5, 4.0]),
+        ("last_per_token", [3.0, -0.5, 4.0], [1.0, -0.25, 2.0]),
+    ],
+)
+def test_pooling_says_which_tokens_count_and_what_they_are_divided_by(pooling, raw, pooled):
+    scores = pool(VALUES_T, MASK_T, pooling)
+    assert scores.raw.tolist() == raw
+    assert scores.pooled.tolist() == pooled
+
+
+def test_last_per_token_is_what_the_sources_formulas_give_for_values_masked_to_the_last_token():
+    """GAD's critic masks all but the last token's value; seed 002, 16.3, then sums and divides by the whole mask."""
+    masked = torch.zeros_like(VALUES_T)
+    for row, length in enumerate(MASK_T.sum(1).tolist()):
+        masked[row, length - 1] = VALUES_T[row, length - 1]
+    raw = torch.sum(masked * MASK_T, dim=-1)
+    normalised = raw / MASK_T.sum(dim=-1).clamp(min=1e-8)
+    scores = pool(VALUES_T, MASK_T, "last_per_token")
+    torch.testing.assert_close(scores.raw, raw)
+    torch.testing.assert_close(scores.pooled, normalised)
+
+
+def test_only_the_last_tokens_value_gets_a_gradient():
+    values = VALUES_T.clone().requires_grad_()
+    pool(values, MASK_T, "last").pooled.sum().backward()
+    assert values.grad.tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
+
+
+def test_v2s_upper_hinge_can_be_on_raw_differences(scores):
+    """Seed 002, 21.2: the bound held the wrong difference."""
+    pooled, _ = discriminator_v2.discriminator_loss(*scores)
+    raw, diagnostics = discriminator_v2.discriminator_loss(*scores, upper_on="raw")
+    assert diagnostics["critic/hinge_loss_upper"].tolist() == [2.0, 0.0, 9.0]  # 7, -2, 14 above 5
+    assert (raw - pooled).tolist() == pytest.approx([2.0, 0.0, 4.0])
 
 
 def test_v2_adds_an_upper_hinge(scores):
@@ -115,7 +157,8 @@ def test_accuracy_is_a_strict_win_on_the_means():
     teacher = Scores(torch.tensor([9.0, 1.0, 5.0]), torch.tensor([0.3, 0.5, 0.2]))
     student = Scores(torch.tensor([1.0, 9.0, 5.0]), torch.tensor([0.4, 0.1, 0.2]))
     found = pair_diagnostics(teacher, student)
-    assert found["critic/d_acc"].tolist() == [0.0, 1.0, 0.0]  # by sums it would be 1, 0, 0
+    assert found["critic/d_acc"].tolist() == [0.0, 1.0, 0.0]
+    assert found["critic/d_acc_raw"].tolist() == [1.0, 0.0, 0.0]  # 21.3: by sums
     assert found["critic/score_diff"].tolist() == pytest.approx([-0.1, 0.4, 0.0])
     assert found["critic/raw_score_diff"].tolist() == [8.0, -8.0, 0.0]
 

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.gad.helpers import make_stage
+from trainers.gad import data
 from trainers.gad.config import GadConfig
 from trainers.gad.data import length_statistics, response_limit
 from trainers.gad.order import number_of_steps, rows_of_step
@@ -39,7 +41,8 @@ def test_both_formats_give_the_same_rows(tmp_path, suffix):
         ],
         "teacher_response": "nothing",
     }
-    rows = read_teacher_rows(write(tmp_path / f"rows{suffix}", [good(1), chat, good(1)]))
+    rows, duplicates = read_teacher_rows(write(tmp_path / f"rows{suffix}", [good(1), chat, good(1)]))
+    assert duplicates == 1
     assert [row.teacher_response for row in rows] == ["answer 1", "nothing"]  # the repeated chat counts once
     assert rows[1].content == chat["content"]
     assert len({row.id for row in rows}) == 2
@@ -109,7 +112,7 @@ def test_the_limit_is_the_teachers_99th_percentile_rounded_up():
     assert lengths["p99"] == pytest.approx(np.percentile([*range(1, 100), 1000], 99))
     assert response_limit(GadConfig(), lengths) == 109
     assert response_limit(GadConfig(sampling={"length_factor": 3.0}), lengths) == 325
-    assert response_limit(GadConfig(sampling={"max_response_length": 7, "length_factor": 3.0}), lengths) == 7
+    assert response_limit(GadConfig(sampling={"max_response_length": 7, "length_factor": 3.0}), lengths) == 21
 
 
 def test_every_pass_uses_every_row_once():
@@ -191,3 +194,85 @@ def test_each_part_counts_a_quarter(lists):
     assert task.reward(problem, perfect.replace(" 3 plum .", " 3 plum 4 plum .")) == pytest.approx(0.75 + 0.25 * 3 / 4)
     assert task.reward(problem, "sorted fruit") == 0
     assert not task.correct(problem, perfect.replace("3 plum", "3 peach"))
+
+
+# --- shares, files of their own, rows left out ------------------------------------------------------------------------
+
+
+def some(first, last):
+    return [Row(f"r{i}", [{"role": "user", "content": str(i)}], "a") for i in range(first, last)]
+
+
+def test_splits_may_be_shares_so_that_small_files_train_usefully():
+    splits = split_rows(some(0, 1000), train=None, dev=0.05, test=0.1, seed=0)
+    assert {name: len(part) for name, part in splits.items()} == {"test": 100, "dev": 50, "train": 850}
+    tiny = split_rows(some(0, 5), train=None, dev=0.05, test=0.1, seed=0)
+    assert {name: len(part) for name, part in tiny.items()} == {"test": 1, "dev": 1, "train": 3}
+
+
+def test_a_validation_file_leaves_all_the_others_to_train_on_but_those_it_holds_itself():
+    splits = split_rows(some(0, 20), train=None, dev=0.5, test=0.5, seed=0, validation=some(18, 24))
+    assert {name: len(part) for name, part in splits.items()} == {"test": 3, "dev": 3, "train": 18}
+    assert {row.id for row in splits["train"]} == {f"r{i}" for i in range(18)}
+    with pytest.raises(ValueError, match="6 to validate on"):
+        split_rows(some(0, 20), train=None, dev=4, test=4, seed=0, validation=some(18, 24))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "problem"),
+    [({"dev": 1.5}, "whole number of rows"), ({"dev": 0.5, "test": 0.6}, "more than a whole file")],
+)
+def test_sizes_that_are_neither_rows_nor_shares_are_refused(sizes, problem):
+    with pytest.raises(ValueError, match=problem):
+        GadConfig(data=sizes)
+
+
+def test_the_data_stage_reads_each_file_counts_what_it_leaves_out_and_knows_each_stages_teacher(tmp_path):
+    """Duplicates, a chat of the validation file, a prompt that is too long; another file for the warm-up."""
+    model = tmp_path / "model" / "files"
+    tokenizer = word_tokenizer([f"w{i}" for i in range(40)])
+    tokenizer.save_pretrained(model)
+
+    def chat(number, length=2, answer=3):
+        words = " ".join([f"w{number}", *["w0"] * (length - 1)])
+        return {"content": [{"role": "user", "content": words}], "teacher_response": " ".join(["w1"] * answer)}
+
+    files = {
+        "data_source": [*map(chat, range(10)), chat(3), chat(4), chat(11, length=9), chat(20)],
+        "validation_source": [chat(number) for number in range(20, 26)],
+        "warmup_source": [chat(30, answer=7), chat(31, answer=7), chat(25)],
+    }
+    inputs = {"model": tmp_path / "model"}
+    for name, rows in files.items():
+        (tmp_path / name / "files").mkdir(parents=True)
+        write(tmp_path / name / "files" / "rows.jsonl", rows)
+        inputs[name] = tmp_path / name
+    asset = {"kind": "responses", "sources": [{"source": "path", "path": "rows.jsonl"}]}
+    settings = GadConfig(
+        task=None,
+        model={"kind": "model", "sources": [{"source": "path", "path": "model"}]},
+        data={"train": None, "dev": 0.5, "test": 0.5, "max_prompt_length": 8},
+        **dict.fromkeys(files, asset),
+    )
+    stage = make_stage(tmp_path / "data", settings, inputs)
+    data.run(stage)
+    logged = {name: value for _, name, value in stage.metrics.rows}
+    assert {name: logged[f"rows/{name}"] for name in ("train", "dev", "test", "train_warmup")} == {
+        "train": 10,
+        "dev": 3,
+        "test": 3,
+        "train_warmup": 2,
+    }
+    assert {name: logged[f"rows/{name}"] for name in ("duplicates", "too_long", "held_out")} == {
+        "duplicates": 2,
+        "too_long": 1,
+        "held_out": 2,
+    }
+    assert len(data.training_rows(stage.out, "warmup")) == 2
+    assert (
+        data.training_rows(stage.out, "gad")
+        == data.training_rows(stage.out, "seqkd")
+        == read_rows(stage.out / "train.jsonl")
+    )
+    assert data.teacher_lengths(stage.out, "warmup")["mean"] == 8  # with the end token
+    assert data.teacher_lengths(stage.out, "gad")["mean"] == data.teacher_lengths(stage.out)["mean"] == 4

@@ -1,7 +1,10 @@
 """The stages on a tiny model: what they start from, fresh rollouts, faults, resume, evaluation."""
 
 import copy
+import json
+import math
 import shutil
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -9,13 +12,14 @@ import torch
 from transformers import Qwen2ForSequenceClassification
 
 from tests.gad.helpers import config, inputs_of, make_stage, run_stage, series
-from trainers.gad import adversarial
+from trainers.gad import adversarial, rollouts, seqkd
 from trainers.gad.adversarial import Course, Trainer
 from trainers.gad.critic import build_loss, new_critic, pair_scores, score, update_critic
+from trainers.gad.data import teacher_lengths
 from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.gad.version import steps_taken
-from trainers.micro_batch import MicroBatch
+from trainers.micro_batch import MicroBatch, OutOfMemory
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import Precision
 from trainers.policy.models import load_policy, load_tokenizer
@@ -151,6 +155,52 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
         ValueModel.from_reward_model(tmp_path / "two", CPU, root / "seqkd" / STUDENT)
 
 
+# --- everything learns ----------------------------------------------------------------------------------------------
+
+
+def unmoved(before, after):
+    """Names of the tensors that are what they were, bit by bit."""
+    from safetensors.torch import load_file
+
+    old, new = ({**load_file(each)} for each in (before, after))
+    assert old.keys() == new.keys()
+    return {name for name in old if torch.equal(old[name], new[name])}
+
+
+# The bias of the head adds the same to every pooled score, and a difference does not see it: its gradient is 0 where
+# lengths do not count, but for the regulariser of d-final. It is the only such parameter.
+SHIFT = {"v1": {"head.bias"}, "v2": {"head.bias"}}
+
+
+@pytest.mark.parametrize("discriminator", ["original", "v1", "v2", "final"])
+def test_every_parameter_has_moved_after_three_steps_from_the_true_start(root, discriminator, monkeypatch):
+    """SeqKD's student, and student and critic of both adversarial stages, by the stages themselves."""
+    starts = []
+    original = adversarial.new_critic
+
+    def watched(*arguments):
+        critic = original(*arguments)
+        critic.save(root / "new critic")
+        starts.append(copy.deepcopy(critic.state_dict()))
+        return critic
+
+    monkeypatch.setattr(adversarial, "new_critic", watched)
+    three = {"max_steps": 3, "critic_warmup": 0}
+    settings = config(discriminator=discriminator, seqkd={"max_steps": 3}, warmup=three, gad=three)
+    shutil.rmtree(root / "seqkd")  # with its checkpoint
+    run_stage(root, "seqkd", settings, seed=None)
+    run_stage(root, "warmup", settings)
+    run_stage(root, "gad", settings)
+    places = [root / "base", root / "seqkd", root / "warmup", root / "gad"]
+    for before, after in pairwise(places):
+        assert not unmoved(before / STUDENT / "model.safetensors", after / STUDENT / "model.safetensors"), after.name
+    assert starts[0]["head.weight"].abs().min() > 0  # else the body would get no gradient at the first step
+    for before, after in pairwise([root / "new critic", root / "warmup" / CRITIC, root / "gad" / CRITIC]):
+        assert not unmoved(before / "model.safetensors", after / "model.safetensors"), after
+        still = {f"head.{name}" for name in unmoved(before / "head.safetensors", after / "head.safetensors")}
+        assert still <= SHIFT.get(discriminator, set()), after
+
+
 # --- fresh rollouts -----------------------------------------------------------------------------------------------
 
 
@@ -173,13 +223,21 @@ def test_rollouts_always_use_the_current_student(root, monkeypatch):
 
 
 def test_stale_weights_are_noticed(root):
-    """A sampler with a copy of the weights, as vLLM had: the counter that the copy carries stays behind."""
+    """A sampler with a copy of the weights, as vLLM had: the counter that the copy carries stays behind.
+
+    The gap of the log-probabilities shows it too, and would also for a sampler that carries no counter.
+    """
     run = trainer(root, config(warmup={"critic_warmup": 0, "actor_lr": 1e-2}))
     run.rollouts.model = copy.deepcopy(run.student)
-    lags = [run.step(step)["rollout/policy_lag"] for step in range(3)]
-    assert lags == [0.0, 4.0, 8.0]  # two passes of two minibatches each
+    found = [run.step(step) for step in range(3)]
+    assert [metrics["rollout/policy_lag"] for metrics in found] == [0.0, 4.0, 8.0]  # two passes of two minibatches each
+    gaps = [metrics["rollout/logp_gap"] for metrics in found]
+    assert gaps[0] < 1e-5
+    assert min(gaps[1:]) > 0.5  # what the rule stale-rollouts ends a run for
     run.rollouts.model = run.student
-    assert run.step(3)["rollout/policy_lag"] == 0
+    last = run.step(3)
+    assert last["rollout/policy_lag"] == 0
+    assert last["rollout/logp_gap"] < 1e-5
     assert steps_taken(run.student) == 16
 
 
@@ -239,9 +297,9 @@ def test_the_critic_scores_equal_responses_equally_and_sees_the_token_itself(roo
     run = trainer(root, config(sampling={"temperature": None}))
     torch.nn.init.normal_(run.critic.head.weight)
     rows = read_rows(root / "data" / "train.jsonl")[:3]
-    sequences, _ = run.rollouts.sample(rows, group_size=5, generator=torch.Generator(), batch_size=None)
-    found = score(run.critic, sequences, MicroBatch(4))
-    groups = found.means.view(3, 5)
+    sequences, _ = run.rollouts.sample(rows, group_size=5, generator=torch.Generator(), memory=MicroBatch())
+    found = score(run.critic, sequences, MicroBatch(4), "mean")
+    groups = found.pooled.view(3, 5)
     assert (groups == groups[:, :1]).all()
     with torch.no_grad():
         values = run.critic(sequences)
@@ -261,10 +319,10 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
         torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(0))
         rows = run._rows_of(0)
         sequences, _ = run.rollouts.sample(
-            rows, group_size=4, generator=torch.Generator().manual_seed(0), batch_size=None
+            rows, group_size=4, generator=torch.Generator().manual_seed(0), memory=MicroBatch()
         )
         teacher = run.rollouts.teacher(rows)
-        losses, _ = loss(*pair_scores(run.critic, teacher, sequences, torch.arange(len(rows)), 4))
+        losses, _ = loss(*pair_scores(run.critic, teacher, sequences, torch.arange(len(rows)), 4, pooling="mean"))
         expected = torch.autograd.grad(losses.mean(), run.critic.head.weight)[0]
         before = run.critic.head.weight.detach().clone()
         update_critic(
@@ -274,6 +332,7 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
             teacher,
             sequences,
             settings=settings.critic.model_copy(update={"max_grad_norm": 1e9}),
+            pooling="mean",
             generator=torch.Generator(),
             memory=MicroBatch(micro_batch),
         )
@@ -288,7 +347,7 @@ def test_metrics_are_those_of_the_pairs_of_the_step(root):
     frozen = copy.deepcopy(run.critic)
     metrics = run.step(0)
     rows = run._rows_of(0)
-    sequences, _ = run.rollouts.sample(rows, group_size=4, generator=run._generator("sampling", 0), batch_size=None)
+    sequences, _ = run.rollouts.sample(rows, group_size=4, generator=run._generator("sampling", 0), memory=MicroBatch())
     teacher = run.rollouts.teacher(rows)
     with torch.no_grad():
         student_means = [v[m.bool()].mean().item() for v, m in zip(frozen(sequences), sequences.mask, strict=True)]
@@ -296,6 +355,103 @@ def test_metrics_are_those_of_the_pairs_of_the_step(root):
     diffs = [teacher_means[i // 4] - student for i, student in enumerate(student_means)]
     assert metrics["critic/d_acc"] == pytest.approx(sum(d > 0 for d in diffs) / len(diffs))
     assert metrics["critic/score_diff"] == pytest.approx(sum(diffs) / len(diffs), abs=1e-5)
+
+
+# --- what a stage leaves ---------------------------------------------------------------------------------------------
+
+
+def test_seqkd_logs_its_rate_and_gradient_and_samples_responses_to_look_at(root):
+    shutil.rmtree(root / "seqkd")  # with its checkpoint
+    table = run_stage(root, "seqkd", config(seqkd={"samples": 8, "sample_prompts": 3}), seed=None)
+    assert set(series(table, "seqkd/lr")) == {1e-3}
+    assert (series(table, "seqkd/grad_norm") > 0).all()
+    assert series(table, "seqkd/sampled_chrf").index.tolist() == [0, 6]
+    assert series(table, "seqkd/sampled_chrf").between(0, 1).all()
+    page = (root / "seqkd" / "responses.md").read_text()
+    assert page.count("# Step ") == 2
+    assert page.count("**teacher**") == 6
+    assert page.count("\n8. (chrF ") == 6
+    quiet = run_stage(root, "seqkd", config(seqkd={"samples": 0}), seed=None, out=root / "quiet")
+    assert weights(root / "quiet" / STUDENT) == weights(root / "seqkd" / STUDENT)  # looking changes nothing
+    assert series(quiet, "seqkd/sampled_chrf").empty
+
+
+def test_models_of_chosen_steps_are_kept(root):
+    kept = config(keep_checkpoints=2)
+    shutil.rmtree(root / "seqkd")  # with its checkpoint
+    for name in ("seqkd", "warmup", "gad"):
+        run_stage(root, name, kept, seed=None if name == "seqkd" else 0)
+    found = {name: sorted(p.name for p in (root / name / "steps").iterdir()) for name in ("seqkd", "warmup", "gad")}
+    assert found == {"seqkd": ["2", "4", "6"], "warmup": ["2", "4"], "gad": ["6", "8"]}  # as the metrics count
+    for name, last in (("seqkd", "6"), ("warmup", "4"), ("gad", "8")):
+        assert weights(root / name / "steps" / last / STUDENT) == weights(root / name / STUDENT)
+    assert weights(root / "gad" / "steps" / "8" / CRITIC) == weights(root / "gad" / CRITIC)
+    assert weights(root / "gad" / "steps" / "6" / STUDENT) != weights(root / "gad" / STUDENT)
+
+
+def test_a_measurement_that_does_not_fit_costs_neither_the_models_nor_the_stage(root, monkeypatch, caplog):
+    def too_large(*_, **__):
+        assert (root / "warmup" / STUDENT / "model.safetensors").exists()  # saved before anything is measured
+        assert (root / "warmup" / CRITIC / "head.safetensors").exists()
+        raise OutOfMemory("out of memory with one row at a time")
+
+    monkeypatch.setattr(adversarial, "measure", too_large)
+    table = run_stage(root, "warmup", config())
+    assert not table["name"].str.startswith("dev/").any()
+    assert "development split is not measured" in caplog.text
+
+
+def test_responses_to_look_at_that_do_not_fit_cost_seqkd_nothing_else(root, monkeypatch, caplog):
+    def too_large(*_, step, **__):
+        assert step == 0 or (root / "seqkd" / STUDENT / "model.safetensors").exists()
+        raise OutOfMemory("out of memory with one row at a time")
+
+    monkeypatch.setattr(seqkd, "look_at", too_large)
+    shutil.rmtree(root / "seqkd")  # with its checkpoint
+    table = run_stage(root, "seqkd", config(seqkd={"samples": 8}), seed=None)
+    assert series(table, "seqkd/loss").index.tolist() == [0, 5]  # first and last step are logged
+    assert caplog.text.count("no responses to look at") == 2
+
+
+def test_sampling_and_evaluation_go_on_with_fewer_rows_where_memory_does_not_suffice(root, monkeypatch):
+    settings = config()
+    run_stage(root, "warmup", settings)
+    run_stage(root, "gad", settings)
+    expected = run_stage(root, "evaluate", settings, out=root / "whole")
+    original, sizes = rollouts.sample_all, []
+
+    def small_device(*arguments, batch_size, **others):
+        sizes.append(batch_size)
+        if batch_size is None or batch_size > 3:
+            raise torch.OutOfMemoryError("no")
+        return original(*arguments, batch_size=batch_size, **others)
+
+    monkeypatch.setattr(rollouts, "sample_all", small_device)
+    found = run_stage(root, "evaluate", settings, out=root / "small")
+    assert max(sizes) > 3 >= min(sizes)
+    chosen = found[~found["name"].str.startswith("memory/")].reset_index(drop=True)
+    pd.testing.assert_frame_equal(chosen, expected, rtol=1e-6)
+    assert (found["name"] == "memory/halvings").any()
+
+
+def test_one_very_long_teacher_response_does_not_set_the_limit_of_the_evaluation(root):
+    rows = read_rows(root / "data" / "train.jsonl")
+    lengths = teacher_lengths(root / "data")
+    assert lengths["p99"] <= lengths["max"]
+    outlier = {**lengths, "max": 100_000.0}
+    (root / "data" / "teacher_lengths.json").write_text(json.dumps({"train": outlier}))
+    run_stage(root, "warmup", config(warmup={"max_steps": 1}))
+    table = run_stage(root, "evaluate", config(gad={"enabled": False}), inputs={"gad": root / "off"})
+    assert len(rows) == 16
+    assert series(table, "greedy/test/length").max() <= math.ceil(1.5 * lengths["p99"])
+
+
+def test_a_warmup_that_is_too_short_for_its_critic_is_warned_of(root, caplog):
+    table = run_stage(root, "warmup", config(warmup={"max_steps": 2, "critic_warmup": 5}))
+    assert series(table, "critic/missing_warmup_steps").tolist() == [3]
+    assert "the student does not learn here" in caplog.text
+    fine = run_stage(root, "warmup", config(), out=root / "fine")
+    assert series(fine, "critic/missing_warmup_steps").tolist() == [0]
 
 
 # --- resume, seeds, evaluation ------------------------------------------------------------------------------------
@@ -342,7 +498,7 @@ def test_seeds_differ_and_the_same_seed_repeats(root):
 
 
 @pytest.mark.parametrize("discriminator", ["original", "v1", "v2", "final"])
-@pytest.mark.parametrize("reward", ["sum", "mean"])
+@pytest.mark.parametrize("reward", ["raw", "pooled"])
 def test_every_discriminator_trains(root, discriminator, reward):
     table = run_stage(root, "warmup", config(discriminator=discriminator, reward=reward))
     assert table["value"].notna().all()  # no NaN anywhere
@@ -379,6 +535,8 @@ def test_a_switched_off_stage_is_not_a_trainer(root, monkeypatch):
         ({"critic": {"init": "reward_model"}}, "reward_model"),
         ({"data": {"train": None}}, "needs a number"),
         ({"rollout": {"group_size": 1}}, "greater than or equal to 2"),
+        ({"data": {"dev": 0.1}}, "not shares"),
+        ({"data": {"max_prompt_length": 9}}, "max_prompt_length has no effect"),
     ],
 )
 def test_configurations_that_cannot_work_are_refused(values, problem):

@@ -27,6 +27,10 @@ from trainers.stage import Stage
 TINY = Scratch(hidden=16, layers=2, heads=2, feed_forward=24, init_std=0.4)
 CPU = Placement.of(["cpu"], Precision())
 EOS, PAD = 1, 0
+CHAT = (
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
 
 
 SMALL = {

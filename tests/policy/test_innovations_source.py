@@ -185,6 +185,13 @@ def test_without_the_minimum_a_clipped_ratio_gives_no_gradient_on_either_side():
         assert found["policy/clip_fraction"].value().item() == float(slope == 0)
 
 
+@pytest.mark.parametrize("pessimistic", [True, False])
+def test_a_ratio_without_advantage_is_not_clipped(pessimistic):
+    ratio, advantages = torch.tensor([[5.0, 5.0]]), torch.tensor([[0.0, 1.0]])
+    found = asymmetric_clip.surrogate(ratio, advantages, torch.ones(1, 2), pos=0.3, neg=0.1, pessimistic=pessimistic)[1]
+    assert found["policy/clip_fraction"].value() == 0.5
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_widths_have_the_precision_of_the_ratios(dtype):
     ratio, advantages = torch.tensor([[2.0, 0.1]], dtype=dtype), torch.tensor([[1.0, -1.0]], dtype=dtype)

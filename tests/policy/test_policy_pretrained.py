@@ -1,12 +1,11 @@
 """Policies from a model asset: byte-level tokenizer, chat template, a data set of questions, a reward model."""
 
-import json
 import shutil
 
 import pandas as pd
 import pytest
 import torch
-from policy_helpers import stage, train
+from policy_helpers import CHAT, stage, train
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from trainers.policy import evaluate, task_data, warm_start
@@ -29,40 +28,6 @@ from trainers.policy.value_model import ValueModel
 from trainers.random_model import build_random_model
 from trainers.tasks import knights_knaves
 from trainers.tasks.settings import KnightsKnaves, QuestionAnswer
-
-CHAT = (
-    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}[assistant]{% endif %}"
-)
-
-
-@pytest.fixture(scope="module")
-def assets(tmp_path_factory):
-    """Folders as the stage `assets` leaves them: a policy, a reward model with its tokenizer, questions."""
-    root = tmp_path_factory.mktemp("assets")
-    model, tokenizer = build_random_model("llama", hidden=16, layers=1, heads=2, vocab=260, positions=512, seed=0)
-    tokenizer.chat_template = CHAT
-    model.save_pretrained(root / "model" / "files")
-    tokenizer.save_pretrained(root / "model" / "files")
-    torch.manual_seed(0)
-    judge = LlamaForSequenceClassification(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-            num_labels=1,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
-    judge.save_pretrained(root / "judge" / "files")
-    tokenizer.chat_template = None
-    tokenizer.save_pretrained(root / "judge" / "files")
-    (root / "questions" / "files").mkdir(parents=True)
-    rows = [{"question": f"What is {i} + {i}?", "answer": f"twice {i}\n#### {2 * i}"} for i in range(120)]
-    (root / "questions" / "files" / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return root
 
 
 def test_reward_model_scores_do_not_depend_on_the_batch_around_them(assets):
@@ -138,10 +103,10 @@ def test_rewards_add_up_with_their_weights(assets):
     problem = knights_knaves.Problem("x", "A : A K ?", "A knight")
     responses = ["<think> </think> <answer> A knight </answer>", "A"]
     model = judge([problem.prompt] * 2, responses)
-    rewards, correct, parts = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge)
-    torch.testing.assert_close(rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
-    assert correct.tolist() == [1.0, 0.0]
-    assert parts["reward/model"] == pytest.approx(model.mean().item())
+    scored = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge)
+    torch.testing.assert_close(scored.rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
+    assert scored.correct.tolist() == [1.0, 0.0]
+    assert scored.parts["reward/model"] == pytest.approx(model.mean().item())
 
 
 def test_a_classifier_with_two_outputs_is_no_reward_model(assets, tmp_path):

@@ -23,7 +23,7 @@ def load(configs=CONFIGS, **overrides):
 def test_every_variant_is_valid_at_every_scale(scale):
     _, studies = load(scale=scale)
     assert len(studies["innovations"].variants) == 21
-    assert len(studies["gspo"].variants) == 14
+    assert len(studies["gspo"].variants) == 17
 
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
@@ -70,7 +70,7 @@ def test_a_clip_range_that_is_inherited_does_not_exclude_ptrw(tmp_path):
 def test_warm_start_and_its_evaluation_are_shared_by_all_variants_and_seeds():
     settings, _ = load(scale="demo", seeds="0,1,2")
     plan = build_plan(settings)
-    for study, variants, warm in (("innovations", 21, 1), ("gspo", 14, 2)):
+    for study, variants, judges, warm in (("innovations", 21, 1, 1), ("gspo", 17, 3, 4)):
         counts = {}
         for stage in plan.stages.values():
             if stage.study == study:
@@ -78,7 +78,8 @@ def test_warm_start_and_its_evaluation_are_shared_by_all_variants_and_seeds():
         assert counts == {
             "task_data": 1,
             "warm_start": 1,
-            "evaluate_warm": warm,  # gspo-cool: `sampling` is one key, its evaluation the same
+            "judge": judges,  # nothing is trained, but where a variant asks for it; gspo-cool has its own `sampling`
+            "evaluate_warm": warm,
             "reinforce": 3 * variants,
             "evaluate": 3 * variants,
         }

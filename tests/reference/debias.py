@@ -118,7 +118,8 @@ class Editor:
         eps = torch.finfo(keys.dtype).eps
         y = (torch.cat((keys, value_grads), -1) - net.normaliser.mean) / (net.normaliser.std + eps)
         for block in net.blocks:
-            y = y + block.scale[i] * torch.relu(y @ block.A @ block.B + block.bias) + block.shift[i]
+            low_rank = y @ block.A @ block.B + block.bias
+            y = y + block.scale[i] * torch.clamp(low_rank, min=0) + block.shift[i]
         pseudo_keys, pseudo_grads = y[:, : net.d_in], y[:, net.d_in :]
         differences = -net.lr[i] * (keys * pseudo_keys).sum(-1, keepdim=True) * pseudo_grads
         u = keys.double()
@@ -197,12 +198,12 @@ class Editor:
             grpo = -config.grpo.gamma * reward + config.grpo.beta * divergence
             loss = (1 - config.grpo.weight) * edit + config.grpo.weight * grpo
             figures |= {"reward": float(reward.detach()), "kl": float(divergence.detach())}
-        loss = loss + config.loc_coef * retention
         if config.rcs.mode == "adaptive":
             low, high = config.rcs.thresholds
             distance = abs(ss - 0.5)
             alpha = config.rcs.alphas[0 if distance < low else 1 if distance < high else 2]
             loss = (1 + alpha * max(0.0, 0.5 - figures["reward"])) * loss
+        loss = loss + config.loc_coef * retention
         if config.mo_fairness_weight > 0:
             loss = loss + config.mo_fairness_weight * (stereo[1] - anti[1]).abs().mean()
         return loss, figures, tuple(torch.stack((anti[i], stereo[i], other[i]), 1) for i in (0, 1))

@@ -133,6 +133,15 @@ def test_path_of_a_model_takes_only_what_is_needed(tmp_path):
     assert not (folder / "notes.pkl").exists()
 
 
+def test_path_of_a_data_folder_takes_its_data_files(tmp_path):
+    folder = tmp_path / "biasedit"
+    (folder / "deeper").mkdir(parents=True)
+    for name in ("train.json", "dev.json", "README.md", "weights.pth", "deeper/test.json"):
+        (folder / name).write_text("[]")
+    taken, _ = provide(tmp_path, "stereoset", {"source": "path", "path": str(folder)})
+    assert sorted(path.name for path in taken.iterdir()) == ["dev.json", "train.json"]
+
+
 def test_pickled_weights_are_refused(tmp_path):
     source = tmp_path / "old"
     source.mkdir()

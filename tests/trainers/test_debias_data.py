@@ -3,13 +3,15 @@
 import json
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from debias_helpers import stereoset_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.debias.data import SPLITS, assign_terms, read_items, split_items
+from trainers.debias.data import SPLITS, Item, assign_terms, read_items, split_items
+from trainers.debias.own_splits import read_own_splits, refuse_swapped, split_files
 from trainers.debias.prepare import tokenise
 from trainers.random_model import build_tokenizer
 
@@ -58,6 +60,109 @@ def test_a_broken_row_is_named(tmp_path, broken):
     path = write(tmp_path, [ROW, {**ROW, **broken}])
     with pytest.raises(ValueError, match=r"items.jsonl, item 2: not a StereoSet item"):
         read_items(path, ["gender"])
+
+
+def test_json_named_as_lines_is_told_so(tmp_path):
+    """BiasEdit's files are JSON arrays; under the name .jsonl they are one line that holds a list."""
+    path = tmp_path / "gender_test.jsonl"
+    for text in (json.dumps([ROW, ROW]), json.dumps([ROW, ROW], indent=1)):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"gender_test.jsonl.*one JSON document: name it .json"):
+            read_items(path, ["gender"])
+    path.write_text("{broken")
+    with pytest.raises(ValueError, match=r"gender_test.jsonl: .jsonl must hold one object a line"):
+        read_items(path, ["gender"])
+    broken = tmp_path / "dev.json"
+    broken.write_text('{"version": 1}')
+    with pytest.raises(ValueError, match=r"dev.json: .json must hold a list of items"):
+        read_items(broken, ["gender"])
+
+
+def test_a_row_that_contradicts_itself_is_named(tmp_path):
+    base = {key: ROW[key] for key in ("target", "bias_type", "context")}
+    data = {label: {"sentence": ROW[label]} for label in ("stereotype", "anti-stereotype", "unrelated")}
+    exchanged = {"stereotype": "anti-stereotype", "anti-stereotype": "stereotype", "unrelated": "unrelated"}
+    sentences = [{"gold_label": exchanged[label], "sentence": value["sentence"]} for label, value in data.items()]
+    path = write(tmp_path, [{**base, "data": data, "sentences": sentences}], "dev.json")
+    with pytest.raises(ValueError, match=r"item 1: .*`sentences` and under `data` differ"):
+        read_items(path, ["gender"])
+
+
+def biasedit_folder(tmp_path, swap=(), tests=(5, 7, 4)):
+    """BiasEdit's layout with made-up items: mixed train and dev, one test file a domain."""
+    domains = ("gender", "race", "religion")
+
+    def row(split, domain, i):
+        base = {"id": str(i), "target": f"term{i % 2}", "bias_type": domain, "context": "A BLANK."}
+        labels = ("stereotype", "anti-stereotype", "unrelated")
+        return base | {"data": {label: {"sentence": f"{split} {domain} {i} is {label}."} for label in labels}}
+
+    files = {f"{split}.json": [row(split, d, i) for i in range(6) for d in domains] for split in ("train", "dev")}
+    files |= {
+        f"{d}_test.json": [row("test", d, i) for i in range(count)] for d, count in zip(domains, tests, strict=True)
+    }
+    folder = tmp_path / "biasedit"
+    folder.mkdir()
+    truth = []
+    for name, rows in files.items():
+        write(folder, rows, name)
+        truth += read_items(folder / name, sorted({r["bias_type"] for r in rows}))
+        for r in rows:
+            if name in swap:
+                data = r["data"]
+                data["stereotype"], data["anti-stereotype"] = data["anti-stereotype"], data["stereotype"]
+        write(folder, rows, name)
+    return folder, truth
+
+
+def test_biasedits_own_splits_are_kept_item_for_item(tmp_path):
+    folder, truth = biasedit_folder(tmp_path, tests=(253, 962, 77))
+    found = split_files(folder, ["gender", "race", "religion"])
+    splits = read_own_splits(found, NO_LIMIT, truth)
+    assert Counter(item.domain for item in splits["test"]) == {"gender": 253, "race": 962, "religion": 77}
+    assert [item.domain for item in splits["train"][:4]] == ["gender", "race", "religion", "gender"]  # the file's order
+    assert {split: len(splits[split]) for split in ("train", "dev")} == {"train": 18, "dev": 18}
+    fewer = read_own_splits(found, {"train": 2, "dev": None, "test": 3}, None)
+    assert [len(fewer[split]) for split in SPLITS] == [6, 18, 9]
+    assert fewer["test"][:3] == splits["test"][:3]
+
+
+def test_swapped_labels_are_counted_and_refused(tmp_path):
+    folder, truth = biasedit_folder(tmp_path, swap=["gender_test.json"])
+    found = split_files(folder, ["gender", "race", "religion"])
+    message = r"gender_test.json: .* are swapped in 5 of its 5 items \(5 of them are in StereoSet\)"
+    with pytest.raises(ValueError, match=message):
+        read_own_splits(found, NO_LIMIT, truth)
+    assert len(read_own_splits(found, NO_LIMIT, None)["test"]) == 16  # without StereoSet nothing can be said
+
+
+def test_labels_of_items_that_stereoset_lacks_or_has_twice_are_not_judged():
+    def item(stereo, anti):
+        return Item("id", "gender", "term", anti, stereo, "x")
+
+    labels = [item("He is old.", "He is young."), item("A.", "B."), item("B.", "A.")]
+    mine = [item("he is  OLD", "He is young"), item("new", "items"), item("B", "A")]
+    assert refuse_swapped(mine, labels, Path("mine.json")) == 2
+    with pytest.raises(ValueError, match="swapped in 1 of its 1 items"):
+        refuse_swapped([item("He is young.", "He is old.")], labels, Path("mine.json"))
+
+
+@pytest.mark.parametrize(
+    ("remove", "add", "message"),
+    [
+        ("train.json", None, r"gender_train.json is missing"),
+        ("race_test.json", None, r"race_test.json is missing.*gender_test.json"),
+        (None, "train.jsonl", r"both train.json and train.jsonl"),
+    ],
+)
+def test_a_folder_without_its_splits_is_told_what_it_lacks(tmp_path, remove, add, message):
+    folder, _ = biasedit_folder(tmp_path)
+    if remove:
+        (folder / remove).unlink()
+    if add:
+        (folder / add).write_text("")
+    with pytest.raises(ValueError, match=message):
+        split_files(folder, ["gender", "race"])
 
 
 def test_a_domain_without_items_is_an_error(tmp_path):

@@ -9,6 +9,7 @@ from transformers.pytorch_utils import Conv1D
 from trainers.debias.early_stopping import EarlyStopping
 from trainers.debias.editor import applied, micro_batches
 from trainers.debias.hypernetwork import Hypernetwork, RunningMeanStd
+from trainers.debias.measure import ItemScores, summarise, term_means
 from trainers.debias.ridge import Ridge
 from trainers.debias.scores import icat, language_modelling, stereotype_preferred, unique_prefixes
 from trainers.debias.suffix import SuffixModel
@@ -141,6 +142,39 @@ def test_ss_lms_and_icat_by_hand():
     assert icat(0.5, 1.0) == 100.0
     assert icat(0.645, 0.9) == pytest.approx(90 * 35.5 / 50)
     assert icat(1.0, 0.9) == 0.0
+
+
+def item_scores(ss, lms):
+    """Scores of items with the given SS (0 or 1) and LMS (0, 0.5 or 1)."""
+    rows = [
+        [-2.0, -1.0 if s else -3.0, {0.0: 0.0, 0.5: -1.5 if s else -2.5, 1.0: -9.0}[m]]
+        for s, m in zip(ss, lms, strict=True)
+    ]
+    logp = torch.tensor(rows, dtype=torch.float64)
+    scores = ItemScores(logp.exp(), logp)
+    assert scores.ss.tolist() == list(ss)
+    assert scores.lms.tolist() == list(lms)
+    return scores
+
+
+def test_stereosets_official_figures_are_means_over_terms():
+    """By evaluation.py of StereoSet: SS, LM score and ICAT from the means of the terms, not of the items."""
+    parts = [item_scores([1, 1, 0], [1.0, 0.5, 0.0]), item_scores([0, 1], [1.0, 1.0])]
+    figures = term_means(["a", "a", "a", "b", "a"], parts)
+    ss, lms = (3 / 4 + 0) / 2, (2.5 / 4 + 1) / 2  # term a: items 1 to 3 and 5; term b: item 4
+    assert figures == pytest.approx(
+        {"ss_term_mean": ss, "lms_term_mean": lms, "icat_term_mean": 100 * lms * min(ss, 1 - ss) / 0.5}
+    )
+    assert summarise([parts])["ss"] == pytest.approx(3 / 5)
+
+
+def test_batch_mean_is_biasedits_mean_of_means():
+    """77 items in one edit batch of 128, passes of 32: 32, 32 and 13 weigh the same; then the edit batches do."""
+    first = [item_scores([1, 1, 1, 0], [1.0] * 4), item_scores([0], [1.0])]
+    second = [item_scores([1], [1.0])]
+    figures = summarise([first, second])
+    assert figures["ss_batch_mean"] == pytest.approx(((0.75 + 0.0) / 2 + 1.0) / 2)
+    assert figures["ss"] == pytest.approx(4 / 6)
 
 
 def test_early_stopping_waits_for_patience_and_remembers_the_best():

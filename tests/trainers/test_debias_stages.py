@@ -13,7 +13,7 @@ from trainers.debias import evaluate, train
 from trainers.debias.measure import load_suffix
 from trainers.debias.objective import Objective
 from trainers.debias.prepared import Prepared
-from trainers.debias.train import Trainer
+from trainers.debias.train import Trainer, edit_batches
 from trainers.stage import Diverged, Stage
 
 FULL = {
@@ -57,6 +57,23 @@ def assert_same_run(one, other):
 def test_same_seed_twice_is_the_same_to_the_last_bit(home, undisturbed, tmp_path):
     torch.manual_seed(99)  # nothing may depend on the global generator
     assert_same_run(undisturbed, run_train(tmp_path, home[1], config(**FULL)))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_every_parameter_of_the_hypernetwork_moves_from_its_true_start(architecture, tmp_path):
+    """B and bias begin at zero: with a derivative of 0 there, they, A and scale would stay for ever."""
+    inputs = run_prepare(tmp_path, architecture)
+    settings = config(n_epochs=2, accumulation_steps=1)
+    prepared = Prepared(inputs["prepare"])
+    trainer = Trainer(
+        make_stage(tmp_path, "t", settings, inputs), prepared, load_suffix(files(inputs["model"]), prepared)
+    )
+    before = {name: p.detach().clone() for name, p in trainer.hypernetwork.named_parameters()}
+    batches = edit_batches(prepared.indices("train"), 5)[:3]
+    for batch in batches:
+        trainer._optimiser_step([batch])
+    still = [name for name, p in trainer.hypernetwork.named_parameters() if torch.equal(p, before[name])]
+    assert not still
 
 
 def test_another_seed_is_another_run(home, undisturbed, tmp_path):
@@ -191,6 +208,21 @@ def test_a_loss_that_is_not_a_number_ends_the_stage_as_diverged(home, tmp_path, 
         run_train(tmp_path, home[1], config())
 
 
+def test_early_stopping_on_batches_that_mix_the_domains(home, tmp_path):
+    early = {"key": "edit/ss_distance_mixed", "patience": 1}
+    settings = config(n_epochs=2, early_stop=early, edit={**config().edit.model_dump(), "batch_size": 4})
+    stage = run_train(tmp_path, home[1], settings)
+    logged = metrics(stage).set_index(["name", "step"]).value
+    mixed = logged["edit/ss_mixed"]
+    assert logged["edit/ss_distance_mixed"].tolist() == pytest.approx((mixed - 0.5).abs().tolist())
+    prepared = Prepared(home[1]["prepare"])
+    dev = prepared.indices("dev")
+    batches = edit_batches(dev, 6, "mixed")
+    assert sorted(index for batch in batches for index in batch) == sorted(dev)
+    assert len({prepared.items[index].domain for index in batches[0]}) == 2
+    assert "edit/ss_mixed" not in set(metrics(run_train(tmp_path, home[1], config(n_epochs=1), name="plain")).name)
+
+
 @pytest.mark.slow
 def test_best_epoch_is_kept(home, tmp_path, monkeypatch):
     values = iter([3.0, 1.0, 2.0, 2.5])
@@ -236,6 +268,11 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
         assert values[f"{protocol}/{domain}/icat"] == pytest.approx(100 * lms * min(ss, 1 - ss) / 0.5)
     both = [values[f"edited/{domain}/ss_distance"] for domain in ("gender", "race")]
     assert values["edited/mean/ss_distance"] == pytest.approx(sum(both) / 2)
+    terms = [prepared.items[i].term for i in prepared.indices("test", "race")]
+    by_term = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value
+    by_term = by_term[[prepared.items[i].id for i in prepared.indices("test", "race")]].groupby(terms).mean()
+    assert len(by_term) > 1
+    assert values["edited/race/ss_term_mean"] == pytest.approx(by_term.mean())
     # 8 test items a domain in batches of 6: the batch mean weighs the two that are left over as much as the six
     order = [prepared.items[i].id for i in prepared.indices("test", "race")]
     ss = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value[order]

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from trainers.debias.config import DebiasConfig, Grpo
 from trainers.objectives import bias_edit, fairness, grpo_debias, grpo_reward_balanced, grpo_reward_directional
 from trainers.objectives import rcs_adaptive as rcs
 
@@ -79,3 +80,11 @@ def test_rcs_phases_begin_at_their_fraction():
 
 def test_fairness_gap_by_hand():
     assert fairness.fairness_gap(ANTI, STEREO).item() == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_settings_of_the_grpo_loss_have_no_effect_at_weight_0():
+    """A variant that changes them would be a copy of its parent."""
+    idle = DebiasConfig().without_effect()
+    assert set(idle) == {f"grpo.{name}" for name in Grpo.model_fields} - {"grpo.weight"}
+    assert DebiasConfig(grpo=Grpo(reward="balanced")).used_modules("train") == DebiasConfig().used_modules("train")
+    assert DebiasConfig(grpo=Grpo(weight=0.1)).without_effect() == {}

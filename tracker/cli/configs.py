@@ -101,8 +101,9 @@ def tree(study: Study) -> Iterator[str]:
 
 
 def describe(change: Change) -> str:
-    """Return `key: old -> new`."""
-    return f"{change.key}: {_yaml(change.old)} -> {_yaml(change.new)}"
+    """Return `key: old -> new`, and why it cannot matter where that is known."""
+    note = f"  [no effect: {change.no_effect}]" if change.no_effect else ""
+    return f"{change.key}: {_yaml(change.old)} -> {_yaml(change.new)}{note}"
 
 
 def _show(arguments: argparse.Namespace) -> int:

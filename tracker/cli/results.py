@@ -61,11 +61,22 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     board = add("tensorboard", run_tensorboard, "Start TensorBoard over all runs, named variant/seed/stage.")
     board.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     copy = add(
-        "export", run_export, "Copy the final model of a run as a Hugging Face folder, merged where it is sharded."
+        "export",
+        run_export,
+        "Copy a model of a run as a Hugging Face folder, or a sharded checkpoint of verl, merged.",
+        "python -m tracker export gad d-final --to DIR                        the final student\n"
+        "python -m tracker export gad d-final --part critic --step 40 --to DIR\n"
+        "python -m tracker export --from checkpoints/global_step_200/actor --to DIR",
     )
-    copy.add_argument("study", metavar="STUDY")
-    copy.add_argument("variant", metavar="VARIANT")
+    copy.add_argument("study", metavar="STUDY", nargs="?")
+    copy.add_argument("variant", metavar="VARIANT", nargs="?")
     copy.add_argument("--seed", type=int, help="default: the first of the plan")
+    copy.add_argument("--part", metavar="NAME", help="another model than the trained one, as `critic`")
+    copy.add_argument("--stage", metavar="STAGE", help="default: the last one that left it")
+    copy.add_argument("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
+    copy.add_argument("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
+    copy.add_argument("--hf-model", type=Path, metavar="DIR", help="config and tokenizer, if not beside the weights")
+    copy.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="default: as the weights are")
     copy.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is new or empty")
     board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
 
@@ -133,8 +144,19 @@ def run_sql(arguments: argparse.Namespace) -> int:
 
 def run_export(arguments: argparse.Namespace) -> int:
     """Copy one model; say where it came from."""
-    model = find_model(_results(arguments), arguments.study, arguments.variant, arguments.seed)
-    status = export(model, arguments.to)
+    if (arguments.source is None) == (arguments.variant is None):
+        raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
+    model = arguments.source or find_model(
+        _results(arguments),
+        arguments.study,
+        arguments.variant,
+        arguments.seed,
+        part=arguments.part,
+        stage=arguments.stage,
+        step=arguments.step,
+    )
+    options = [("--hf-model", arguments.hf_model), ("--precision", arguments.precision)]
+    status = export(model, arguments.to, *(word for name, value in options if value for word in (name, str(value))))
     if status == 0:
         print(f"{arguments.to}: the model of {model}")
     return status

@@ -4,7 +4,7 @@ import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -220,11 +220,18 @@ class Range(_Strict):
         return self
 
 
+_ONE_OR_MORE = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}]
+}
+
+
 class HealthRule(_Strict):
     """A range that a training metric should stay in; `contract.health.rules` says how it is measured."""
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
-    stage: StageName = Field(description="The stage that logs the metric.")
+    stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(
+        description="The stage that logs the metric, or a list: a rule for each, named by the stage from the second on."
+    )
     metric: Text = Field(description="Name, or a shell pattern that stands for each metric that matches.")
     measure: Literal["value", "change", "ratio"] = Field(
         default="value", description="The value, or its change from or ratio to the reference."
@@ -250,6 +257,21 @@ class HealthRule(_Strict):
         return self.model_dump(mode="json", exclude=words, exclude_defaults=True)
 
 
+def _rule_per_stage(rules: Any) -> Any:
+    """Return the rules as written, one for each stage where a rule lists several."""
+    if not isinstance(rules, list):
+        return rules
+    single = []
+    for rule in rules:
+        stages = rule.get("stage") if isinstance(rule, dict) else None
+        if not isinstance(stages, list) or not stages:
+            single.append(rule)
+            continue
+        names = [rule.get("id"), *(f"{rule.get('id')}-{str(stage).replace('_', '-')}" for stage in stages[1:])]
+        single += [{**rule, "id": name, "stage": stage} for name, stage in zip(names, stages, strict=True)]
+    return single
+
+
 class StudyFile(_Strict):
     """`_study.yaml`."""
 
@@ -268,7 +290,7 @@ class StudyFile(_Strict):
     figures: list[FigureDefinition] = Field(default=[], description="Figures beside curves, metric and lineage.")
     analysis: Analysis
     published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
-    health: list[HealthRule] = []
+    health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = []
     trained_model: StageName | None = Field(
         default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
     )

@@ -3,8 +3,8 @@
 import importlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,16 @@ _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models
 
 @dataclass(frozen=True)
 class Change:
-    """One leaf that differs; `factor` is the group that it counts for."""
+    """One leaf that differs; `factor` is the group that it counts for.
+
+    `no_effect` says why it cannot matter at the study's scale, where the config model knows (`unseen_changes`).
+    """
 
     key: str
     old: Any
     new: Any
     factor: str
+    no_effect: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,8 @@ def diff(study: Study, a: str, b: str, *, scaled: bool = False) -> list[Change]:
             raise ConfigError(study.file.parent, name, None, "there is no such variant", suggest(name, study.variants))
     one, two = study.variants[a], study.variants[b]
     if scaled:
-        return list(_changes(one.resolved_dict(), two.resolved_dict(), study.factors))
-    return list(_changes(one.declared, two.declared, study.factors))
+        return _noted(_changes(one.resolved_dict(), two.resolved_dict(), study.factors), one.resolved, two.resolved)
+    return _noted(_changes(one.declared, two.declared, study.factors), one.resolved, two.resolved)
 
 
 def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
@@ -158,7 +162,11 @@ def load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
         for config in (declared, resolved.model_dump(mode="json")):
             changed = [key for key, _ in dotted.leaves(variant.overrides)]
             check_exclusions(written.exclusions, config, variant.path, changed)
-        changes = () if variant.parent is None else tuple(_changes(parent, declared, written.factors))
+        _refuse_without_effect(variant, resolved)
+        changes: tuple[Change, ...] = ()
+        if variant.parent is not None:
+            found = _changes(parent, declared, written.factors)
+            changes = tuple(_noted(found, variants[variant.parent].resolved, resolved))
         variants[variant.name] = Variant(
             study=name,
             name=variant.name,
@@ -333,6 +341,16 @@ def _refuse_idle(variant: _File, parent: Mapping[str, Any], declared: Mapping[st
             raise ConfigError(variant.path, key, value, f"{owner} has this value already", "remove the line")
 
 
+def _refuse_without_effect(variant: _File, resolved: BaseModel) -> None:
+    """Refuse an override of a key that the config model's `without_effect` says changes nothing in this variant."""
+    idle: Mapping[str, str] = getattr(resolved, "without_effect", dict)()
+    for key, value in dotted.leaves(variant.overrides):
+        for other, reason in idle.items():
+            if value is not None and dotted.covers(other, key):
+                problem = f"has no effect: {reason}"
+                raise ConfigError(variant.path, key, value, problem, "remove the line, or change what it depends on")
+
+
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any], factors: Mapping[str, list[str]]) -> Iterator[Change]:
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
@@ -340,6 +358,13 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], factors: Mapping[st
             continue  # null became a mapping, or the other way round: the keys below it tell
         if before.get(key) != after.get(key) or (key in before) != (key in after):
             yield Change(key, before.get(key), after.get(key), factor_of(key, factors))
+
+
+def _noted(changes: Iterable[Change], old: BaseModel, new: BaseModel) -> list[Change]:
+    """Add why a change cannot matter: a config model may have `unseen_changes(parent) -> {dotted key: reason}`."""
+    known = getattr(new, "unseen_changes", None)
+    reasons = known(old) if known else {}
+    return [replace(change, no_effect=reasons.get(change.key, "")) for change in changes]
 
 
 def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> bool:

@@ -142,15 +142,20 @@ def _beside_ours(figure: _Figure, curves: Curves, incomparable: str) -> Iterator
     start = f"{figure.variant}, {figure.metric}: {figure.said}"
     if not ours and any(variant == figure.variant for variant, _, _ in curves):
         yield Finding(KIND, figure.variant, figure.metric, "note", f"{start}; not measured here.")
+    if not ours:
+        return
+    agrees, courses = [], []
     for stage, seeds in ours.items():
         values = np.concatenate(list(seeds))
-        agrees, meets = _meets(figure, np.abs(values) if figure.metric != metric else values)
-        sentence = f"{start}, measured {meets}; {_count(len(values), 'step')} of {_count(len(seeds), 'run')} in {stage}"
-        if incomparable:
-            text = f"{sentence}; not comparable, {incomparable}."
-            yield Finding(KIND, figure.variant, figure.metric, "note", text)
-        else:
-            yield Finding(KIND, figure.variant, figure.metric, "note" if agrees else "warn", f"{sentence}.")
+        meets, text = _meets(figure, np.abs(values) if figure.metric != metric else values)
+        agrees.append(meets)
+        courses.append(f"in {stage} {text} ({_count(len(values), 'step')} of {_count(len(seeds), 'run')})")
+    sentence = f"{start}; measured {' and '.join(courses)}"
+    if incomparable:
+        text = f"{sentence}; not comparable, {incomparable}."
+        yield Finding(KIND, figure.variant, figure.metric, "note", text)
+    else:
+        yield Finding(KIND, figure.variant, figure.metric, "note" if any(agrees) else "warn", f"{sentence}.")
 
 
 def _meets(figure: _Figure, values: np.ndarray) -> tuple[bool, str]:
@@ -158,10 +163,10 @@ def _meets(figure: _Figure, values: np.ndarray) -> tuple[bool, str]:
     low, middle, high = values.min(), np.median(values), values.max()
     course = f"{low:.4g} to {high:.4g}, median {middle:.4g}"
     if figure.is_number:
-        agrees = bool(low <= figure.low <= high)
-        return agrees, f"{course}: {'ours passes it' if agrees else 'ours never reaches it'}"
+        passes = bool(low <= figure.low <= high)
+        return passes, course if passes else f"{course}, never there"
     share = float(np.mean([figure.holds(value) for value in values]))
-    return share > 0, f"{course}: {share:.0%} of our steps are inside"
+    return share > 0, f"{course}, {share:.0%} inside"
 
 
 def _count(number: int, word: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracker.judge import no_effect
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.statistics import Array, Estimate, contrast, half_width, holm, sign_flip
@@ -72,13 +73,14 @@ class Study:
 
     name: str
     analysis: Mapping[str, Any]
-    variants: pd.DataFrame  # variant, parent, factors
+    variants: pd.DataFrame  # variant, parent, factors, changes
     states: Mapping[tuple[str, int], tuple[str, str]]  # (variant, seed): (state, reason)
     aborted: Mapping[tuple[str, int], str]  # runs with a health event of severity abort
     values: Mapping[tuple[str, int], Mapping[str, pd.Series]]  # subset: value by item, sorted
     duplicates: frozenset[tuple[str, int]]
     stages: pd.DataFrame  # variant, seed, key, hours
     warned: Mapping[tuple[str, int], Sequence[str]] = field(default_factory=dict)  # runs with events of severity warn
+    weights: no_effect.TrainedWeights = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
     def seeds(self, variant: str) -> set[int]:
@@ -104,8 +106,16 @@ def judge(study: Study) -> list[Edge]:
     for edge in edges:
         if edge.estimate is not None:
             _decide(edge, edge.estimate, analysis, tested)
-        edge.reason = "; ".join(filter(None, (edge.reason, *_warnings(study, (edge.child, edge.parent)))))
+        notes = (*_idle(study, edge), *_warnings(study, (edge.child, edge.parent)))
+        edge.reason = "; ".join(filter(None, (edge.reason, *notes)))
     return edges
+
+
+def _idle(study: Study, edge: Edge) -> list[str]:
+    """What is known of changes without effect; it does not change the verdict."""
+    rows = study.variants.loc[study.variants["variant"] == edge.child, "changes"]
+    changes = json.loads(rows.iloc[0]) if isinstance(rows.iloc[0], str) else rows.iloc[0]
+    return no_effect.planned(changes or ()) + no_effect.trained(study.weights, edge.child, edge.parent)
 
 
 def _decide(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any], tested: int) -> None:
@@ -133,7 +143,9 @@ def load_study(store: Any, name: str) -> Study:
     definition = query(store, "SELECT definition FROM studies WHERE study = ?", [name])["definition"][0]
     definition = json.loads(definition) if isinstance(definition, str) else definition
     analysis = definition["analysis"]
-    variants = query(store, "SELECT variant, parent, factors FROM variants WHERE study = ? ORDER BY position", [name])
+    variants = query(
+        store, "SELECT variant, parent, factors, changes FROM variants WHERE study = ? ORDER BY position", [name]
+    )
     runs = query(store, "SELECT variant, seed, state, reason FROM runs WHERE study = ? ORDER BY variant, seed", [name])
     events = query(
         store,
@@ -166,6 +178,16 @@ def load_study(store: Any, name: str) -> Study:
         values.setdefault((variant, int(seed)), {})[subset] = series
         if series.index.has_duplicates:
             duplicates.add((variant, int(seed)))
+    trained = query(
+        store,
+        """SELECT r.variant, r.seed, r.stage, r.key, w.digest, w.moved
+           FROM run_stages r JOIN weights w USING (key) WHERE r.study = ?""",
+        [name],
+    )
+    weights: dict[tuple[str, int], dict[str, no_effect.Weights]] = {}
+    for row in trained.to_dict("records"):
+        made = no_effect.Weights(row["key"], row["digest"], tuple(row["moved"]))
+        weights.setdefault((row["variant"], int(row["seed"])), {})[row["stage"]] = made
     return Study(
         name=name,
         analysis=analysis,
@@ -176,6 +198,7 @@ def load_study(store: Any, name: str) -> Study:
         values=values,
         duplicates=frozenset(duplicates),
         stages=stages,
+        weights=weights,
         history=definition.get("analysis_history") or (),
     )
 

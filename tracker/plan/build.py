@@ -121,6 +121,10 @@ class Plan:
         """Return the status files of the selected stages."""
         return [stage.status for stage in self.selected(study)]
 
+    def stage_ids(self) -> list[str]:
+        """Return the id of every kind of stage, `assets` first: one Snakemake rule for each."""
+        return [ASSETS, *(f"{study.name}.{stage}" for study in self.studies.values() for stage in study.stages)]
+
     def write(self) -> None:
         """Write plan.json if its content changed, and the config.json of every selected stage likewise."""
         write_if_changed(self.file, plan_text(self.as_dict()), sync=True)

@@ -37,7 +37,11 @@ def study_row(study: Study, runs: "list[Run]") -> dict[str, Any]:
 
 
 def _variant_row(variant: Variant) -> dict[str, Any]:
-    changes = [{"key": c.key, "from": c.old, "to": c.new, "factor": c.factor} for c in variant.changes]
+    changes = [
+        {"key": c.key, "from": c.old, "to": c.new, "factor": c.factor}
+        | ({"no_effect": c.no_effect} if c.no_effect else {})
+        for c in variant.changes
+    ]
     return {
         "name": variant.name,
         "parent": variant.parent,

@@ -50,8 +50,9 @@ def lineage(variants: Sequence[Mapping[str, Any]]) -> list[Node]:
 
 
 def describe_change(change: Mapping[str, Any]) -> str:
-    """One changed leaf: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`."""
-    return f"{change['key']} {describe_value(change['from'])} -> {describe_value(change['to'])}"
+    """One changed leaf: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`, marked where it cannot have an effect."""
+    note = " (no effect)" if change.get("no_effect") else ""
+    return f"{change['key']} {describe_value(change['from'])} -> {describe_value(change['to'])}{note}"
 
 
 def describe_value(value: Any) -> str:

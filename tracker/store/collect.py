@@ -4,7 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -98,7 +98,8 @@ def _collect(results: Path) -> Collected:
                 _write_plan(connection, plan, hashlib.sha256(plan_path.read_bytes()).hexdigest()[:16])
                 for table in SHARDS:
                     _write_shards(connection, table, places, states)
-                _write_provenance(connection, places, states)
+                for table, row in (("provenance", _provenance_row), ("weights", _weights_row)):
+                    _write_documents(connection, table, row, places, states)
                 _drop_corrupt(connection, states)
                 _insert(connection, "health", find_events(connection, plan, plan_path))
                 _write_stages(connection, plan, places, states)
@@ -227,24 +228,37 @@ def _load(
         _load(connection, table, shards[middle:], states)
 
 
-def _write_provenance(
-    connection: duckdb.DuckDBPyConnection, places: dict[str, Path], states: dict[str, StageState]
+def _write_documents(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    row: Callable[[Any], tuple[Any, ...]],
+    places: dict[str, Path],
+    states: dict[str, StageState],
 ) -> None:
+    """Insert `<table>.json` of each stage that has one."""
     rows = []
     for key, folder in places.items():
-        path = folder / "provenance.json"
+        path = folder / f"{table}.json"
         if states[key].state in ("corrupt", "missing", "running") or not path.exists():
             continue
         try:
-            rows.append((key, json.dumps(json.loads(path.read_text(encoding="utf-8")), sort_keys=True)))
-        except (ValueError, OSError) as error:
+            rows.append((key, *row(json.loads(path.read_text(encoding="utf-8")))))
+        except (ValueError, TypeError, KeyError, OSError) as error:
             states[key] = _corrupt(states[key], path, error)
-    _insert(connection, "provenance", rows)
+    _insert(connection, table, rows)
+
+
+def _provenance_row(document: Any) -> tuple[Any, ...]:
+    return (json.dumps(document, sort_keys=True),)
+
+
+def _weights_row(document: Any) -> tuple[Any, ...]:
+    return str(document["digest"]), [float(value) for value in document["moved"]]
 
 
 def _drop_corrupt(connection: duckdb.DuckDBPyConnection, states: dict[str, StageState]) -> None:
     corrupt = [key for key, state in states.items() if state.state == "corrupt"]
-    for table in (*SHARDS, "provenance"):
+    for table in (*SHARDS, "provenance", "weights"):
         if corrupt:
             connection.execute(f"DELETE FROM {table} WHERE list_contains(?, key)", [corrupt])
 

@@ -14,7 +14,7 @@ from contract.stage_folder import DATABASE
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "is_whole"]
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
 
 SCHEMA = r"""
 CREATE TABLE meta (key VARCHAR, value VARCHAR);
@@ -32,6 +32,7 @@ CREATE TABLE metrics (key VARCHAR, step BIGINT, name VARCHAR, value DOUBLE);
 CREATE TABLE items (key VARCHAR, item VARCHAR, subset VARCHAR, protocol VARCHAR, name VARCHAR, value DOUBLE);
 CREATE TABLE health (key VARCHAR, rule VARCHAR, metric VARCHAR, severity VARCHAR, first_step BIGINT, last_step BIGINT,
     value DOUBLE, diagnosis VARCHAR, remedy VARCHAR);
+CREATE TABLE weights (key VARCHAR, digest VARCHAR, moved DOUBLE[]);
 CREATE TABLE provenance (key VARCHAR, data JSON);
 CREATE TABLE published (study VARCHAR, variant VARCHAR, col VARCHAR, value DOUBLE, source VARCHAR);
 

@@ -1,4 +1,4 @@
-"""Where the final model of a run lies, and its copy as a Hugging Face folder."""
+"""Where a model of a run lies, and its copy as a Hugging Face folder."""
 
 import subprocess
 import sys
@@ -9,19 +9,33 @@ from contract.errors import ConfigError, TrackerError
 from contract.stage_folder import folders, read_plan, read_state
 from tracker.config.settings import suggest
 
+KEPT = "steps"  # subfolder of a stage with one folder per kept step
 
-def find_model(results: Path, study: str, variant: str, seed: int | None = None) -> Path:
-    """Return the folder of the model that the last stage of a run left that trains one.
+
+def find_model(
+    results: Path,
+    study: str,
+    variant: str,
+    seed: int | None = None,
+    *,
+    part: str | None = None,
+    stage: str | None = None,
+    step: int | None = None,
+) -> Path:
+    """Return the folder of a model that a run left.
 
     Args:
         results: folder of plan.json and the stages.
         study: its `_study.yaml` names the subfolder, `trained_model`.
         variant: of the study.
         seed: None: the first of the plan.
+        part: the subfolder of another model that the stages leave, as `critic`; None: the trained model.
+        stage: the stage that left it; None: the last one that did.
+        step: a kept step (`keep_checkpoints`), as its metrics count; None: the end of the stage.
 
     Raises:
-        ConfigError: there is no such study, variant or seed, or the study trains no such model.
-        TrackerError: the run has not left a model (yet).
+        ConfigError: there is no such study, variant, seed or stage, or the study trains no such model.
+        TrackerError: the run has not left the model (yet).
     """
     plan = read_plan(results / "plan.json")
     entry = _named(plan["studies"], "name", study, results / "plan.json", "studies")
@@ -31,24 +45,33 @@ def find_model(results: Path, study: str, variant: str, seed: int | None = None)
     _named(entry["variants"], "name", variant, results / "plan.json", f"{study}.variants")
     runs = [run for run in entry["runs"] if run["variant"] == variant]
     run = runs[0] if seed is None else _named(runs, "seed", seed, results / "plan.json", f"{study}.{variant}.seed")
-    places, states = folders(plan, results), []
-    for stage, key in reversed(run["stages"].items()):
+    keys = run["stages"]
+    if stage is not None and stage not in keys:
+        raise ConfigError(results / "plan.json", f"{study}.stages", stage, "is no stage", suggest(stage, list(keys)))
+    places, states, kept = folders(plan, results), [], set()
+    for name, key in reversed(keys.items()):
+        if stage not in (None, name):
+            continue
         state = read_state(places[key], key).state
-        states.append(f"{stage} {state}")
-        model = places[key] / entry["trained_model"]
+        states.append(f"{name} {state}")
+        kept |= {folder.name for folder in places[key].glob(f"{KEPT}/[0-9]*")}
+        below = places[key] if step is None else places[key] / KEPT / str(step)
+        model = below / (part or entry["trained_model"])
         if model.is_dir():
-            if state != "ok":
+            if state != "ok" and step is None:
                 break
             return model
+    what = f"{part or 'finished model'}{'' if step is None else f' of step {step}'}"
+    steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none, see keep_checkpoints'}" if step else ""
     raise TrackerError(
-        f"{study}/{variant} seed {run['seed']} has left no finished model (last stages first: {', '.join(states)}); "
+        f"{study}/{variant} seed {run['seed']} has left no {what} (last stages first: {', '.join(states)}){steps}; "
         f"run `snakemake --cores all --config study={study} variant={variant}`"
     )
 
 
-def export(model: Path, target: Path) -> int:
+def export(model: Path, target: Path, *options: str) -> int:
     """Copy the model by `python -m trainers.export`, in a process of its own; return its exit status."""
-    command = [sys.executable, "-m", "trainers.export", "--from", str(model), "--to", str(target)]
+    command = [sys.executable, "-m", "trainers.export", "--from", str(model), "--to", str(target), *options]
     return subprocess.run(command, check=False).returncode
 
 

@@ -32,13 +32,23 @@ class MaxItems(_Strict):
 
 
 class Split(_Strict):
-    """A seeded split by target term, stratified by domain: no term is in two splits, each split gets at least one."""
+    """Which items train, stop and test.
 
+    By term: a seeded split of one file, stratified by domain; no term is in two splits, each split gets at least one.
+    By file: as a folder's files say, in their order.
+    """
+
+    by: Literal["term", "file"] = Field(
+        default="term",
+        description="term: split one file by target term; file: a folder with train, dev and test (or <domain>_test).",
+    )
     train: float = Field(default=0.6, gt=0, lt=1, description="Fraction of the terms of each domain.")
     dev: float = Field(default=0.1, gt=0, lt=1, description="Fraction of the terms of each domain.")
     test: float = Field(default=0.3, gt=0, lt=1, description="Fraction of the terms of each domain.")
     seed: int = Field(default=0, ge=0, description="Seed of the split; the same for every training seed.")
-    max_items: MaxItems = Field(default=MaxItems(), description="Bounds per domain, drawn with the same seed.")
+    max_items: MaxItems = Field(
+        default=MaxItems(), description="Bounds per domain, drawn with the same seed (by file: the first)."
+    )
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Self:
@@ -77,9 +87,10 @@ class Editor(_Strict):
 class EarlyStop(_Strict):
     """End training when a figure of the development set has not improved for `patience` epochs."""
 
-    key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max"] | None = Field(
+    key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max", "edit/ss_distance_mixed"] | None = Field(
         default=None,
-        description="Watched figure, lower is better: loss, mean SS distance of the domains, or that of the worst one.",
+        description="Watched figure, lower is better: loss, mean SS distance of the domains, that of the worst one, or "
+        "the distance of the mean SS over batches that mix the domains.",
     )
     patience: int | None = Field(default=None, ge=1, description="Epochs without improvement before the end.")
 
@@ -173,7 +184,11 @@ class DebiasConfig(_Strict):
     )
     data: Asset = Field(
         default=Asset(kind="stereoset", sources=[PathSource(source="path", path="data/stereoset.jsonl")]),
-        description="StereoSet intrasentence items.",
+        description="StereoSet intrasentence items: a file, or a folder with a file a split.",
+    )
+    labels: Asset | None = Field(
+        default=None,
+        description="StereoSet itself: `data` whose labels are swapped against it is refused; null: unchecked.",
     )
     dtype: Literal["float32", "bfloat16", "float64"] = Field(default="float32", description="Of the frozen model.")
     domains: list[Domain] = Field(
@@ -194,6 +209,39 @@ class DebiasConfig(_Strict):
     mo_fairness_weight: Weight = Field(default=0.0, description="Weight of mean |lp_stereo - lp_anti|; 0: absent.")
     evaluate: Evaluate = Field(default=Evaluate(), description="How the trained editor is measured.")
     checkpoint_every: int = Field(default=10, ge=1, description="Batches of n_edits between two checkpoints.")
+
+    def unseen_changes(self, parent: Self) -> dict[str, str]:
+        """Return the keys whose change from `parent` cannot matter, each with the reason; for the tracker's reader.
+
+        SS of n items moves in steps of 1/n, so two thresholds between the same two values of |SS - 0.5| act alike. A
+        last, smaller batch of an epoch, whose size is not known here, may still tell them apart.
+        """
+        keys = ("rcs.thresholds", "rcs.alphas")
+        mine, theirs = (
+            None if rcs.thresholds is None or rcs.alphas is None else (rcs.thresholds, rcs.alphas)
+            for rcs in (self.rcs, parent.rcs)
+        )
+        if mine is None or theirs is None or self.edit != parent.edit:
+            return {}
+        sizes = {min(self.edit.batch_size, self.edit.n_edits), self.edit.n_edits % self.edit.batch_size} - {0}
+        distances = sorted({abs(count / size - 0.5) for size in sizes for count in range(size + 1)})
+        bands = [[sum(distance >= limit for limit in limits) for distance in distances] for limits, _ in (mine, theirs)]
+        if bands[0] != bands[1]:
+            return {}
+        used = sorted(set(bands[0]))
+        shown = ", ".join(f"{distance:.4g}" for distance in distances[:4])
+        where = f"|SS - 0.5| of a batch of {max(sizes)} items is one of {shown}, ..."
+        same = {
+            keys[0]: mine[0] != theirs[0],
+            keys[1]: mine[1] != theirs[1] and all(mine[1][band] == theirs[1][band] for band in used),
+        }
+        return {key: where for key, found in same.items() if found}
+
+    def without_effect(self) -> dict[str, str]:
+        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        if self.grpo.weight > 0:
+            return {}
+        return dict.fromkeys(("grpo.reward", "grpo.beta", "grpo.gamma"), "grpo.weight is 0, so there is no GRPO loss")
 
     def used_modules(self, stage: str) -> list[str]:
         """Return the objective modules that `stage` loads by name; their code counts for the key of this variant."""

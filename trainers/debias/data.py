@@ -30,11 +30,13 @@ class Item:
 
 def _sentences(row: dict) -> dict[str, str]:
     """The sentences by our short names, from the flat, the BiasEdit or the original StereoSet layout of one row."""
-    if "sentences" in row:
-        return {GOLD_LABELS[s["gold_label"]]: s["sentence"] for s in row["sentences"]}
+    gold = {GOLD_LABELS[s["gold_label"]]: s["sentence"] for s in row["sentences"]} if "sentences" in row else None
     if isinstance(row.get("data"), dict):
-        return {short: row["data"][label]["sentence"] for label, short in GOLD_LABELS.items()}
-    return {short: row[label] for label, short in GOLD_LABELS.items()}
+        named = {short: row["data"][label]["sentence"] for label, short in GOLD_LABELS.items()}
+        if gold is not None and gold != named:
+            raise KeyError("the labels under `sentences` and under `data` differ")
+        return named
+    return gold if gold is not None else {short: row[label] for label, short in GOLD_LABELS.items()}
 
 
 def _item(row: dict, where: str) -> Item:
@@ -52,10 +54,30 @@ def _item(row: dict, where: str) -> Item:
 
 def _rows(path: Path) -> list[dict]:
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    data = json.loads(text)
-    return data["data"]["intrasentence"] if isinstance(data, dict) else data
+    try:
+        if path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        else:
+            data = json.loads(text)
+            rows = data["data"]["intrasentence"] if isinstance(data, dict) else data
+    except (ValueError, KeyError, TypeError) as error:
+        expected = "one object a line" if path.suffix == ".jsonl" else "a list of items, or StereoSet's own dev.json"
+        problem = f"{path.suffix} must hold {expected} ({error!r}){_other_suffix(path, text)}"
+        raise ValueError(f"{path}: {problem}") from error
+    if wrong := [number for number, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
+        raise ValueError(f"{path}, item {wrong[0]}: not an object{_other_suffix(path, text)}")
+    return rows
+
+
+def _other_suffix(path: Path, text: str) -> str:
+    """The remedy where a file is JSON but is named as if it had an object a line."""
+    if path.suffix != ".jsonl":
+        return ""
+    try:
+        json.loads(text)
+    except ValueError:
+        return ""
+    return "; the file is one JSON document: name it .json"
 
 
 def read_items(path: Path, domains: Sequence[str]) -> list[Item]:

@@ -20,7 +20,7 @@ from trainers.assets import files
 from trainers.debias.data import KINDS
 from trainers.debias.editor import micro_batches, predict
 from trainers.debias.hypernetwork import Hypernetwork
-from trainers.debias.measure import ItemScores, load_suffix, measure, measure_edited, summarise, unedited
+from trainers.debias.measure import ItemScores, load_suffix, measure, measure_edited, summarise, term_means, unedited
 from trainers.debias.prepared import Prepared
 from trainers.debias.suffix import SuffixModel
 from trainers.stage import Stage
@@ -58,18 +58,16 @@ class Evaluator:
             self._transfer = total
         return self._transfer
 
-    def measure(self, protocol: str, indices: Sequence[int]) -> ItemScores:
-        """Scores of one test batch of at most n_edits items under a protocol."""
-        if protocol == "unedited":
-            return unedited(self.prepared, indices)
+    def measure(self, protocol: str, indices: Sequence[int]) -> list[ItemScores]:
+        """Scores of one test batch of at most n_edits items under a protocol, micro-batch by micro-batch."""
         size = self.editor["batch_size"]
+        if protocol == "unedited":
+            return [unedited(self.prepared, part) for part in micro_batches(indices, size)]
         if protocol == "edited":
-            pieces = measure_edited(
+            return measure_edited(
                 self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=self.editor["chunk"]
             )
-        else:
-            pieces = measure(self.model, self.prepared, self.transfer_shifts(), micro_batches(indices, size))
-        return ItemScores(torch.cat([piece.p for piece in pieces]), torch.cat([piece.logp for piece in pieces]))
+        return measure(self.model, self.prepared, self.transfer_shifts(), micro_batches(indices, size))
 
 
 def run(stage: Stage) -> None:
@@ -84,13 +82,15 @@ def run(stage: Stage) -> None:
     for protocol in protocols:
         figures = {}
         for domain in domains:
-            measured = []
-            for indices in micro_batches(prepared.indices("test", domain), evaluator.editor["n_edits"]):
-                measured.append(evaluator.measure(protocol, indices))
-                rows += _rows(prepared, indices, protocol, measured[-1])
-                done += len(indices)
+            indices = prepared.indices("test", domain)
+            measured: list[list[ItemScores]] = []
+            for batch in micro_batches(indices, evaluator.editor["n_edits"]):
+                measured.append(evaluator.measure(protocol, batch))
+                done += len(batch)
                 stage.progress(done, total, "items")
-            figures[domain] = summarise(measured)
+            parts = [part for batch in measured for part in batch]
+            rows += _rows(prepared, indices, protocol, parts)
+            figures[domain] = summarise(measured) | term_means([prepared.items[i].term for i in indices], parts)
         stage.log_metrics(0, _names(protocol, figures))
     stage.save_items(rows)
 
@@ -105,8 +105,9 @@ def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[st
     return named
 
 
-def _rows(prepared: Prepared, indices: Sequence[int], protocol: str, scores: ItemScores) -> Iterator[Row]:
-    """Rows (item, domain, protocol, name, value) of one batch."""
+def _rows(prepared: Prepared, indices: Sequence[int], protocol: str, parts: Sequence[ItemScores]) -> Iterator[Row]:
+    """Rows (item, domain, protocol, name, value) of some items, whose scores come in parts."""
+    scores = ItemScores(torch.cat([part.p for part in parts]), torch.cat([part.logp for part in parts]))
     columns = {"ss": scores.ss, "lms": scores.lms}
     for number, kind in enumerate(KINDS):
         columns |= {f"{kind}_p": scores.p[:, number], f"{kind}_logp": scores.logp[:, number]}

@@ -38,7 +38,10 @@ class RunningMeanStd(nn.Module):
 
 
 class Block(nn.Module):
-    """Residual low-rank block y + scale * relu(y A B + bias) + shift, with scale and shift of the module."""
+    """Residual low-rank block y + scale * max(y A B + bias, 0) + shift, with scale and shift of the module.
+
+    B and bias begin at 0, where `clamp` has derivative 1 and `relu` 0: with relu A, B, bias and scale would never move.
+    """
 
     def __init__(self, size: int, rank: int, n_modules: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -50,7 +53,7 @@ class Block(nn.Module):
 
     def forward(self, y: Tensor, index: int) -> Tensor:
         """Map y [N, size] to [N, size] for the module of this number."""
-        x = torch.relu(y @ self.A @ self.B + self.bias)
+        x = (y @ self.A @ self.B + self.bias).clamp(min=0)
         return y + self.scale[index] * x + self.shift[index]
 
 

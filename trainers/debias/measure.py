@@ -89,12 +89,35 @@ def unedited(prepared: Prepared, indices: Sequence[int]) -> ItemScores:
     return ItemScores(*prepared.unedited(indices))
 
 
-def summarise(batches: Sequence[ItemScores]) -> dict[str, float]:
-    """Figures of one domain from its batches; ss, lms and distances are fractions, icat is in percent.
+def batch_mean(batches: Sequence[Sequence[ItemScores]]) -> float:
+    """SS as BiasEdit reports it: mean over the micro-batches of an edit batch, and then over the edit batches."""
+    return float(torch.stack([torch.stack([part.ss.mean() for part in parts]).mean() for parts in batches]).mean())
 
-    ss and lms are means over items; `ss_batch_mean` is the mean of the batches' SS, as BiasEdit reports it.
+
+def summarise(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
+    """Figures of one domain; ss, lms and distances are fractions and means over items, icat is in percent.
+
+    Args:
+        batches: the edit batches, each as its micro-batches: `ss_batch_mean` averages along both.
     """
-    ss = float(torch.cat([batch.ss for batch in batches]).mean())
-    lms = float(torch.cat([batch.lms for batch in batches]).mean())
-    batch_mean = float(torch.stack([batch.ss.mean() for batch in batches]).mean())
-    return {"ss": ss, "ss_distance": abs(ss - 0.5), "lms": lms, "icat": icat(ss, lms), "ss_batch_mean": batch_mean}
+    parts = [part for batch in batches for part in batch]
+    ss = float(torch.cat([part.ss for part in parts]).mean())
+    lms = float(torch.cat([part.lms for part in parts]).mean())
+    figures = {"ss": ss, "ss_distance": abs(ss - 0.5), "lms": lms, "icat": icat(ss, lms)}
+    return figures | {"ss_batch_mean": batch_mean(batches)}
+
+
+def term_means(terms: Sequence[str], parts: Sequence[ItemScores]) -> dict[str, float]:
+    """SS and LMS as StereoSet's official script reports them: the mean over target terms of each term's mean.
+
+    Args:
+        terms: the target term of each item, N in all.
+        parts: scores of the same items in the same order.
+    """
+    ss, lms = (torch.cat([getattr(part, name) for part in parts]).tolist() for name in ("ss", "lms"))
+    by_term: dict[str, list[tuple[float, float]]] = {}
+    for term, pair in zip(terms, zip(ss, lms, strict=True), strict=True):
+        by_term.setdefault(term, []).append(pair)
+    means = [[sum(column) / len(pairs) for column in zip(*pairs, strict=True)] for pairs in by_term.values()]
+    ss_mean, lms_mean = (sum(column) / len(means) for column in zip(*means, strict=True))
+    return {"ss_term_mean": ss_mean, "lms_term_mean": lms_mean, "icat_term_mean": icat(ss_mean, lms_mean)}

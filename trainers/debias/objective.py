@@ -1,7 +1,10 @@
 """The training objective of a variant, put together from the objective modules that its configuration names.
 
-    combined = (1 - weight) * edit_loss + weight * grpo_loss + loc_coef * retention
-    loss     = rcs_weight * combined + mo_fairness_weight * fairness
+    combined = (1 - weight) * edit_loss + weight * grpo_loss
+    loss     = rcs_weight * combined + loc_coef * retention + mo_fairness_weight * fairness
+
+The curriculum does not weigh retention, which BiasEdit takes back on its own. Weighing all terms alike would do
+nothing: Adam and a clipped gradient cancel a factor.
 
 A module that a variant does not use is neither imported nor computed.
 """
@@ -78,12 +81,12 @@ class Objective:
             grpo = grpo_debias.grpo_loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
             combined = grpo_debias.combine(edit, grpo, weight=config.grpo.weight)
             figures |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
-        loss = combined + config.loc_coef * retention
         if self.rcs:
             alpha = self._alpha(abs(ss - 0.5), epoch_fraction)
             rcs_weight = self.rcs.weight(figures["reward"], alpha)
-            loss = rcs_weight * loss
+            combined = rcs_weight * combined
             figures |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
+        loss = combined + config.loc_coef * retention
         if fairness := self.modules.get("fairness"):
             gap = fairness.fairness_gap(anti_logp, stereo_logp)
             loss = loss + config.mo_fairness_weight * gap

@@ -6,6 +6,7 @@ All variants and seeds share its output: nothing here depends on the objective o
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from trainers.assets import files
 from trainers.debias.data import KINDS, SPLITS, Item, read_items, split_items
 from trainers.debias.head import reference
+from trainers.debias.own_splits import read_own_splits, refuse_swapped, split_files
 from trainers.debias.prepared import PAIR, Layout, TokenisedItem, save_prepared
 from trainers.debias.scores import last_hidden, score, unique_prefixes
 from trainers.debias.suffix import SuffixModel, pad
@@ -28,11 +30,7 @@ BATCH = 16  # items of similar length per pass
 def run(stage: Stage) -> None:
     """Write the prepared folder (see `prepared`) into the stage's own."""
     config, device = stage.config, stage.devices[0]
-    split = config.split
-    data = read_items(_data_file(files(stage.inputs["data"])), config.domains)
-    fractions = {name: getattr(split, name) for name in SPLITS}
-    limits = {name: getattr(split.max_items, name) for name in SPLITS}
-    splits = split_items(data, fractions, limits, split.seed)
+    splits = _splits(stage)
     folder = files(stage.inputs["model"])
     items = [
         tokenise(item, name, tokenizer)
@@ -48,10 +46,33 @@ def run(stage: Stage) -> None:
     save_prepared(stage.out, items, model.modules, unedited_pass(model, items, stage))
 
 
-def _data_file(folder: Path) -> Path:
+def _splits(stage: Stage) -> dict[str, list[Item]]:
+    """The items of each split, by term or by file; swapped labels are refused."""
+    split, domains, folder = stage.config.split, stage.config.domains, files(stage.inputs["data"])
+    limits = {name: getattr(split.max_items, name) for name in SPLITS}
+    labels = None
+    if "labels" in stage.inputs:
+        labels = read_items(_data_file(files(stage.inputs["labels"]), "labels"), domains)
+    if split.by == "file":
+        splits = read_own_splits(split_files(folder, domains), limits, labels)
+        for one, other in combinations(SPLITS, 2):
+            shared = {item.id for item in splits[one]} & {item.id for item in splits[other]}
+            if shared:
+                stage.log.warning("%d items are in %s and in %s", len(shared), one, other)
+        return splits
+    path = _data_file(folder, "data")
+    items = read_items(path, domains)
+    if labels is not None:
+        refuse_swapped(items, labels, path)
+    return split_items(items, {name: getattr(split, name) for name in SPLITS}, limits, split.seed)
+
+
+def _data_file(folder: Path, key: str) -> Path:
     found = sorted(path for path in folder.iterdir() if path.suffix in {".json", ".jsonl"})
     if len(found) != 1:
-        raise ValueError(f"{folder}: expected one .json or .jsonl file, found {[path.name for path in found]}")
+        names = ", ".join(path.name for path in found) or "none"
+        remedy = "give one file, or set split.by to file for a folder with a file a split"
+        raise ValueError(f"{key}: expected one .json or .jsonl file, found {names}; {remedy}")
     return found[0]
 
 

@@ -20,12 +20,21 @@ from trainers.atomic import replacing, write_text
 from trainers.debias.early_stopping import EarlyStopping
 from trainers.debias.editor import accumulate, applied, micro_batches, predict, shift_gradients
 from trainers.debias.hypernetwork import Hypernetwork
-from trainers.debias.measure import load_suffix, measure_edited, score_items, summarise, unedited
+from trainers.debias.measure import (
+    ItemScores,
+    batch_mean,
+    load_suffix,
+    measure_edited,
+    score_items,
+    summarise,
+    unedited,
+)
 from trainers.debias.objective import Objective, Reference
 from trainers.debias.prepared import Prepared
 from trainers.debias.scores import detached, join
 from trainers.debias.suffix import SuffixModel
 from trainers.stage import Diverged, Stage
+from trainers.weights import write_weights
 
 WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
 
@@ -57,9 +66,7 @@ class Trainer:
         config = stage.config
         self.stage, self.config, self.prepared, self.model = stage, config, prepared, model
         self.objective = Objective(config)
-        self.hypernetwork = Hypernetwork(
-            prepared.modules, rank=config.editor.rank, n_blocks=config.editor.n_blocks, lr=config.lr, seed=stage.seed
-        ).to(prepared.device)
+        self.hypernetwork = self._fresh().to(prepared.device)
         self.memory = stage.micro_batch(config.edit.batch_size)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)
         self.stopping = EarlyStopping(config.early_stop.key, config.early_stop.patience)
@@ -70,6 +77,11 @@ class Trainer:
         self.group = 0  # optimiser steps done in this epoch
         self.step = 0  # optimiser steps done in all
         self.unsaved = 0  # edit batches since the last checkpoint
+
+    def _fresh(self) -> Hypernetwork:
+        editor = self.config.editor
+        modules, seed = self.prepared.modules, self.stage.seed
+        return Hypernetwork(modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=self.config.lr, seed=seed)
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.hypernetwork.state_dict().items()}
@@ -177,14 +189,12 @@ class Trainer:
         for domain in self.domains:
             scored, unscored = [], []
             for indices in edit_batches(self.prepared.indices("dev", domain), config.edit.n_edits):
-                size, chunk = config.edit.batch_size, config.editor.batch_size
-                measured = measure_edited(
-                    self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=chunk
-                )
-                references = [unedited(self.prepared, batch) for batch in micro_batches(indices, size)]
+                measured = self._measure_edited(indices)
+                parts = micro_batches(indices, config.edit.batch_size)
+                references = [unedited(self.prepared, part) for part in parts]
                 losses += [scores.losses(before) for scores, before in zip(measured, references, strict=True)]
-                scored += measured
-                unscored += references
+                scored.append(measured)
+                unscored.append(references)
             domains[domain] = summarise(scored)
             before_lms.append(summarise(unscored)["lms"])
         edit, loc = (sum(column) / len(losses) for column in zip(*losses, strict=True))
@@ -196,7 +206,19 @@ class Trainer:
         figures["edit/lms_change"] = figures["edit/lms"] - sum(before_lms) / len(before_lms)
         for domain, values in domains.items():
             figures |= {f"edit/ss_{domain}": values["ss"], f"edit/ss_distance_{domain}": values["ss_distance"]}
+        if config.early_stop.key == "edit/ss_distance_mixed":
+            figures |= self._mixed()
         return figures
+
+    def _mixed(self) -> dict[str, float]:
+        """SS as BiasEdit's validation has it: mean over edit batches that mix the domains (the same in every epoch)."""
+        batches = edit_batches(self.prepared.indices("dev"), self.config.edit.n_edits, "mixed")
+        ss = batch_mean([self._measure_edited(indices) for indices in batches])
+        return {"edit/ss_mixed": ss, "edit/ss_distance_mixed": abs(ss - 0.5)}
+
+    def _measure_edited(self, indices: Sequence[int]) -> list[ItemScores]:
+        size, chunk = self.config.edit.batch_size, self.config.editor.batch_size
+        return measure_edited(self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=chunk)
 
     def _check(self, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
@@ -247,6 +269,8 @@ class Trainer:
             "epochs": self.epoch,
             "steps": self.step,
         }
+        start = dict(self._fresh().named_parameters())
+        write_weights(self.stage.out, start, {name: self.best[name] for name in start})
         write_text(self.stage.out / EDITOR_FILE, json.dumps(content, indent=1) + "\n")
 
 

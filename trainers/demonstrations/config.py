@@ -295,6 +295,21 @@ class DemonstrationsConfig(_Strict):
         """Return the rewards of which each trains a selector: one, or those of `per_shot`."""
         return [Reward(mode=mode) for mode in self.per_shot] or [self.reward]
 
+    def without_effect(self) -> dict[str, str]:
+        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        keys: dict[str, str] = {}
+        if not self.grpo.enabled:
+            others = [f"grpo.{field}" for field in Grpo.model_fields if field != "enabled"]
+            keys |= dict.fromkeys(others, "grpo.enabled is false")
+        if self.selector.kind != "pointer":
+            others = [f"selector.{field}" for field in Selector.model_fields if field != "kind"]
+            keys |= dict.fromkeys(others, f"selector.kind {self.selector.kind} is not trained")
+        if self.offline is not None:
+            keys["proposals"] = "the sequences are those of `offline`"
+        if self.task.name != "concepts":
+            keys["learner"] = "the in-context model is `model`"
+        return keys
+
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         trained = self.selector.kind == "pointer"

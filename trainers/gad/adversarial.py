@@ -13,18 +13,20 @@ from torch import Tensor
 
 from trainers.gad.config import Adversarial, GadConfig
 from trainers.gad.critic import build_loss, compare, new_critic, repeat, score, update_critic
-from trainers.gad.data import response_limit, teacher_lengths
+from trainers.gad.data import response_limit, teacher_lengths, training_rows
 from trainers.gad.measure import measure
 from trainers.gad.order import generator, number_of_steps, rows_of_step
 from trainers.gad.quality import qualities, quality_metrics, rule_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row, read_rows
-from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student
+from trainers.gad.students import keep_models, latest_critic, latest_student, save_models
 from trainers.gad.version import count_steps, set_steps, steps_taken
-from trainers.policy.batch import Sequences
+from trainers.micro_batch import OutOfMemory
+from trainers.objectives.aggregation import masked_mean
+from trainers.policy.batch import Sequences, batched_logps
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.config import Update as PolicyUpdate
-from trainers.policy.models import load_policy, load_tokenizer, save_policy
+from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files
@@ -63,16 +65,23 @@ def train(stage: Stage, course: Course) -> None:
     trainer = Trainer(stage, course)
     dev = read_rows(stage.inputs["data"] / "dev.jsonl")
     first, steps = trainer.restore(), trainer.steps
-    if first == 0 and stage.config.critic.init == "student":
-        stage.log_metrics(course.first_step, {"critic/prior_steps": course.first_step})
+    if first == 0:
+        stage.log_metrics(course.first_step, trainer.before())
     for step in range(first, steps):
-        stage.log_metrics(course.first_step + step + 1, trainer.step(step))
+        done = course.first_step + step + 1
+        stage.log_metrics(done, trainer.step(step))
         stage.progress(step + 1, steps)
+        if stage.config.keep_checkpoints and done % stage.config.keep_checkpoints == 0:
+            keep_models(stage, done, trainer.student, trainer.tokenizer, trainer.critic)
         if (step + 1) % stage.config.checkpoint_every == 0 and step + 1 < steps:
             trainer.save(step + 1)
-    stage.log_metrics(course.first_step + steps, trainer.measure(dev))
-    save_policy(stage.out / STUDENT, trainer.student, trainer.tokenizer)
-    trainer.critic.save(stage.out / CRITIC)
+    save_models(stage.out, trainer.student, trainer.tokenizer, trainer.critic)
+    try:
+        found = trainer.measure(dev)
+    except OutOfMemory as error:  # what was trained is saved, and the stage `evaluate` measures on its own
+        stage.log.warning("the development split is not measured: %s", error)
+        return
+    stage.log_metrics(course.first_step + steps, found)
 
 
 class Trainer:
@@ -95,8 +104,8 @@ class Trainer:
         self.advantages = import_module(f"{OBJECTIVES}.advantage_{config.advantage}").group_advantages
         self.loss = build_loss(config)
         self.task = rule_of(config)
-        self.lengths = teacher_lengths(stage.inputs["data"])
-        self.rows = read_rows(stage.inputs["data"] / "train.jsonl")
+        self.lengths = teacher_lengths(stage.inputs["data"], course.name)
+        self.rows = training_rows(stage.inputs["data"], course.name)
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(size) for name, size in self._micro_batches().items()}
         self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
@@ -117,18 +126,35 @@ class Trainer:
             temperature=config.sampling.temperature,
         )
 
+    def before(self) -> dict[str, float]:
+        """Return what is known before the first step; a warm-up that is too short for its critic is warned of."""
+        missing = max(0, self.course.settings.critic_warmup - self.steps)
+        if missing:
+            self.stage.log.warning(
+                "%s has %d steps, of which critic_warmup asks %d for the critic alone: the student does not learn here",
+                self.course.name,
+                self.steps,
+                self.course.settings.critic_warmup,
+            )
+        values = {"critic/missing_warmup_steps": missing}
+        if self.config.critic.init == "student":
+            values["critic/prior_steps"] = self.course.first_step
+        return values
+
     def step(self, step: int) -> dict[str, float]:
         """Sample, score, update; return the step's metrics."""
         config, group = self.config, self.config.rollout.group_size
         rows = self._rows_of(step)
         metrics = {"rollout/policy_lag": float(steps_taken(self.student) - steps_taken(self.rollouts.model))}
         sequences, texts = self.rollouts.sample(
-            rows, group_size=group, generator=self._generator("sampling", step), batch_size=config.rollout.batch_size
+            rows, group_size=group, generator=self._generator("sampling", step), memory=self.memory["sample"]
         )
         teacher = self.rollouts.teacher(rows)
-        scores, teacher_scores = (score(self.critic, some, self.memory["score"]) for some in (sequences, teacher))
+        scores, teacher_scores = (
+            score(self.critic, some, self.memory["score"], config.pooling) for some in (sequences, teacher)
+        )
         metrics |= compare(self.loss, repeat(teacher_scores, group), scores)
-        rewards = (scores.sums if config.reward == "sum" else scores.means).cpu()
+        rewards = (scores.raw if config.reward == "raw" else scores.pooled).cpu()
         advantages = self.advantages(rewards, group)
         metrics |= self._summary(rows, sequences, texts, rewards, advantages)
         if step >= self.course.settings.critic_warmup:
@@ -140,6 +166,7 @@ class Trainer:
             teacher,
             sequences,
             settings=config.critic,
+            pooling=config.pooling,
             generator=self._generator("critic minibatches", step),
             memory=self.memory["critic"],
         )
@@ -153,8 +180,9 @@ class Trainer:
             rows,
             config=self.config,
             placement=self.placement,
-            lengths=self.lengths,
+            lengths=teacher_lengths(self.stage.inputs["data"]),
             critic=self.critic,
+            memory=self.stage.micro_batch(self.config.evaluate.batch_size),
         )
         means = frame.groupby(["protocol", "name"])["value"].mean()
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
@@ -176,6 +204,7 @@ class Trainer:
     def _micro_batches(self) -> dict[str, int | None]:
         config = self.config
         return {
+            "sample": config.rollout.batch_size,
             "score": config.rollout.batch_size,
             "student": config.update.micro_batch,
             "critic": config.critic.micro_batch,
@@ -205,6 +234,7 @@ class Trainer:
             placement=self.placement,
             memory=self.memory["student"],
         )
+        gap = self._logp_gap(sequences, temperature)
         found = update_policy(
             self.student,
             self.optimizers["student_optimizer"],
@@ -217,7 +247,17 @@ class Trainer:
             generator=self._generator("minibatches", step),
             memory=self.memory["student"],
         )
-        return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found}
+        return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found} | {"rollout/logp_gap": gap}
+
+    def _logp_gap(self, sequences: Sequences, temperature: float) -> float:
+        """Return how far the sampler's log-probabilities of the first group are from the student's: mean |gap|, nats.
+
+        Rounding, unless the sampler's weights, cache or precision are not the student's.
+        """
+        some = sequences.select(torch.arange(self.config.rollout.group_size, device=sequences.mask.device))
+        with self.placement.autocast(self.placement.policy):
+            logps = batched_logps(self.student, some, temperature, self.memory["student"])
+        return masked_mean((logps - some.logps).abs(), some.mask).item()
 
     def _summary(
         self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor

@@ -13,6 +13,8 @@ from trainers.assets_config import Asset
 from trainers.policy.config import OBJECTIVES, Clip, Precision, Scratch
 from trainers.tasks.settings import TASKS, TemplatedLists
 
+OTHER_SOURCES = ("validation_source", "seqkd_source", "warmup_source", "gad_source")
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -22,10 +24,26 @@ class Data(_Strict):
     """Prompts per split. The development split is for choices; the test split is read once, by the last stage."""
 
     train: int | None = Field(default=2000, ge=1, description="Prompts to train on; null: all the others of a file.")
-    dev: int = Field(default=200, ge=1, description="Prompts on which choices are made.")
-    test: int = Field(default=200, ge=1, description="Prompts of the final evaluation.")
+    dev: int | float = Field(
+        default=200, gt=0, description="Prompts on which choices are made; below 1: that share of a file's rows."
+    )
+    test: int | float = Field(
+        default=200, gt=0, description="Prompts of the final evaluation; below 1: that share of a file's rows."
+    )
     base: int = Field(default=2000, ge=1, description="Worked responses that a model from scratch begins with.")
     seed: int = Field(default=0, ge=0, description="Seed of prompts and splits; the same for every training seed.")
+    max_prompt_length: int | None = Field(
+        default=None, ge=1, description="Tokens; rows of a file with a longer prompt are left out, and counted."
+    )
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        for name, size in (("dev", self.dev), ("test", self.test)):
+            if size >= 1 and size != int(size):
+                raise ValueError(f"{name} = {size}: must be a whole number of rows, or a share below 1")
+        if self.dev < 1 and self.test < 1 and self.dev + self.test > 1:
+            raise ValueError(f"dev {self.dev} and test {self.test}: shares that are more than a whole file")
+        return self
 
 
 class Base(_Strict):
@@ -47,6 +65,11 @@ class SeqKD(_Strict):
     micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward; null: a batch.")
     lr: float = Field(default=5e-6, gt=0, le=1, description="Rate of AdamW, constant.")
     seed: int = Field(default=0, ge=0, description="Seed of the order; the same for every training seed.")
+    samples: int = Field(
+        default=8, ge=0, description="Responses per prompt to look at in `responses.md`, before and after; 0: none."
+    )
+    sample_prompts: int = Field(default=4, ge=1, description="Development prompts to which they answer.")
+    sample_temperature: float = Field(default=0.8, gt=0, description="At which they are drawn.")
 
 
 class Adversarial(_Strict):
@@ -66,9 +89,9 @@ class Sampling(_Strict):
 
     temperature: float | None = Field(default=0.8, gt=0, description="null: no sampling, the most likely token.")
     max_response_length: int | None = Field(
-        default=None, ge=1, description="Tokens; null: length_factor times the teacher's 99th percentile, rounded up."
+        default=None, ge=1, description="Tokens; null: the teacher's 99th percentile over the training prompts."
     )
-    length_factor: float = Field(default=1.0, gt=0, description="For max_response_length null.")
+    length_factor: float = Field(default=1.0, gt=0, description="Multiplies the limit; rounded up.")
 
 
 class Rollout(_Strict):
@@ -121,16 +144,19 @@ class Hinge(_Strict):
 
     margin: float = Field(default=1.0, description="Lower bound of the difference.")
     max_margin: float = Field(default=5.0, description="Upper bound of the difference, d-v2 only.")
+    upper_on: Literal["pooled", "raw"] = Field(
+        default="pooled", description="Difference that the upper bound holds: of pooled scores, or of raw ones."
+    )
     temperature: float = Field(default=2.0, gt=0, description="Divides the difference in the ranking loss.")
     ranking_weight: float = Field(default=0.5, ge=0, description="Of the ranking loss.")
 
 
 class Balanced(_Strict):
-    """Settings of d-final: ranking_weight * ranking + score_reg * raw sums^2 + penalty on over-confidence."""
+    """Settings of d-final: ranking_weight * ranking + score_reg * raw scores^2 + penalty on over-confidence."""
 
     temperature: float = Field(default=2.0, gt=0, description="Divides the difference in the ranking loss.")
     ranking_weight: float = Field(default=1.5, ge=0, description="Of the ranking loss.")
-    score_reg: float = Field(default=0.005, ge=0, description="Of the squared sums of scores over the tokens.")
+    score_reg: float = Field(default=0.005, ge=0, description="Of the squared raw scores.")
     penalty_threshold: float = Field(default=1.5, description="Differences above it are penalised.")
     penalty_weight: float = Field(default=0.5, ge=0, description="Of relu(diff - penalty_threshold)^2.")
 
@@ -140,7 +166,9 @@ class Evaluate(_Strict):
 
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
     temperature: float = Field(default=0.8, gt=0, description="Of the sampled responses.")
-    length_factor: float = Field(default=1.5, gt=0, description="Longest response, in the teacher's longest.")
+    length_factor: float = Field(
+        default=1.5, gt=0, description="Longest response, in the teacher's 99th percentile over the training prompts."
+    )
     batch_size: int = Field(default=512, ge=1, description="Responses at once.")
     seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
 
@@ -153,6 +181,12 @@ class GadConfig(_Strict):
     )
     data: Data = Field(default=Data(), description="Prompts per split.")
     data_source: Asset | None = Field(default=None, description="A file of rows {content, teacher_response}.")
+    validation_source: Asset | None = Field(
+        default=None, description="Rows of the development and test split; null: some of data_source."
+    )
+    seqkd_source: Asset | None = Field(default=None, description="Training rows of stage 1; null: data_source.")
+    warmup_source: Asset | None = Field(default=None, description="Training rows of stage 2; null: data_source.")
+    gad_source: Asset | None = Field(default=None, description="Training rows of stage 3; null: data_source.")
     model: Asset | None = Field(default=None, description="The student to start from; null: `scratch` and `base`.")
     reward_model: Asset | None = Field(default=None, description="A sequence classifier, for critic.init reward_model.")
     scratch: Scratch = Field(default=Scratch(), description="The student's shape where `model` is null.")
@@ -164,7 +198,12 @@ class GadConfig(_Strict):
     gad: Adversarial = Field(default=Adversarial(epochs=4), description="Stage 3: both from its first step.")
     sampling: Sampling = Field(default=Sampling(), description="How responses are drawn.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
-    reward: Literal["sum", "mean"] = Field(default="sum", description="A response's reward from its tokens' scores.")
+    pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
+        default="mean", description="A response's score from its tokens'; last_per_token: the last one's by the length."
+    )
+    reward: Literal["raw", "pooled"] = Field(
+        default="raw", description="A response's reward: its score before it is divided by the length, or after."
+    )
     advantage: Literal["relative", "normalized"] = Field(
         default="normalized", description="R - mean of the group; or divided by its standard deviation as well."
     )
@@ -177,6 +216,9 @@ class GadConfig(_Strict):
     balanced: Balanced = Field(default=Balanced(), description="Settings of final.")
     precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
+    keep_checkpoints: int | None = Field(
+        default=None, ge=1, description="Keep the models after every so many steps, for `export --step`; null: none."
+    )
     evaluate: Evaluate = Field(default=Evaluate(), description="How a student is measured.")
 
     @model_validator(mode="after")
@@ -191,6 +233,22 @@ class GadConfig(_Strict):
                 "data_source is not used: set task to null",
             ),
             (self.task is not None and self.data.train is None, "data.train: a generated task needs a number"),
+            (
+                self.task is not None and min(self.data.dev, self.data.test) < 1,
+                "data.dev and data.test: a generated task needs numbers, not shares",
+            ),
+            (
+                self.validation_source is None and self.data.dev + self.data.test == 1,
+                "data.dev and data.test take the whole file: nothing to train on",
+            ),
+            (
+                self.task is not None and self.data.max_prompt_length is not None,
+                "data.max_prompt_length has no effect on a generated task",
+            ),
+            *(
+                (self.task is not None and getattr(self, name) is not None, f"{name} is not used: set task to null")
+                for name in OTHER_SOURCES
+            ),
             (
                 not (self.warmup.enabled or self.gad.enabled),
                 "warmup.enabled and gad.enabled are both false: nothing adversarial would be left",
@@ -208,6 +266,25 @@ class GadConfig(_Strict):
             if wrong:
                 raise ValueError(problem)
         return self
+
+    def without_effect(self) -> dict[str, str]:
+        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        keys: dict[str, str] = {}
+        for name in ("seqkd", "warmup", "gad"):
+            part = getattr(self, name)
+            if not part.enabled:
+                others = [f"{name}.{field}" for field in type(part).model_fields if field != "enabled"]
+                keys |= dict.fromkeys([*others, f"{name}_source"], f"{name}.enabled is false")
+        if self.seqkd.samples == 0:
+            keys |= dict.fromkeys(("seqkd.sample_prompts", "seqkd.sample_temperature"), "seqkd.samples is 0")
+        if self.model is not None:
+            keys |= dict.fromkeys(("scratch", "base"), "the student is `model`")
+        if self.critic.init == "reward_model":
+            keys["critic.head_std"] = "the head is that of `reward_model`"
+        stages = [part for part in (self.warmup, self.gad) if part.enabled]
+        if self.update.entropy_coef > 0 or all(part.kl_coef > 0 for part in stages):
+            keys["update.drop_zero_advantage"] = "the KL and the entropy bonus need every response"
+        return keys
 
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""

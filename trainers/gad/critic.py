@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.discriminator_scores import Diagnostics, Scores, pair_diagnostics, pool
+from trainers.objectives.discriminator_scores import Diagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.objectives.statistics import Sum
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
@@ -27,7 +27,7 @@ def build_loss(config: GadConfig) -> Loss:
     function = import_module(f"{OBJECTIVES}.discriminator_{config.discriminator}").discriminator_loss
     settings = {
         "original": {},
-        "v1": config.hinge.model_dump(exclude={"max_margin"}),
+        "v1": config.hinge.model_dump(exclude={"max_margin", "upper_on"}),
         "v2": config.hinge.model_dump(),
         "final": config.balanced.model_dump(),
     }
@@ -50,7 +50,7 @@ def new_critic(
 
 
 @torch.no_grad()
-def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch) -> Scores:
+def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch, pooling: Pooling) -> Scores:
     """Return the scores of N responses. Equal responses to one prompt are scored once, so that they are equal.
 
     In a batch, equal rows may differ by rounding, which normalised advantages would blow up to a signal.
@@ -59,7 +59,7 @@ def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch) -> Score
     _, inverse = everything.unique(dim=0, return_inverse=True)
     first = torch.full((int(inverse.max()) + 1,), len(inverse), device=inverse.device)
     first.scatter_reduce_(0, inverse, torch.arange(len(inverse), device=inverse.device), "amin")
-    parts = memory.run(first, lambda rows: _pooled(critic, sequences.select(rows)))
+    parts = memory.run(first, lambda rows: _pooled(critic, sequences.select(rows), pooling))
     return Scores(*(torch.cat(values)[inverse] for values in zip(*parts, strict=True)))
 
 
@@ -78,6 +78,7 @@ def update_critic(
     student: Sequences,
     *,
     settings: Settings,
+    pooling: Pooling,
     generator: torch.Generator,
     memory: MicroBatch,
 ) -> dict[str, float]:
@@ -92,7 +93,7 @@ def update_critic(
         pairs = len(prompts) * group
 
         def backward(part: Tensor, pairs: int = pairs) -> None:
-            part_losses, _ = loss(*pair_scores(critic, teacher, student, part, group))
+            part_losses, _ = loss(*pair_scores(critic, teacher, student, part, group, pooling=pooling))
             (part_losses.sum() / pairs).backward()
 
         memory.run(prompts, backward, lambda: optimizer.zero_grad(set_to_none=True))
@@ -105,11 +106,12 @@ def update_critic(
 
 
 def pair_scores(
-    critic: ValueModel, teacher: Sequences, student: Sequences, prompts: Tensor, group: int
+    critic: ValueModel, teacher: Sequences, student: Sequences, prompts: Tensor, group: int, *, pooling: Pooling
 ) -> tuple[Scores, Scores]:
     """Return the scores of the pairs of some prompts: teacher's, repeated for each response of the group; student's."""
     responses = (prompts[:, None] * group + torch.arange(group)).flatten()
-    return repeat(_pooled(critic, teacher.select(prompts)), group), _pooled(critic, student.select(responses))
+    of_teacher = _pooled(critic, teacher.select(prompts), pooling)
+    return repeat(of_teacher, group), _pooled(critic, student.select(responses), pooling)
 
 
 def repeat(scores: Scores, group: int) -> Scores:
@@ -117,5 +119,5 @@ def repeat(scores: Scores, group: int) -> Scores:
     return Scores(*(values.repeat_interleave(group, 0) for values in scores))
 
 
-def _pooled(critic: ValueModel, sequences: Sequences) -> Scores:
-    return pool(critic(sequences), sequences.mask)
+def _pooled(critic: ValueModel, sequences: Sequences, pooling: Pooling) -> Scores:
+    return pool(critic(sequences), sequences.mask, pooling)

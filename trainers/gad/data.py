@@ -4,44 +4,44 @@ import math
 from pathlib import Path
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from trainers.atomic import write_json
 from trainers.gad.config import GadConfig
-from trainers.gad.rows import Row, read_teacher_rows, split_rows, write_rows
+from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.policy.models import load_tokenizer
 from trainers.policy.sources import asset_files, load_task
-from trainers.policy.text import response_tokens, word_tokenizer
+from trainers.policy.text import message_tokens, response_tokens, word_tokenizer
 from trainers.runlog import read_json
 from trainers.stage import Stage
 from trainers.tasks.interface import write_problems
 
 SPLITS = ("train", "dev", "test")
+TRAINED = ("seqkd", "warmup", "gad")  # stages that may have training rows of their own: the assets `<stage>_source`
 WORKED = "base.jsonl"  # flawed worked responses of a generated task, for a model from scratch
 LENGTHS = "teacher_lengths.json"
 
 
 def run(stage: Stage) -> None:
-    """Write train.jsonl, dev.jsonl and test.jsonl; log and keep the token statistics of the teacher's responses."""
+    """Write the rows of each split; log and keep the token statistics of the teacher's responses.
+
+    train.jsonl, dev.jsonl and test.jsonl, and train_<stage>.jsonl for a stage that has a source of its own.
+    """
     config: GadConfig = stage.config
-    model, source = asset_files(stage, "model"), asset_files(stage, "data_source")
-    if config.task is None:
-        if source is None:
-            raise ValueError("task is null: the config key `data_source` must hold an asset")
-        data = config.data
-        rows = read_teacher_rows(_only_file(source))
-        splits = split_rows(rows, train=data.train, dev=data.dev, test=data.test, seed=data.seed)
-    else:
-        splits = _generated(stage, config)
-    for split in SPLITS:
-        write_rows(stage.out / f"{split}.jsonl", splits[split])
+    model = asset_files(stage, "model")
     words = () if model is not None else load_task(config.task, None).words
     tokenizer = word_tokenizer(words) if model is None else load_tokenizer(model)
-    train = [len(response_tokens(tokenizer, row.teacher_response)) for row in splits["train"]]
-    lengths = length_statistics(train)
+    splits = _of_files(stage, tokenizer) if config.task is None else _generated(stage, config)
+    lengths = {}
+    for split, rows in splits.items():
+        write_rows(stage.out / f"{split}.jsonl", rows)
+        stage.log_metrics(0, {f"rows/{split}": len(rows)})
+        if split.startswith("train"):
+            tokens = [len(response_tokens(tokenizer, row.teacher_response)) for row in rows]
+            lengths[split] = length_statistics(tokens)
+            stage.log.info("teacher responses of %s, tokens: %s", split, lengths[split])
     write_json(stage.out / LENGTHS, lengths)
-    stage.log.info("teacher responses of the training split, tokens: %s", lengths)
-    stage.log_metrics(0, {f"rows/{split}": len(splits[split]) for split in SPLITS})
-    stage.log_metrics(0, {f"teacher/length_{name}": value for name, value in lengths.items()})
+    stage.log_metrics(0, {f"teacher/length_{name}": value for name, value in lengths["train"].items()})
 
 
 def length_statistics(lengths: list[int]) -> dict[str, float]:
@@ -51,18 +51,31 @@ def length_statistics(lengths: list[int]) -> dict[str, float]:
     return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
 
 
-def teacher_lengths(folder: Path) -> dict[str, float]:
-    """Return the statistics that the stage `data` left in `folder`."""
+def training_rows(folder: Path, stage: str) -> list[Row]:
+    """Return the rows that `stage` trains on: its own, or those of all stages."""
+    return read_rows(folder / f"{_training_split(folder, stage)}.jsonl")
+
+
+def teacher_lengths(folder: Path, stage: str | None = None) -> dict[str, float]:
+    """Return the statistics that the stage `data` left in `folder`: of a stage's training rows; None: of the common."""
     found = read_json(folder / LENGTHS)
     if found is None:
         raise ValueError(f"{folder / LENGTHS}: missing or unreadable; run the stage `data` again")
-    return found
+    return found["train" if stage is None else _training_split(folder, stage)]
 
 
 def response_limit(config: GadConfig, lengths: dict[str, float]) -> int:
-    """Return the longest response in tokens: as configured, else from the teacher's 99th percentile, rounded up."""
+    """Return the longest response in tokens: length_factor times what is configured, or the teacher's 99th percentile.
+
+    The product is rounded up.
+    """
     given = config.sampling.max_response_length
-    return math.ceil(lengths["p99"] * config.sampling.length_factor) if given is None else given
+    return math.ceil((lengths["p99"] if given is None else given) * config.sampling.length_factor)
+
+
+def _training_split(folder: Path, stage: str) -> str:
+    own = f"train_{stage}"
+    return own if (folder / f"{own}.jsonl").exists() else "train"
 
 
 def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Row]]:
@@ -71,6 +84,55 @@ def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Row]]:
     problems = load_task(config.task, None).splits(sizes, data.seed)
     write_problems(stage.out / WORKED, problems["warm"])
     return {split: [Row.of_problem(problem) for problem in problems[split]] for split in SPLITS}
+
+
+def _of_files(stage: Stage, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Row]]:
+    """Return the rows of the sources; a chat of the development or test split is trained on in no stage."""
+    data, counts = stage.config.data, {"duplicates": 0, "too_long": 0}
+    given = {
+        name: _usable(stage, tokenizer, folder, counts)
+        for name in ("data_source", "validation_source", *(f"{each}_source" for each in TRAINED))
+        if (folder := asset_files(stage, name)) is not None
+    }
+    if "data_source" not in given:
+        raise ValueError("task is null: the config key `data_source` must hold an asset")
+    splits = split_rows(
+        given["data_source"],
+        train=data.train,
+        dev=data.dev,
+        test=data.test,
+        seed=data.seed,
+        validation=given.get("validation_source"),
+    )
+    held = {row.id for split in ("dev", "test") for row in splits[split]}
+    sources = {f"train_{each}": given[f"{each}_source"] for each in TRAINED if f"{each}_source" in given}
+    for split, rows in sources.items():
+        splits[split] = [row for row in rows if row.id not in held]
+        if not splits[split]:
+            raise ValueError(f"{split}: all of its {len(rows)} rows are in the development or test split")
+    read = [*sources.values(), *([given["data_source"]] if "validation_source" in given else [])]
+    counts["held_out"] = sum(row.id in held for rows in read for row in rows)
+    for name, problem in (
+        ("duplicates", "chats that were there before"),
+        ("too_long", "prompts above data.max_prompt_length"),
+        ("held_out", "training rows that are in the development or test split"),
+    ):
+        if counts[name]:
+            stage.log.warning("left out %d rows: %s", counts[name], problem)
+    stage.log_metrics(0, {f"rows/{name}": count for name, count in counts.items()})
+    return splits
+
+
+def _usable(stage: Stage, tokenizer: PreTrainedTokenizerBase, folder: Path, counts: dict[str, int]) -> list[Row]:
+    """Return the rows of a source; those that are left out are added to `counts`."""
+    rows, duplicates = read_teacher_rows(_only_file(folder))
+    counts["duplicates"] += duplicates
+    longest = stage.config.data.max_prompt_length
+    if longest is None:
+        return rows
+    short = [row for row in rows if len(message_tokens(tokenizer, row.content)) <= longest]
+    counts["too_long"] += len(rows) - len(short)
+    return short
 
 
 def _only_file(folder: Path) -> Path:

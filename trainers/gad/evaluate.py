@@ -32,6 +32,7 @@ def run(stage: Stage) -> None:
         placement=placement,
         lengths=teacher_lengths(stage.inputs["data"]),
         critic=None if critic is None else ValueModel.load(critic, placement, sees_token=True),
+        memory=stage.micro_batch(config.evaluate.batch_size),
     )
     if START in stage.inputs:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])

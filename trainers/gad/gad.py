@@ -2,8 +2,8 @@
 
 from trainers.gad.adversarial import Course, train
 from trainers.gad.config import GadConfig
+from trainers.gad.data import training_rows
 from trainers.gad.order import number_of_steps
-from trainers.gad.rows import read_rows
 from trainers.stage import Stage
 
 
@@ -12,6 +12,6 @@ def run(stage: Stage) -> None:
     config: GadConfig = stage.config
     before, warmup = 0, config.warmup
     if warmup.enabled:
-        rows = len(read_rows(stage.inputs["data"] / "train.jsonl"))
+        rows = len(training_rows(stage.inputs["data"], "warmup"))
         before = number_of_steps(rows, config.rollout.prompts, warmup.epochs, warmup.max_steps)
     train(stage, Course("gad", config.gad, first_step=before, earlier=("warmup", "seqkd", "base")))

@@ -7,6 +7,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.rows import Row
+from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
 from trainers.policy.rollout import sample_all
@@ -29,25 +30,32 @@ class Rollouts:
     _teacher: dict[str, list[int]] = field(default_factory=dict)
 
     def sample(
-        self, rows: Sequence[Row], *, group_size: int, generator: torch.Generator, batch_size: int | None
+        self, rows: Sequence[Row], *, group_size: int, generator: torch.Generator, memory: MicroBatch
     ) -> tuple[Sequences, list[str]]:
-        """Return group_size responses per row, those of a row side by side, and their texts."""
+        """Return group_size responses per row, those of a row side by side, and their texts.
+
+        memory: how many responses are drawn at once (whole groups, at least one); fewer where memory does not suffice.
+        """
         uniforms = None
         if self.temperature is not None:
             shape = (len(rows) * group_size, self.limit)
             uniforms = torch.rand(shape, generator=generator, dtype=torch.float64)
-        with self.placement.autocast(self.placement.policy):
-            sequences = sample_all(
-                self.model,
-                *self._padded_prompts(rows),
-                batch_size=batch_size,
-                group_size=group_size,
-                uniforms=uniforms,
-                max_new_tokens=self.limit,
-                eos=self.tokenizer.eos_token_id,
-                pad=pad_token(self.tokenizer),
-                temperature=self.temperature or 1.0,
-            )
+
+        def draw(batch_size: int) -> Sequences:
+            with self.placement.autocast(self.placement.policy):
+                return sample_all(
+                    self.model,
+                    *self._padded_prompts(rows),
+                    batch_size=batch_size,
+                    group_size=group_size,
+                    uniforms=uniforms,
+                    max_new_tokens=self.limit,
+                    eos=self.tokenizer.eos_token_id,
+                    pad=pad_token(self.tokenizer),
+                    temperature=self.temperature or 1.0,
+                )
+
+        sequences = memory.retry(len(rows) * group_size, draw)
         return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
 
     def teacher(self, rows: Sequence[Row]) -> Sequences:

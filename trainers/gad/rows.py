@@ -33,37 +33,58 @@ class Row:
         return Problem(self.id, self.content[-1]["content"], self.teacher_response)
 
 
-def read_teacher_rows(path: Path) -> list[Row]:
-    """Return the rows of a .parquet, .jsonl or .json (lines) file; rows of one chat count once, the first stays.
+def read_teacher_rows(path: Path) -> tuple[list[Row], int]:
+    """Return the rows of a .parquet, .jsonl or .json (lines) file, and how many were left out as duplicates.
+
+    Rows of one chat count once, the first stays, whatever the teacher answered in the others.
 
     Raises ValueError, with the file, the row's number from 1 and the reason, for the first row that cannot be used.
     """
     rows: dict[str, Row] = {}
+    read = 0
     for number, raw in enumerate(_raw_rows(path), 1):
         try:
             row = _row(raw)
         except ValueError as error:
             raise ValueError(f"{path}: row {number}: {error}") from None
         rows.setdefault(row.id, row)
+        read += 1
     if not rows:
         raise ValueError(f"{path}: it has no rows; expected {' and '.join(FIELDS)}")
-    return list(rows.values())
+    return list(rows.values()), read - len(rows)
 
 
-def split_rows(rows: Sequence[Row], *, train: int | None, dev: int, test: int, seed: int) -> dict[str, list[Row]]:
+def split_rows(
+    rows: Sequence[Row],
+    *,
+    train: int | None,
+    dev: int | float,
+    test: int | float,
+    seed: int,
+    validation: Sequence[Row] | None = None,
+) -> dict[str, list[Row]]:
     """Return disjoint train, dev and test rows in an order that `seed` sets; train None: all that are left.
 
+    dev, test: numbers of rows; below 1: shares of the rows that they are taken from, rounded, at least one.
+    validation: the rows that dev and test are taken from; None: `rows`. A chat of both is not trained on.
     Raises ValueError where there are too few.
     """
-    order = sorted(rows, key=lambda row: bucket(f"{seed} {row.id}", 2**60))
-    needed = dev + test + (1 if train is None else train)
-    if len(order) < needed:
+
+    def ordered(some: Sequence[Row]) -> list[Row]:
+        return sorted(some, key=lambda row: bucket(f"{seed} {row.id}", 2**60))
+
+    held = ordered(rows if validation is None else validation)
+    n_test, n_dev = (max(1, round(size * len(held))) if size < 1 else int(size) for size in (test, dev))
+    splits = {"test": held[:n_test], "dev": held[n_test : n_test + n_dev]}
+    taken = {row.id for split in splits.values() for row in split}
+    rest = [row for row in ordered(rows) if row.id not in taken]
+    if len(taken) < n_test + n_dev or len(rest) < (1 if train is None else train):
+        others = "" if validation is None else f" and {len(held)} to validate on"
         raise ValueError(
-            f"data: {needed} different rows are asked for (train {train or 'at least 1'}, dev {dev}, test {test}), "
-            f"there are {len(order)}; lower data.train, data.dev or data.test"
+            f"data: {n_dev} rows are asked for dev, {n_test} for test and {train or 'at least 1'} for train; there are "
+            f"{len(rows)} different rows{others}; lower data.train, data.dev or data.test"
         )
-    rest = order[test + dev :]
-    return {"test": order[:test], "dev": order[test : test + dev], "train": rest if train is None else rest[:train]}
+    return {**splits, "train": rest if train is None else rest[:train]}
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:

@@ -1,12 +1,20 @@
-"""Stage `seqkd`: supervised training on the teacher's responses (sequence-level distillation, arXiv 1606.07947)."""
+"""Stage `seqkd`: supervised training on the teacher's responses (sequence-level distillation, arXiv 1606.07947).
+
+Metrics are defined in docs/metrics-gad.md.
+"""
 
 from functools import partial
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from trainers.gad.config import GadConfig
+from trainers.gad.data import teacher_lengths, training_rows
+from trainers.gad.look import look_at
 from trainers.gad.order import number_of_steps, rows_of_step
 from trainers.gad.rows import read_rows
-from trainers.gad.students import STUDENT, latest_student
-from trainers.policy.models import load_policy, load_tokenizer, save_policy
+from trainers.gad.students import keep_models, latest_student, save_models
+from trainers.micro_batch import OutOfMemory
+from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.supervised import constant, train_on_responses
 from trainers.policy.text import message_tokens, response_tokens
@@ -24,7 +32,14 @@ def run(stage: Stage) -> None:
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
     model = load_policy(folder, placement.policy, config.precision, trainable=True)
-    rows = read_rows(stage.inputs["data"] / "train.jsonl")
+    rows = training_rows(stage.inputs["data"], "seqkd")
+    _look(stage, model, tokenizer, placement, 0)  # a resumed stage looks again: the same responses of the same model
+
+    def keep(step: int) -> None:
+        if config.keep_checkpoints and step % config.keep_checkpoints == 0:
+            keep_models(stage, step, model, tokenizer)
+
+    steps = number_of_steps(len(rows), settings.batch_size, settings.epochs, settings.max_steps)
     train_on_responses(
         stage,
         model,
@@ -32,15 +47,44 @@ def run(stage: Stage) -> None:
         [message_tokens(tokenizer, row.content) for row in rows],
         [response_tokens(tokenizer, row.teacher_response) for row in rows],
         rows=partial(_rows, len(rows), settings.batch_size, settings.seed),
-        steps=number_of_steps(len(rows), settings.batch_size, settings.epochs, settings.max_steps),
+        steps=steps,
         lr=settings.lr,
         rate=constant,
         metric="seqkd/loss",
         placement=placement,
         micro_batch=settings.micro_batch,
         checkpoint_every=config.checkpoint_every,
+        after=keep,
     )
-    save_policy(stage.out / STUDENT, model, tokenizer)
+    save_models(stage.out, model, tokenizer)
+    _look(stage, model, tokenizer, placement, steps)
+
+
+def _look(
+    stage: Stage, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, placement: Placement, step: int
+) -> None:
+    """Sample responses to a few development prompts into `responses.md`, and log how near they are to the teacher's.
+
+    Nothing is learnt from them, so samples that do not fit into memory cost a line in the log and not the stage.
+    """
+    settings = stage.config.seqkd
+    if settings.samples == 0:
+        return
+    try:
+        found = look_at(
+            stage,
+            model,
+            tokenizer,
+            read_rows(stage.inputs["data"] / "dev.jsonl")[: settings.sample_prompts],
+            settings=settings,
+            placement=placement,
+            limit=round(1.5 * teacher_lengths(stage.inputs["data"], "seqkd")["p99"]),
+            step=step,
+        )
+    except OutOfMemory as error:
+        stage.log.warning("no responses to look at, step %d: %s", step, error)
+        return
+    stage.log_metrics(step, {f"seqkd/sampled_{name}": value for name, value in found.items()})
 
 
 def _rows(rows: int, batch_size: int, seed: int, step: int) -> list[int]:

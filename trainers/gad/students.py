@@ -1,12 +1,45 @@
-"""Which student a stage starts from. A stage that is switched off leaves none, and the one before it counts."""
+"""Which student a stage starts from, and what it leaves; one that is switched off leaves none."""
 
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from trainers.policy.models import save_policy
 from trainers.policy.sources import asset_files
+from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head
+KEPT = "steps"  # subfolder with one folder per kept step, named by its number, with the same two subfolders
+
+
+def save_models(
+    folder: Path, student: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, critic: ValueModel | None = None
+) -> None:
+    """Write the student, and the critic if there is one, into subfolders of `folder`."""
+    save_policy(folder / STUDENT, student, tokenizer)
+    if critic is not None:
+        critic.save(folder / CRITIC)
+        tokenizer.save_pretrained(folder / CRITIC)
+
+
+def keep_models(
+    stage: Stage,
+    step: int,
+    student: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    critic: ValueModel | None = None,
+) -> None:
+    """Keep a copy of the models under the number of the step; a folder of that name is a whole one."""
+    target = stage.out / KEPT / str(step)
+    partial = target.with_name(f".{step}.partial")
+    for leftover in (partial, target):  # of a run that was killed, and of steps that a resumed run takes again
+        shutil.rmtree(leftover, ignore_errors=True)
+    save_models(partial, student, tokenizer, critic)
+    os.replace(partial, target)
 
 
 def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:

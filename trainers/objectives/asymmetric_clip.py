@@ -21,7 +21,7 @@ def surrogate(
     width = torch.where(positive, ratio.new_tensor(pos), ratio.new_tensor(neg))
     bounded = torch.minimum(torch.maximum(ratio, 1 - width), 1 + width)
     unclipped, clipped = -ratio * advantages, -bounded * advantages
-    decides = clipped > unclipped if pessimistic else bounded != ratio
+    decides = clipped > unclipped if pessimistic else clipped != unclipped
     diagnostics: Diagnostics = {
         "policy/clip_fraction": Mean.of(decides, mask),
         "asymmetric/pos_advantage_ratio": Mean.of(positive, mask),

@@ -4,27 +4,42 @@ A critic gives every response token a score. A pair is a teacher's and a student
 shape (P,), one per pair, so that the losses of micro-batches add up; their mean is minimised.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 Diagnostics = dict[str, Tensor]
+Pooling = Literal["mean", "sum", "last", "last_per_token"]
 CLAMP = 10.0  # of the scaled difference, before the logsigmoid (seed 002)
 
 
 class Scores(NamedTuple):
-    """Scores of P responses: sums over their tokens and means over their tokens, both (P,)."""
+    """Two scores of each of P responses, both (P,): `raw`, not divided by the length, and `pooled`."""
 
-    sums: Tensor
-    means: Tensor
+    raw: Tensor
+    pooled: Tensor
 
 
-def pool(values: Tensor, mask: Tensor) -> Scores:
-    """Return the scores of responses whose tokens have `values` (P, T); `mask` (P, T) is 1 at tokens."""
-    sums = torch.where(mask > 0, values, 0.0).sum(-1)
-    return Scores(sums, sums / mask.to(values.dtype).sum(-1).clamp(min=1.0))
+def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
+    """Return the scores of responses whose tokens have `values` (P, T); `mask` (P, T) is 1 at tokens, padding last.
+
+    mean, sum: raw is the sum over the tokens; pooled is that sum, or divided by the length L.
+    last, last_per_token: raw is the last token's value, as the code of GAD has it (arXiv 2511.10643: `last_token_mask`
+    in `dp_critic.py`); pooled is that value, or divided by L. The latter is what the formulas of seed 002 from section
+    11.3 on compute where they meet values that were masked before.
+    A response without tokens has scores 0.
+    """
+    lengths = mask.to(values.dtype).sum(-1)
+    if pooling in ("mean", "sum"):
+        raw = torch.where(mask > 0, values, 0.0).sum(-1)
+    elif pooling in ("last", "last_per_token"):
+        last = (lengths.long() - 1).clamp(min=0)
+        raw = torch.where(lengths > 0, values.gather(-1, last[:, None])[:, 0], 0.0)
+    else:
+        raise ValueError(f"pooling = {pooling!r}: expected mean, sum, last or last_per_token")
+    return Scores(raw, raw / lengths.clamp(min=1.0) if pooling in ("mean", "last_per_token") else raw)
 
 
 def ranking_loss(diff: Tensor, temperature: float) -> Tensor:
@@ -33,12 +48,13 @@ def ranking_loss(diff: Tensor, temperature: float) -> Tensor:
 
 
 def pair_diagnostics(teacher: Scores, student: Scores) -> Diagnostics:
-    """Return what every discriminator is measured by, (P,) each; the accuracy and the difference are of the means."""
-    diff = teacher.means - student.means
+    """Return what every discriminator is measured by, (P,) each: of the pooled scores, and of the raw ones."""
+    diff, raw_diff = teacher.pooled - student.pooled, teacher.raw - student.raw
     return {
         "critic/d_acc": (diff > 0).to(diff.dtype),
+        "critic/d_acc_raw": (raw_diff > 0).to(diff.dtype),
         "critic/score_diff": diff,
-        "critic/raw_score_diff": teacher.sums - student.sums,
-        "critic/teacher_score": teacher.means,
-        "critic/student_score": student.means,
+        "critic/raw_score_diff": raw_diff,
+        "critic/teacher_score": teacher.pooled,
+        "critic/student_score": student.pooled,
     }

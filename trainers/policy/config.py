@@ -77,14 +77,34 @@ class Rollout(_Strict):
 class Reward(_Strict):
     """Reward of a response: a weighted sum."""
 
-    rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule.")
-    model: float = Field(default=0.0, ge=0, description="Weight of `reward_model`'s logit.")
+    rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule; 0 for prompts without answers.")
+    model: float = Field(default=0.0, ge=0, description="Weight of the reward model's logit.")
+    level: Literal["sequence", "token"] = Field(
+        default="sequence",
+        description="token: each token is rewarded by how much it raises the model's score, the last by the rule.",
+    )
 
     @model_validator(mode="after")
     def _some(self) -> Self:
         if self.rule == 0 and self.model == 0:
             raise ValueError("rule and model are both 0: nothing would be rewarded")
         return self
+
+
+class RewardTraining(_Strict):
+    """A reward model that learns the rule's rewards from responses of the warm start, with a head on its body."""
+
+    enabled: bool = Field(default=False, description="Train one, in the place of the asset `reward_model`.")
+    problems: int = Field(default=1000, ge=10, description="Training problems; a tenth of them is held out.")
+    samples: int = Field(default=4, ge=1, description="Responses per problem.")
+    steps: int = Field(default=400, ge=1, description="Steps of AdamW.")
+    batch_size: int = Field(default=32, ge=1, description="Responses per step.")
+    micro_batch: int | None = Field(
+        default=None, ge=1, description="Responses per forward and backward; null: a step's."
+    )
+    lr: float = Field(default=1e-5, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
+    sampled_at_once: int = Field(default=512, ge=1, description="Responses sampled at once.")
+    seed: int = Field(default=0, ge=0, description="Of sampling, head and order; the same for every training seed.")
 
 
 class Update(_Strict):
@@ -117,6 +137,14 @@ class Kl(_Strict):
     target: float = Field(default=0.01, gt=0, description="Mean KL per token, nats.")
     low: float = Field(default=0.01, ge=0, description="Smallest adaptive coefficient.")
     high: float = Field(default=1.0, gt=0, description="Largest adaptive coefficient.")
+
+    @model_validator(mode="after")
+    def _can_adapt(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
+        if self.adaptive and self.coef == 0:
+            raise ValueError("adaptive has no effect at coef 0, where there is no KL: set adaptive to false")
+        return self
 
 
 class Critic(_Strict):
@@ -223,6 +251,7 @@ class PolicyConfig(_Strict):
     sampling: Sampling = Field(default=Sampling(), description="How responses are drawn.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     reward: Reward = Field(default=Reward(), description="What is rewarded.")
+    reward_training: RewardTraining = Field(default=RewardTraining(), description="A reward model of one's own.")
     update: Update = Field(default=Update(), description="How the policy changes.")
     kl: Kl = Field(default=Kl(), description="Distance to the reference policy.")
     advantage: Literal["relative", "normalized", "gae"] = Field(
@@ -265,7 +294,19 @@ class PolicyConfig(_Strict):
                 self.weight_on == "ratio" and self.gradient_adaptive is None and self.temporal_decay is None,
                 "weight_on ratio has no effect without gradient_adaptive or temporal_decay",
             ),
-            (self.reward.model > 0 and self.reward_model is None, "reward.model > 0 needs a reward_model"),
+            (
+                self.reward.model > 0 and self.reward_model is None and not self.reward_training.enabled,
+                "reward.model > 0 needs a reward_model, or reward_training.enabled",
+            ),
+            (
+                self.reward_model is not None and self.reward_training.enabled,
+                "reward_model and reward_training.enabled: there can be only one reward model",
+            ),
+            (
+                self.reward.level == "token" and self.reward.model == 0,
+                "reward.level token needs reward.model > 0: the rule rewards whole responses",
+            ),
+            *self._unanswered(),
             (
                 self.task.name == "question_answer" and self.data_source is None,
                 "task.name question_answer needs a data_source",
@@ -280,9 +321,68 @@ class PolicyConfig(_Strict):
                 raise ValueError(problem)
         return self
 
+    def _unanswered(self) -> list[tuple[bool, str]]:
+        """Return what prompts without answers do not allow."""
+        if self.task.name != "question_answer" or self.task.answer is not None:
+            return []
+        where = "task.answer null (prompts without answers) needs"
+        return [
+            (self.reward.rule > 0, f"{where} reward.rule 0 and a reward model"),
+            (self.reward_training.enabled, f"{where} a reward_model: reward_training learns the rule's rewards"),
+            (self.warm_start.steps > 0, f"{where} warm_start.steps 0: there are no worked responses"),
+            (self.dynamic_sampling is not None, f"{where} dynamic_sampling null: no response is right or wrong"),
+        ]
+
+    def without_effect(self) -> dict[str, str]:
+        """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
+        keys: dict[str, str] = {}
+        if self.surrogate() != "clipped":
+            keys["clip"] = f"{self.surrogate()} takes the place of clipping"
+        if self.advantage != "gae":
+            keys["critic"] = f"only advantage gae has a critic, here it is {self.advantage}"
+        if self.kl.coef == 0 or not self.kl.adaptive:
+            reason = "there is no KL at kl.coef 0" if self.kl.coef == 0 else "kl.adaptive is false"
+            keys |= dict.fromkeys(("kl.target", "kl.low", "kl.high"), reason)
+        if self.kl.coef > 0 or self.update.entropy_coef > 0:
+            reason = "the KL and the entropy bonus need every response (kl.coef, update.entropy_coef)"
+            keys["update.drop_zero_advantage"] = reason
+        if self.model is not None:
+            keys["scratch"] = "the policy is `model`"
+        if self.warm_start.steps == 0:
+            above = ("warm_start.batch_size", "warm_start.lr", "warm_start.seed", "data.warm", "task.sloppy")
+            keys |= dict.fromkeys(above, "there is no warm start at warm_start.steps 0")
+        if self.task.name != "question_answer":
+            keys["data_source"] = f"the task {self.task.name} makes its own problems"
+        return keys | self._rewards_without_effect() | self._weights_without_effect()
+
+    def _rewards_without_effect(self) -> dict[str, str]:
+        if self.reward.model == 0:
+            return dict.fromkeys(("reward_model", "reward_training"), "reward.model is 0")
+        if not self.reward_training.enabled:
+            others = [name for name in RewardTraining.model_fields if name != "enabled"]
+            return {f"reward_training.{name}": "reward_training.enabled is false" for name in others}
+        return {}
+
+    def _weights_without_effect(self) -> dict[str, str]:
+        """Return the token weights of mean 1 that meet one ratio, with one gradient, and one advantage per response.
+
+        Two kinds of weights together have a product whose mean is not 1.
+        """
+        per_token = self.advantage == "gae" or self.reward.level == "token"
+        both = self.gradient_adaptive is not None and self.temporal_decay is not None
+        if self.ratio not in ("gspo", "product") or per_token or both or self.weight_on == "ratio":
+            return {}
+        reason = f"with ratio {self.ratio} a response has one ratio and one advantage, and the weights' mean is 1"
+        keys = {"gradient_adaptive": reason} if self.gradient_adaptive is not None else {}
+        if self.temporal_decay is not None and self.temporal_decay.normalize == "mean":
+            keys["temporal_decay"] = reason
+        return keys
+
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = f"{TASKS}.{self.task.name}"
+        if stage == "judge":
+            return [task, "trainers.policy.reward_training"] if self.reward_training.enabled else []
         if stage != "reinforce":
             return [task]
         modules = [task, f"{OBJECTIVES}.advantage_{self.advantage}", f"{OBJECTIVES}.ratio_{self.ratio}"]
@@ -295,6 +395,8 @@ class PolicyConfig(_Strict):
             modules.append(f"{OBJECTIVES}.overlong_penalty")
         if self.dynamic_sampling is not None:
             modules.append("trainers.policy.dynamic_sampling")
+        if self.reward.level == "token":
+            modules += ["trainers.policy.token_rewards", f"{OBJECTIVES}.token_rewards"]
         return modules
 
     def transforms(self) -> list[str]:

@@ -27,7 +27,10 @@ def build_critic(folder: Path, placement: Placement) -> ValueModel:
 def estimate(
     critic: ValueModel, sequences: Sequences, rewards: Tensor, settings: Settings, memory: MicroBatch
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return advantages, returns and the values that they are based on, each (N, T)."""
+    """Return advantages, returns and the values that they are based on, each (N, T).
+
+    rewards: of responses (N,), or of tokens (N, T).
+    """
     width = sequences.mask.shape[1]
 
     def evaluate(rows: Tensor) -> Tensor:
@@ -35,7 +38,8 @@ def estimate(
         return nn.functional.pad(values, (0, width - values.shape[1]))
 
     values = torch.cat(memory.run(torch.arange(len(sequences)), evaluate))
-    tokens = terminal_rewards(rewards.to(values), sequences.mask)
+    rewards = rewards.to(values)
+    tokens = terminal_rewards(rewards, sequences.mask) if rewards.dim() == 1 else rewards
     advantages, returns = gae(tokens, values, sequences.mask, gamma=settings.gamma, lam=settings.lam)
     return (whiten(advantages, sequences.mask) if settings.whiten else advantages), returns, values
 

@@ -14,9 +14,9 @@ def collect_informative(
     """Return as many informative groups as one call of `collect` has groups, from at most `max_rounds` calls.
 
     Informative: neither all right nor all wrong. If the rounds do not give enough, groups of the last round that are
-    not fill the step up, so that it has as many responses as asked for; they have no policy term. Metrics are means
-    over all responses sampled, kept or not, so that they compare with other variants; `sampling/rounds` and
-    `sampling/kept_groups` say what it cost.
+    not fill the step up, so that it has as many responses as asked for; of these only such have a policy term whose
+    rewards differ in something else, format or length. Metrics are means over all responses sampled, kept or not, so
+    that they compare with other variants; `sampling/rounds` and `sampling/kept_groups` say what it cost.
     """
     parts, keep, missing = [], [], None
     for _ in range(max_rounds):

@@ -9,6 +9,7 @@ from trainers.policy.experience import Sampler
 from trainers.policy.measure import Measured, measure
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
+from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import asset_files, load_task, policy_folder
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, read_problems
@@ -28,6 +29,7 @@ def run(stage: Stage) -> None:
         task=load_task(config.task, asset_files(stage, "data_source")),
         sampling=config.sampling,
         placement=placement,
+        reward_model=load_reward_model(stage, config.reward, placement),
     )
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
     rows = pd.concat(
@@ -42,11 +44,10 @@ def run(stage: Stage) -> None:
 
 
 def _rows(problems: list[Problem], protocol: str, result: Measured) -> pd.DataFrame:
-    values = {"accuracy": result.correct, "reward": result.reward, "length": result.length}
     return pd.DataFrame(
         [
             (problem.id, SUBSET, protocol, name, column[i])
-            for name, column in values.items()
+            for name, column in result.values.items()
             for i, problem in enumerate(problems)
         ],
         columns=COLUMNS,

@@ -10,22 +10,27 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OverlongPenalty, Reward, Rollout, Sampling
 from trainers.policy.placement import Placement
-from trainers.policy.rewards import RewardModel, score
+from trainers.policy.rewards import RewardModel, add_at_the_end, score
 from trainers.policy.rollout import concatenate, sample_all
 from trainers.policy.text import decode, pad, pad_token, prompt_tokens
 from trainers.tasks.interface import Problem, Task
 
 LengthPenalty = Callable[..., Tensor]
+TokenRewards = Callable[[Sequences, int], Tensor]
 
 
 @dataclass(frozen=True)
 class Experience:
-    """N responses, those of a prompt side by side: rewards (N,), correctness (N,) as 0 or 1, on the CPU."""
+    """N responses, those of a prompt side by side: rewards (N,), correctness (N,) as 0 or 1, on the CPU.
+
+    token_rewards: (N, T), which add up to the rewards; None where whole responses are rewarded.
+    """
 
     sequences: Sequences
     rewards: Tensor
     correct: Tensor
     metrics: dict[str, float]
+    token_rewards: Tensor | None = None
 
 
 @dataclass
@@ -40,6 +45,7 @@ class Sampler:
     rollout: Rollout = field(default_factory=Rollout)
     reward: Reward = field(default_factory=Reward)
     reward_model: RewardModel | None = None
+    token_rewards: TokenRewards | None = None
     penalty: tuple[LengthPenalty, OverlongPenalty] | None = None
     _prompts: dict[str, list[int]] = field(default_factory=dict)
 
@@ -87,7 +93,10 @@ class Sampler:
             problems, group_size=group, generator=generator, batch_size=self.rollout.batch_size
         )
         asked = [problem for problem in problems for _ in range(group)]
-        rewards, correct, metrics = score(self.task, asked, texts, self.reward, self.reward_model)
+        end = self.tokenizer.eos_token_id
+        of_tokens = None if self.token_rewards is None else self.token_rewards(sequences, end)
+        scored = score(self.task, asked, texts, self.reward, self.reward_model, tokens=of_tokens)
+        rewards, metrics = scored.rewards, dict(scored.parts)
         lengths = sequences.mask.sum(1).cpu()
         if self.penalty is not None:
             function, settings = self.penalty
@@ -95,29 +104,39 @@ class Sampler:
             penalty = function(lengths, max_length=longest, buffer=max(1, round(settings.share * longest)))
             rewards = rewards + penalty
             metrics["reward/overlong_penalty"] = penalty.mean().item()
-        metrics |= _summary(rewards, correct, group, sequences, self.tokenizer.eos_token_id)
-        return Experience(sequences, rewards, correct, metrics)
+        metrics |= _summary(rewards, group, sequences, end)
+        if all(problem.answer for problem in problems):
+            metrics["reward/accuracy"] = scored.correct.mean().item()
+        if scored.tokens is None:
+            return Experience(sequences, rewards, scored.correct, metrics)
+        tokens = add_at_the_end(scored.tokens, rewards - scored.tokens.sum(1), sequences.mask)
+        return Experience(sequences, rewards, scored.correct, metrics, tokens)
 
 
 def join(parts: Sequence[Experience], keep: Sequence[Tensor], padding: int) -> Experience:
     """Return the rows `keep[i]` of each part, with the means of the parts' metrics."""
     sequences = [part.sequences.select(rows) for part, rows in zip(parts, keep, strict=True) if len(rows)]
     names = parts[0].metrics.keys()
+    tokens = [part.token_rewards for part in parts if part.token_rewards is not None]
+    width = max((len(each[0]) for each in tokens), default=0)
+    padded = [torch.nn.functional.pad(each, (0, width - each.shape[1])) for each in tokens]
+    kept = torch.cat([each[rows] for each, rows in zip(padded, keep, strict=True)]) if tokens else None
+    joined = concatenate(sequences, padding)
     return Experience(
-        concatenate(sequences, padding),
+        joined,
         torch.cat([part.rewards[rows] for part, rows in zip(parts, keep, strict=True)]),
         torch.cat([part.correct[rows] for part, rows in zip(parts, keep, strict=True)]),
         {name: sum(part.metrics[name] for part in parts) / len(parts) for name in names},
+        None if kept is None else kept[:, : joined.mask.shape[1]],
     )
 
 
-def _summary(rewards: Tensor, correct: Tensor, group: int, sequences: Sequences, eos: int) -> dict[str, float]:
+def _summary(rewards: Tensor, group: int, sequences: Sequences, eos: int) -> dict[str, float]:
     groups = rewards.view(-1, group)
     ended = ((sequences.response_ids == eos) & sequences.mask.bool()).any(1)
     values = {
         "reward/mean": rewards.mean(),
         "reward/std": rewards.std(correction=0),
-        "reward/accuracy": correct.mean(),
         "response/length": sequences.mask.sum(1).float().mean(),
         "response/ended": ended.float().mean(),
     }

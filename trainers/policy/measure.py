@@ -12,16 +12,16 @@ from trainers.tasks.interface import Problem
 
 @dataclass(frozen=True)
 class Measured:
-    """Per problem, in order: share of right responses, mean reward by rule, mean length in tokens."""
+    """Values per problem, in order: accuracy (share of right responses), reward (by rule), model_reward, length.
 
-    correct: list[float]
-    reward: list[float]
-    length: list[float]
+    Without answers there is neither accuracy nor reward, without a reward model no model_reward.
+    """
 
-    @property
-    def accuracy(self) -> float:
-        """Return the mean share of right responses."""
-        return sum(self.correct) / len(self.correct)
+    values: dict[str, list[float]]
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a value over the problems."""
+        return sum(self.values[name]) / len(self.values[name])
 
 
 def measure(sampler: Sampler, problems: Sequence[Problem], settings: Evaluate) -> dict[str, Measured]:
@@ -51,8 +51,11 @@ def _measure(
     def means(values: list[float]) -> list[float]:
         return torch.tensor(values, dtype=torch.float64).view(-1, samples).mean(1).tolist()
 
-    return Measured(
-        correct=means([float(sampler.task.correct(problem, text)) for problem, text in pairs]),
-        reward=means([sampler.task.reward(problem, text) for problem, text in pairs]),
-        length=means(sequences.mask.sum(1).tolist()),
-    )
+    values = {"length": means(sequences.mask.sum(1).tolist())}
+    if all(problem.answer for problem in problems):
+        values["accuracy"] = means([float(sampler.task.correct(problem, text)) for problem, text in pairs])
+        values["reward"] = means([sampler.task.reward(problem, text) for problem, text in pairs])
+    if sampler.reward_model is not None:
+        asked = [problem.prompt for problem, _ in pairs]
+        values["model_reward"] = means(sampler.reward_model(asked, texts).tolist())
+    return Measured(values)

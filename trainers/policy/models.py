@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ from trainers.policy.config import Precision, Scratch
 
 logging.disable_progress_bar()  # a bar per model fills the logs of a grid
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+Model = TypeVar("Model", bound=nn.Module)
 POLICY = "policy"  # subfolder of a stage that holds a trained policy
 
 
@@ -63,6 +65,14 @@ def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokeniz
     return tokenizer
 
 
+def without_dropout(model: Model) -> Model:
+    """Return the model, changed, with all dropout layers at 0: they would make importance ratios random."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
+
+
 def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
     """Raise ValueError where the model in `folder` would read the policy's token ids as other tokens."""
     theirs, ours = (load_tokenizer(each, generates=False).get_vocab() for each in (folder, policy))
@@ -85,10 +95,7 @@ def load_policy(
     frozen_low = precision is not None and precision.compute == "bfloat16" and not trainable
     dtype = torch.bfloat16 if frozen_low else torch.float32
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).to(device).eval()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    model.requires_grad_(trainable)
+    without_dropout(model).requires_grad_(trainable)
     if trainable and precision is not None and precision.activation_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model

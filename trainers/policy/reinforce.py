@@ -6,6 +6,7 @@ Metrics are defined in docs/metrics-policy.md.
 import time
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ from trainers.policy.measure import measure
 from trainers.policy.models import POLICY, load_policy, load_tokenizer, save_policy
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
-from trainers.policy.rewards import RewardModel
-from trainers.policy.sources import asset_files, load_task, policy_folder
+from trainers.policy.rewards import load_reward_model
+from trainers.policy.sources import asset_files, load_task, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
 from trainers.policy.update import prepare, update_policy, with_advantage
 from trainers.stage import Stage
@@ -83,7 +84,7 @@ class Trainer:
             rollout=config.rollout,
             reward=config.reward,
             placement=self.placement,
-            reward_model=self._reward_model(),
+            **self._reward_model(folder),
             penalty=self._penalty(),
         )
 
@@ -151,9 +152,14 @@ class Trainer:
         }
 
     def measure(self, problems: list[Problem]) -> dict[str, float]:
-        """Return the accuracies on the development split, on which choices are made."""
+        """Return accuracy and model reward, where there are such, on the development split, for choices."""
         results = measure(self.sampler, problems, self.config.evaluate)
-        return {f"dev/{protocol}_accuracy": result.accuracy for protocol, result in results.items()}
+        return {
+            f"dev/{protocol}_{name}": result.mean(name)
+            for protocol, result in results.items()
+            for name in ("accuracy", "model_reward")
+            if name in result.values
+        }
 
     def save(self, step: int) -> None:
         """Write a checkpoint after `step` steps."""
@@ -188,11 +194,16 @@ class Trainer:
     def _advantages(self, experience: Experience) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """Return advantages, (N,) of groups or (N, T) of tokens, and with a critic its returns and values."""
         if self.config.advantage != "gae":
-            return self.advantages.group_advantages(experience.rewards, self.config.rollout.group_size), None
+            group = self.config.rollout.group_size
+            if experience.token_rewards is None:
+                return self.advantages.group_advantages(experience.rewards, group), None
+            function = import_module(f"{OBJECTIVES}.token_rewards").token_advantages
+            mask = experience.sequences.mask.cpu()
+            return function(experience.token_rewards, mask, group, scale=self.advantages.SCALE), None
         advantages, returns, values = self.critic_module.estimate(
             self.modules["critic"],
             experience.sequences,
-            experience.rewards,
+            experience.rewards if experience.token_rewards is None else experience.token_rewards,
             self.config.critic,
             self.critic_memory,
         )
@@ -204,9 +215,12 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = self.rates[name] * warm
 
-    def _reward_model(self) -> RewardModel | None:
-        folder = asset_files(self.stage, "reward_model")
-        return None if self.config.reward.model == 0 or folder is None else RewardModel(folder, self.placement)
+    def _reward_model(self, policy: Path) -> dict[str, Any]:
+        """Return the sampler's reward model: of responses, or of tokens."""
+        if self.config.reward.level == "sequence":
+            return {"reward_model": load_reward_model(self.stage, self.config.reward, self.placement)}
+        module = import_module("trainers.policy.token_rewards")
+        return {"token_rewards": module.TokenRewardModel(reward_model_folder(self.stage), self.placement, policy)}
 
     def _penalty(self) -> tuple[Any, Any] | None:
         if self.config.overlong_penalty is None:

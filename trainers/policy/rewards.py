@@ -1,15 +1,18 @@
 """Rewards of responses: by the task's rule, by a sequence classifier, or a weighted sum of both."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, BatchEncoding, PreTrainedTokenizerBase
 
 from trainers.policy.config import Reward
 from trainers.policy.models import load_tokenizer
 from trainers.policy.placement import Placement
+from trainers.policy.sources import reward_model_folder
+from trainers.stage import Stage
 from trainers.tasks.interface import Problem, Task
 
 
@@ -17,13 +20,10 @@ class RewardModel:
     """A sequence classifier with one logit, read as the reward of `prompt + response`."""
 
     def __init__(self, folder: Path, placement: Placement, batch_size: int = 64) -> None:
-        self.tokenizer = load_tokenizer(folder, generates=False)
-        self.tokenizer.truncation_side = "left"
+        self.tokenizer = prepare_tokenizer(load_tokenizer(folder, generates=False))
         model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
         if model.config.num_labels != 1:
             raise ValueError(f"{folder}: a reward model has one output, this one has {model.config.num_labels}")
-        if self.tokenizer.pad_token_id is None:
-            self.tokenizer.pad_token = self.tokenizer.eos_token
         model.config.pad_token_id = self.tokenizer.pad_token_id
         self.model = model.to(placement.reward).eval().requires_grad_(False)
         self.placement, self.batch_size = placement, batch_size
@@ -35,38 +35,91 @@ class RewardModel:
         The texts are read by the model's own tokenizer, so it need not be the policy's. Those beyond its longest input
         lose the beginning of the prompt.
         """
-        texts = [self._text(prompt, response) for prompt, response in zip(prompts, responses, strict=True)]
+        texts = pair_texts(self.tokenizer, prompts, responses)
         rewards = []
         for start in range(0, len(texts), self.batch_size):
-            inputs = self.tokenizer(
-                texts[start : start + self.batch_size],
-                padding=True,
-                truncation=True,
-                add_special_tokens=self.tokenizer.chat_template is None,  # a chat template writes them itself
-                return_tensors="pt",
-            ).to(self.placement.reward)
+            inputs = encode(self.tokenizer, texts[start : start + self.batch_size]).to(self.placement.reward)
             with self.placement.autocast(self.placement.reward):
-                logits = self.model(**{key: inputs[key] for key in ("input_ids", "attention_mask")}).logits
-            rewards.append(logits[:, 0].float().cpu())
+                rewards.append(self.model(**inputs).logits[:, 0].float().cpu())
         return torch.cat(rewards)
 
-    def _text(self, prompt: str, response: str) -> str:
-        if self.tokenizer.chat_template is None:
-            return f"{prompt} {response}"
-        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
-        return self.tokenizer.apply_chat_template(messages, tokenize=False)
+
+def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Return it with a padding token, and so that what is too long loses its beginning, not the response."""
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.truncation_side = "left"
+    return tokenizer
+
+
+def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], responses: Sequence[str]) -> list[str]:
+    """Return what a reward model reads: a chat in its template, without one the response after the prompt."""
+    pairs = zip(prompts, responses, strict=True)
+    if tokenizer.chat_template is None:
+        return [f"{prompt} {response}" for prompt, response in pairs]
+    chats = [[{"role": "user", "content": p}, {"role": "assistant", "content": r}] for p, r in pairs]
+    return [tokenizer.apply_chat_template(chat, tokenize=False) for chat in chats]
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> BatchEncoding:
+    """Return ids and mask of texts as `pair_texts` writes them."""
+    return tokenizer(
+        list(texts),
+        padding=True,
+        truncation=True,
+        add_special_tokens=tokenizer.chat_template is None,  # a chat template writes them itself
+        return_token_type_ids=False,
+        return_tensors="pt",
+    )
+
+
+def load_reward_model(stage: Stage, settings: Reward, placement: Placement) -> RewardModel | None:
+    """Return the reward model of a stage; None where it has no weight."""
+    return RewardModel(reward_model_folder(stage), placement) if settings.model > 0 else None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Rewards (N,), correctness (N,) as 0 or 1 (0 where there is no answer), and the mean of each part of the reward.
+
+    tokens: the rewards (N, T) of tokens where these are rewarded; they add up to `rewards`.
+    """
+
+    rewards: Tensor
+    correct: Tensor
+    parts: dict[str, float]
+    tokens: Tensor | None = None
 
 
 def score(
-    task: Task, problems: Sequence[Problem], responses: Sequence[str], settings: Reward, model: RewardModel | None
-) -> tuple[Tensor, Tensor, dict[str, float]]:
-    """Return rewards (N,), correctness (N,) as 0 or 1, and the mean of each part; problem i belongs to response i."""
-    pairs = list(zip(problems, responses, strict=True))
-    rule = torch.tensor([task.reward(problem, response) for problem, response in pairs])
-    correct = torch.tensor([float(task.correct(problem, response)) for problem, response in pairs])
-    rewards, parts = settings.rule * rule, {"reward/rule": rule.mean().item()}
-    if model is not None:
-        judged = model([problem.prompt for problem in problems], responses)
-        rewards = rewards + settings.model * judged
-        parts["reward/model"] = judged.mean().item()
-    return rewards, correct, parts
+    task: Task,
+    problems: Sequence[Problem],
+    responses: Sequence[str],
+    settings: Reward,
+    model: RewardModel | None,
+    *,
+    tokens: Tensor | None = None,
+) -> Scored:
+    """Return the rewards of responses; problem i belongs to response i.
+
+    tokens: rewards (N, T) by the model of each token, in the place of `model`.
+    """
+    rewards, correct, parts = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
+    if all(problem.answer for problem in problems):
+        pairs = list(zip(problems, responses, strict=True))
+        rule = torch.tensor([task.reward(problem, response) for problem, response in pairs])
+        correct = torch.tensor([float(task.correct(problem, response)) for problem, response in pairs])
+        rewards, parts["reward/rule"] = settings.rule * rule, rule.mean().item()
+    if tokens is None and model is None:
+        return Scored(rewards, correct, parts)
+    judged = tokens.sum(1) if tokens is not None else model([problem.prompt for problem in problems], responses)
+    parts["reward/model"] = judged.mean().item()
+    return Scored(
+        rewards + settings.model * judged, correct, parts, None if tokens is None else settings.model * tokens
+    )
+
+
+def add_at_the_end(tokens: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:
+    """Return the rewards (N, T) of tokens with `rewards` (N,) added at each response's last token."""
+    last = mask.cpu().sum(1).clamp(min=1) - 1
+    return tokens.scatter_add(1, last[:, None], rewards[:, None].to(tokens))

@@ -11,6 +11,7 @@ from trainers.stage import Stage
 from trainers.tasks.interface import Task
 from trainers.tasks.settings import TASKS
 
+REWARD_MODEL = "reward_model"  # subfolder of the stage `judge`
 UNTRAINED = "untrained.json"  # a warm start of 0 steps: the policy is the model asset itself
 
 
@@ -33,6 +34,17 @@ def policy_folder(stage: Stage, name: str) -> Path:
     if model is None:
         raise ValueError("warm_start.steps = 0: there is no `model` to start from")
     return model
+
+
+def reward_model_folder(stage: Stage) -> Path:
+    """Return the folder of the reward model: the asset `reward_model`, or what the stage `judge` trained."""
+    asset = asset_files(stage, "reward_model")
+    if asset is not None:
+        return asset
+    trained = stage.inputs["judge"] / REWARD_MODEL if "judge" in stage.inputs else None
+    if trained is None or not trained.is_dir():
+        raise ValueError("reward.model > 0: there is neither an asset `reward_model` nor a trained one")
+    return trained
 
 
 def mark_untrained(stage: Path) -> None:

@@ -31,11 +31,12 @@ def train_on_responses(
     placement: Placement,
     micro_batch: int | None = None,
     checkpoint_every: int | None = None,
+    after: Callable[[int], None] | None = None,
 ) -> None:
     """Minimise the cross-entropy per response token, in nats; the prompt has no loss.
 
     Args:
-        stage: logs `metric`, keeps checkpoints.
+        stage: logs `metric`, and `lr` and `grad_norm` under the same prefix; keeps checkpoints.
         model: in place; on the policy's device.
         tokenizer: says how to pad.
         prompts: token ids, one list per example.
@@ -48,7 +49,9 @@ def train_on_responses(
         placement: devices and precision.
         micro_batch: examples per forward and backward (gradient accumulation); None: all of a step.
         checkpoint_every: steps between checkpoints, from which a killed stage goes on; None: no checkpoints.
+        after: called with the number of steps taken, after each.
     """
+    prefix = metric.rpartition("/")[0]
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
     modules, optimizers = {"model": model}, {"optimizer": optimizer}
     found = stage.load_checkpoint() if checkpoint_every else None
@@ -73,11 +76,14 @@ def train_on_responses(
             return loss.detach()
 
         losses = memory.run(torch.arange(len(batch)), backward, lambda: optimizer.zero_grad(set_to_none=True))
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 10 == 0 or step + 1 == steps:
-            stage.log_metrics(step, {metric: sum(losses)})
+            values = {metric: sum(losses), f"{prefix}/lr": lr * rate(step, steps), f"{prefix}/grad_norm": norm}
+            stage.log_metrics(step, values)
         stage.progress(step + 1, steps)
+        if after is not None:
+            after(step + 1)
         if checkpoint_every and (step + 1) % checkpoint_every == 0 and step + 1 < steps:
             stage.save_checkpoint(step + 1, pack(modules, optimizers, {}), {})
     model.eval()

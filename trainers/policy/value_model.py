@@ -6,10 +6,16 @@ from typing import Self
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
 
 from trainers.policy.batch import Sequences
-from trainers.policy.models import refuse_other_tokenizer
+from trainers.policy.models import refuse_other_tokenizer, without_dropout
 from trainers.policy.placement import Placement
 
 HEAD = "head.safetensors"
@@ -27,10 +33,7 @@ class ValueModel(nn.Module):
         self.head = nn.Linear(body.config.get_text_config().hidden_size, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        for module in self.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
-        self.to(placement.policy).eval()
+        without_dropout(self).to(placement.policy).eval()
         if placement.precision.activation_checkpointing:  # active in training mode only
             body.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
@@ -42,13 +45,16 @@ class ValueModel(nn.Module):
 
     @classmethod
     def from_reward_model(cls, folder: Path, placement: Placement, policy: Path) -> Self:
-        """Start from a sequence classifier with one logit; its score of a response is that of the last token.
+        """Start from a classifier of sequences or tokens with one logit; a response has the score of its last token.
 
         Raises ValueError where it has more than one output, no linear head on the last hidden states, or another
         tokenizer than the model in `policy`, whose token ids it is given.
         """
         refuse_other_tokenizer(folder, policy)
-        model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        architectures = AutoConfig.from_pretrained(folder, local_files_only=True).architectures or [""]
+        of_tokens = architectures[0].endswith("ForTokenClassification")  # what verl and `export` make of a critic
+        kind = AutoModelForTokenClassification if of_tokens else AutoModelForSequenceClassification
+        model = kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         score = getattr(model, "score", None)
         if model.config.num_labels != 1 or not isinstance(score, nn.Linear):
             raise ValueError(

@@ -15,7 +15,10 @@ SPLITS = ("warm", "train", "dev", "test")
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: what the policy reads, the expected answer, and a worked response for the supervised warm start."""
+    """One problem: what the policy reads, the expected answer, and a worked response for the supervised warm start.
+
+    answer: empty for a prompt that only a reward model judges.
+    """
 
     id: str
     prompt: str

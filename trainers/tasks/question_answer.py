@@ -1,7 +1,7 @@
 """A data set of questions with numeric or short answers, in the form of GSM8K (arXiv 2110.14168).
 
 JSON lines or Parquet with a question and an answer field; where the answer holds `#### x`, x is the answer and the text
-before it is the worked response of the warm start.
+before it is the worked response of the warm start. Without an answer field the questions are prompts as they are.
 """
 
 import re
@@ -29,7 +29,7 @@ class Questions:
     settings: QuestionAnswer
     source: Path
     words: None = None
-    instruction: str = INSTRUCTION
+    instruction: str | None = INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
         """Return the questions in an order that `seed` sets, split by the question's text; duplicates count once."""
@@ -49,14 +49,22 @@ class Questions:
     def _problems(self) -> list[Problem]:
         table = _read(self.source)
         for field in (self.settings.question, self.settings.answer):
-            if field not in table.columns:
+            if field is not None and field not in table.columns:
                 raise ValueError(f"{self.source}: no field {field!r}; it has {', '.join(table.columns)}")
+        if self.settings.answer is None:
+            return [Problem(_id(question), str(question), "") for question in table[self.settings.question]]
+        answers = table[self.settings.answer]
+        if missing := int((answers.isna() | (answers.astype(str).str.strip() == "")).sum()):
+            raise ValueError(
+                f"{self.source}: {missing} of {len(table)} rows have no {self.settings.answer!r}; fill them in, or set "
+                "task.answer to null, reward.rule to 0 and use a reward model"
+            )
         problems = []
         for question, text in zip(table[self.settings.question], table[self.settings.answer], strict=True):
             reasoning, _, final = str(text).rpartition("####")
             answer = _canonical(final)
             demonstration = f"<think> {reasoning.strip()} </think> <answer> {answer} </answer>"
-            problems.append(Problem(f"qa-{bucket(str(question), 16**12):012x}", str(question), answer, demonstration))
+            problems.append(Problem(_id(question), str(question), answer, demonstration))
         return problems
 
     def reward(self, problem: Problem, response: str) -> float:
@@ -77,11 +85,15 @@ def create(settings: QuestionAnswer, source: Path | None = None) -> Questions:
     files = [source] if source.is_file() else sorted(p for p in source.iterdir() if p.suffix in (".jsonl", ".parquet"))
     if len(files) != 1:
         raise ValueError(f"{source}: expected one .jsonl or .parquet file, found {len(files)}")
-    return Questions(settings, files[0])
+    return Questions(settings, files[0], instruction=None if settings.answer is None else INSTRUCTION)
 
 
 def _read(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_json(path, lines=True, dtype=False)
+
+
+def _id(question: object) -> str:
+    return f"qa-{bucket(str(question), 16**12):012x}"
 
 
 def _canonical(text: str) -> str:

@@ -60,7 +60,10 @@ class QuestionAnswer(_Task):
 
     name: Literal["question_answer"] = "question_answer"
     question: str = Field(default="question", description="Field of the question.")
-    answer: str = Field(default="answer", description="Field of the answer; what follows `####`, if that is there.")
+    answer: str | None = Field(
+        default="answer",
+        description="Field of the answer; what follows `####`, if that is there. null: prompts without answers.",
+    )
 
 
 TaskSettings = Annotated[KnightsKnaves | Arithmetic | TemplatedLists | QuestionAnswer, Field(discriminator="name")]

@@ -3,7 +3,7 @@
 import importlib
 
 import pytest
-import yaml
+import torch
 
 from contract.errors import ConfigError
 from contract.health import evaluate, parse_rules
@@ -12,6 +12,11 @@ from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies
 from tracker.plan.build import build_plan
 from trainers.gad.config import GadConfig
+from trainers.gad.data import response_limit
+from trainers.gad.order import number_of_steps
+from trainers.gad.rows import Row, split_rows
+from trainers.objectives import discriminator_final, discriminator_v1, discriminator_v2
+from trainers.objectives.discriminator_scores import Scores
 
 
 def settings_at(scale, **overrides):
@@ -31,7 +36,7 @@ def plan():
 @pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
 def test_every_variant_is_valid_at_every_scale(scale):
     variants = load_studies(settings_at(scale))["gad"].variants
-    assert len(variants) == 18
+    assert len(variants) == 23
     assert {"d-original", "d-v1", "d-v2", "d-final", "skip-seqkd", "stop-after-warmup"} <= variants.keys()
 
 
@@ -53,9 +58,10 @@ def test_discriminators_and_seeds_have_warmups_of_their_own_and_stopping_shares_
 
 
 def test_every_edge_is_one_factor(study):
-    assert {name: v.parent for name, v in study.variants.items() if not name.startswith(("d-",))} == dict.fromkeys(
-        [name for name in study.variants if not name.startswith("d-")], "d-final"
-    )
+    others = {"original-last": "d-original", "v2-raw-bound": "d-v2"}
+    assert {name: v.parent for name, v in study.variants.items() if not name.startswith("d-")} == {
+        name: others.get(name, "d-final") for name in study.variants if not name.startswith("d-")
+    }
     for variant in study.variants.values():
         assert len(variant.factors) == (0 if variant.parent is None else 1), variant.name
 
@@ -72,6 +78,11 @@ def test_every_edge_is_one_factor(study):
         ("ranking-1", "balanced.ranking_weight", 1.0),
         ("ranking-2", "balanced.ranking_weight", 2.0),
         ("fault-length", "sampling.length_factor", 3.0),
+        ("v2-raw-bound", "hinge.upper_on", "raw"),
+        ("original-last", "pooling", "last"),
+        ("pooling-sum", "pooling", "sum"),
+        ("pooling-last", "pooling", "last"),
+        ("pooling-last-per-token", "pooling", "last_per_token"),
     ],
 )
 def test_the_edges_of_the_source(study, name, key, value):
@@ -79,14 +90,22 @@ def test_the_edges_of_the_source(study, name, key, value):
     assert (change.key, change.new) == (key, value)
 
 
-def test_a_setting_that_the_discriminator_does_not_read_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("extends: d-original\nwhy: a test\ndiscriminator: v1\nhinge: {max_margin: 7.0}\n", "max_margin"),
+        ("extends: d-original\nwhy: a test\npooling: sum\n", "share"),
+        ("extends: pooling-last\nwhy: a test\nreward: pooled\n", "the same"),
+    ],
+)
+def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
     import shutil
     from pathlib import Path
 
     shutil.copytree(Path("configs"), tmp_path / "configs")
     wrong = tmp_path / "configs" / "studies" / "gad" / "wrong.yaml"
-    wrong.write_text("extends: d-original\nwhy: a test\ndiscriminator: v1\nhinge: {max_margin: 7.0}\n")
-    with pytest.raises(ConfigError, match="max_margin"):
+    wrong.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
         load_studies(load_settings({"studies": "gad"}, configs=tmp_path / "configs"))
 
 
@@ -99,6 +118,25 @@ def test_a_variant_uses_exactly_the_modules_of_its_objective():
         importlib.import_module(name)
 
 
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        ({"seqkd": {"enabled": False}}, "seqkd.lr"),
+        ({"warmup": {"enabled": False}}, "warmup.critic_warmup"),
+        ({"gad": {"enabled": False}}, "gad_source"),
+        ({"seqkd": {"samples": 0}}, "seqkd.sample_temperature"),
+        ({}, "update.drop_zero_advantage"),
+    ],
+)
+def test_what_nothing_reads_is_known_to_have_no_effect(values, idle):
+    assert idle in GadConfig(**values).without_effect()
+
+
+def test_what_is_read_is_not_idle():
+    assert not GadConfig(warmup={"kl_coef": 0.0}).without_effect()
+    assert "seqkd.enabled" not in GadConfig(seqkd={"enabled": False}).without_effect()
+
+
 def test_the_helpers_run_the_stages_as_they_are_declared(study):
     for name, spec in study.stages.items():
         declared = [label for label, source in spec.inputs.items() if not source.startswith("asset:")]
@@ -107,18 +145,38 @@ def test_the_helpers_run_the_stages_as_they_are_declared(study):
         assert set(spec.reads) <= GadConfig.model_fields.keys()
 
 
+def test_the_paper_scale_is_the_recipe_of_section_20_and_trains_on_1000_rows():
+    final = load_studies(settings_at("paper"))["gad"].variants["d-final"].resolved
+    assert (final.rollout.prompts, final.rollout.group_size, final.sampling.temperature) == (128, 8, 0.8)
+    assert (final.gad.epochs, final.gad.actor_lr, final.gad.critic_lr) == (8, 3e-6, 1e-6)
+    assert (final.warmup.critic_warmup, final.clip.low, final.clip.high) == (10, 0.1, 0.1)
+    assert response_limit(final, {"p99": 174.0}) == 256
+    splits = split_rows(
+        [Row(str(i), [], "") for i in range(1000)], train=None, dev=final.data.dev, test=final.data.test, seed=0
+    )
+    steps = {
+        name: number_of_steps(len(splits["train"]), size, stage.epochs, stage.max_steps)
+        for name, stage, size in (
+            ("seqkd", final.seqkd, final.seqkd.batch_size),
+            ("warmup", final.warmup, final.rollout.prompts),
+            ("gad", final.gad, final.rollout.prompts),
+        )
+    }
+    assert steps == {"seqkd": 27, "warmup": 14, "gad": 54}  # the source: 64 of 1,000 rows, none held out
+    assert steps["warmup"] > final.warmup.critic_warmup
+
+
 # --- rules: seed 002, section 19 ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def rules():
-    with open("configs/studies/gad/_study.yaml", encoding="utf-8") as file:
-        return parse_rules(yaml.safe_load(file)["health"])
+def rules(study):
+    return parse_rules(study.definition["health"])
 
 
-def tripped(rules, severity, steps=10, **series):
-    points = {name: [(step, value) for step in range(steps)] for name, value in series.items()}
-    return {event.rule.id for event in evaluate([rule for rule in rules if rule.stage == "gad"], points)} & {
+def tripped(rules, severity, steps=10, stage="gad", first=16, **series):
+    points = {name: [(step, value) for step in range(first, first + steps)] for name, value in series.items()}
+    return {event.rule.id for event in evaluate([rule for rule in rules if rule.stage == stage], points)} & {
         rule.id for rule in rules if rule.severity == severity
     }
 
@@ -127,6 +185,8 @@ LENGTHS = {"response_length/teacher": 20.0, "response_length/teacher_p99": 22.0}
 HEALTHY = {
     "critic/d_acc": 0.6,
     "critic/score_diff": 0.1,
+    "critic/diff_limit": 1.0,
+    "critic/missing_warmup_steps": 0,
     "critic/ranking_loss": 0.67,
     "critic/diff_penalty": 0.01,
     "critic/grad_norm": 0.1,
@@ -136,17 +196,49 @@ HEALTHY = {
     "actor/pg_clipfrac": 0.2,
     "actor/ppo_kl": 0.001,
     "actor/grad_norm": 1.0,
+    "reward/zero_std_groups": 0.1,
     "response_length/mean": 20.0,
     "response_length/clip_ratio": 0.1,
     "response_length/limit": 22.0,
-    "rollout/policy_lag": 0.0,
+    "rollout/logp_gap": 1e-6,
     **LENGTHS,
 }
 
 
-def test_a_healthy_run_trips_nothing(rules):
+@pytest.mark.parametrize("stage", ["warmup", "gad"])
+def test_a_healthy_run_trips_nothing(rules, stage):
     for severity in ("note", "warn", "abort"):
-        assert not tripped(rules, severity, **HEALTHY)
+        assert not tripped(rules, severity, stage=stage, **HEALTHY)
+
+
+def test_the_warmup_is_watched_by_the_same_rules(rules):
+    of = {stage: {rule.id.removesuffix("-warmup") for rule in rules if rule.stage == stage} for stage in ENTRIES}
+    assert of["gad"] - of["warmup"] == {"warmup-skipped"}
+    assert len(of["gad"]) == 27
+    collapsed = {**HEALTHY, "response_length/mean": 1.0}
+    assert tripped(rules, "warn", stage="warmup", **collapsed) == {"length-collapses-warmup"}
+
+
+def test_a_critic_that_has_just_begun_is_no_fault(rules):
+    begins = {**HEALTHY, "critic/d_acc": 0.45, "critic/ranking_loss": 0.6935, "critic/score_diff": -0.001}
+    for severity in ("note", "warn"):
+        assert not tripped(rules, severity, stage="warmup", first=1, **begins)
+    assert tripped(rules, "warn", stage="warmup", first=11, **begins)
+
+
+def test_the_difference_that_v1_and_v2_ask_for_is_healthy_and_more_is_not(rules):
+    """Their hinges want a difference of 1 to 5; that of d-final above 1 is a fault."""
+    ones = Scores(torch.zeros(4), torch.zeros(4))
+    for module, diff, healthy in (
+        (discriminator_final, 1.1, False),
+        (discriminator_v1, 2.0, True),
+        (discriminator_v1, 117.0, False),
+        (discriminator_v2, 4.5, True),
+        (discriminator_v2, 5.5, False),
+    ):
+        limit = module.discriminator_loss(ones, ones)[1]["critic/diff_limit"].mean().item()
+        run = {**HEALTHY, "critic/score_diff": diff, "critic/diff_limit": limit}
+        assert ("difference-too-large" not in tripped(rules, "warn", **run)) == healthy, (module.__name__, diff)
 
 
 @pytest.mark.parametrize(
@@ -160,14 +252,16 @@ def test_a_healthy_run_trips_nothing(rules):
         ("critic/diff_penalty", 0.11, "over-confident"),
         ("critic/grad_norm", 0.009, "critic-gradient-vanished"),
         ("critic/prior_steps", 0, "warmup-skipped"),
-        ("actor/pg_loss", 0.0009, "no-learning-signal"),
-        ("actor/pg_loss", -0.0009, "no-learning-signal"),
+        ("reward/zero_std_groups", 1.0, "no-learning-signal"),
         ("actor/pg_clipfrac", 0.51, "updates-too-aggressive"),
         ("actor/ppo_kl", 0.0, "policy-not-updated"),
         ("response_length/mean", 31.0, "length-grows"),
         ("response_length/mean", 1.0, "length-collapses"),
         ("response_length/clip_ratio", 0.81, "truncated"),
         ("response_length/limit", 66.0, "limit-above-teacher"),
+        ("response_length/limit", 18.0, "limit-below-teacher"),
+        ("critic/missing_warmup_steps", 3, "warmup-too-short"),
+        ("rollout/logp_gap", 0.06, "sampler-differs"),
     ],
 )
 def test_each_fault_of_the_table_is_warned_of_by_its_rule(rules, metric, value, rule):
@@ -199,4 +293,4 @@ def test_a_moments_excursion_is_no_fault(rules):
 
 
 def test_stale_rollouts_end_the_run(rules):
-    assert tripped(rules, "abort", **{**HEALTHY, "rollout/policy_lag": 4.0}) == {"stale-rollouts"}
+    assert tripped(rules, "abort", **{**HEALTHY, "rollout/logp_gap": 0.6}) == {"stale-rollouts"}

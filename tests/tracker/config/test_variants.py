@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from tests.tracker.toy_study import PUBLISHED, STUDY, VARIANTS, Toy
+from tests.tracker.toy_study import PUBLISHED, STUDY, VARIANTS, Toy, ToyConfig
+from tracker.cli.configs import describe
 from tracker.config import dotted
 from tracker.config.scale import multiply
 from tracker.config.settings import load_settings
 from tracker.config.study_schema import is_safe_name
 from tracker.config.variants import diff, load_studies
+from tracker.plan.files import study_row
 
 
 @pytest.fixture
@@ -57,6 +59,24 @@ def test_changes_are_leaves_against_the_parent_with_factors(toy):
     assert set(study.variants["v10"].factors) == {"reward", "lr"}
     assert study.variants["base"].changes == ()
     assert [(c.key, c.old, c.new) for c in study.variants["v3"].changes] == [("reward.levels", [0.1, 0.2], [0.3])]
+
+
+def test_a_config_model_may_know_that_a_change_cannot_matter(toy, monkeypatch):
+    def unseen_changes(self, parent):
+        same = self.reward.levels != parent.reward.levels and max(self.reward.levels) < self.size
+        return {"reward.levels": f"all below {self.size}"} if same else {}
+
+    monkeypatch.setattr(ToyConfig, "unseen_changes", unseen_changes, raising=False)
+    study = load(toy)
+    [change] = study.variants["v3"].changes
+    assert (change.key, change.no_effect) == ("reward.levels", "all below 100")
+    assert [change.no_effect for change in study.variants["v10"].changes] == ["", ""]
+    assert describe(change).endswith("[no effect: all below 100]")
+    assert [change.no_effect for change in diff(study, "v2", "v3")] == ["all below 100"]
+    rows = study_row(study, [])["variants"]
+    assert [change.get("no_effect") for row in rows if row["name"] == "v3" for change in row["changes"]] == [
+        "all below 100"
+    ]
 
 
 def test_parents_come_first_and_siblings_in_natural_order(toy):
@@ -310,6 +330,31 @@ def test_scale_resources(toy):
 def test_exclusion_applies_at_scale_too(toy):
     scale(toy, set={"bold": True})
     refused(toy, "v10.yaml", "b is never bold", scale="small")
+
+
+# Settings without effect
+
+
+@pytest.fixture
+def idle_levels(monkeypatch):
+    """Levels belong to kind b."""
+
+    def without_effect(self):
+        return {} if self.reward.kind == "b" else {"reward.levels": "kind a has no levels"}
+
+    monkeypatch.setattr(ToyConfig, "without_effect", without_effect, raising=False)
+
+
+def test_a_change_without_effect_is_refused_with_its_reason(toy, idle_levels):
+    toy.variant("v3", {"extends": "v2", "why": "idle", "reward": {"levels": [0.5]}})
+    refused(toy, "v3.yaml", "reward.levels = [0.5]", "has no effect: kind a has no levels", "remove the line")
+
+
+def test_a_value_without_effect_may_be_inherited_or_come_from_the_base(toy, idle_levels):
+    toy.study(base={"reward": {"levels": [0.5]}})
+    toy.variant("v3", {"extends": "v2", "why": "levels", "reward": {"kind": "b", "levels": [0.3]}})
+    toy.variant("child", {"extends": "v3", "why": "back", "reward": {"kind": "a"}})
+    assert load(toy).variants["child"].resolved.reward.levels == [0.3]
 
 
 @pytest.mark.parametrize(

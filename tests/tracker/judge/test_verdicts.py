@@ -88,6 +88,55 @@ def test_a_change_that_changes_no_item_says_so(tmp_path):
     assert "too rare" in narrow.loc["v1"].reason
 
 
+def weigh(weights):
+    """Write `weights.json` into the train stages: {(variant, seed): (digest, moved)}."""
+
+    def change(plan):
+        for (variant, seed), (digest, moved) in weights.items():
+            folder = stage_dir(plan, "toy", variant, seed, "train")
+            (folder / "weights.json").write_text(json.dumps({"digest": digest, "moved": moved}))
+
+    return change
+
+
+def test_equal_weights_after_training_are_said(tmp_path):
+    same = {(variant, seed): (f"d{seed}", [1.0, 2.0]) for variant in ("v0", "v1") for seed in range(4)}
+    edges, _ = run(tmp_path / "equal", weigh(same))
+    said = "train ended with equal weights in 4 of 4 seeds: the change had no effect on training"
+    assert said in edges.loc["v1"].reason
+    one = same | {("v1", 2): ("other", [2.0, 1.0])}
+    edges, _ = run(tmp_path / "one", weigh(one))
+    assert "train ended with equal weights in 3 of 4 seeds" in edges.loc["v1"].reason
+    nearly = {run: (f"{run}", [1.0 + 0.001 * (run[0] == "v1"), 2.0]) for run in same}
+    edges, _ = run(tmp_path / "nearly", weigh(nearly))
+    assert "nearly equal weights in 4 of 4 seeds (apart by at most 0.04% of" in edges.loc["v1"].reason
+    apart = {run: (f"{run}", [1.0 + (run[0] == "v1"), 2.0]) for run in same}
+    edges, _ = run(tmp_path / "apart", weigh(apart))
+    assert "weights" not in edges.loc["v1"].reason
+
+
+def test_weights_that_cannot_be_read_make_the_stage_corrupt(tmp_path):
+    def broken(plan):
+        (stage_dir(plan, "toy", "v1", 0, "train") / "weights.json").write_text('{"digest": "x"}')
+
+    edges, _ = run(tmp_path, broken)
+    assert "weights.json" in edges.loc["v1"].reason
+
+
+def test_a_change_that_cannot_have_an_effect_is_said_in_its_edge(tmp_path):
+    def note(plan):
+        content = json.loads(plan.read_text())
+        child = next(variant for variant in content["studies"][0]["variants"] if variant["name"] == "v1")
+        [change] = child["changes"]
+        change["no_effect"] = "both act as 3"
+        plan.write_text(json.dumps(content))
+
+    edges, _ = run(tmp_path, note)
+    assert "lr can have no effect: both act as 3; nothing that this edge changes can have an effect" in (
+        edges.loc["v1"].reason
+    )
+
+
 def test_confounded_keeps_its_effect(tmp_path):
     lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
     edges, _ = run(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)

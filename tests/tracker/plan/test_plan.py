@@ -388,7 +388,7 @@ def debias(root, **overrides):
     )
 
 
-V8_FAMILY = ("v8", "v8.1", "v9", "v10", "v8-earlystop", "v8-earlystop-max")
+V8_FAMILY = ("v8", "v8.1", "v9", "v10", "v8-earlystop", "v8-earlystop-max", "v8-earlystop-mixed")
 
 
 def edit(file, old, new):
@@ -429,9 +429,9 @@ def test_changing_the_alphas_of_v8_rekeys_v8_and_its_children(copy):
 
 def test_the_grid_of_debias(copy):
     plan = debias(copy)
-    assert len(plan.studies["debias"].variants) == 14
-    assert len(plan.runs) == 28
-    assert len(plan.stages) == 2 + 1 + 28 + 28
+    assert len(plan.studies["debias"].variants) == 15
+    assert len(plan.runs) == 30
+    assert len(plan.stages) == 2 + 1 + 30 + 30
 
 
 def test_health_rules_of_debias_are_rules_of_the_health_package(copy):

@@ -381,9 +381,19 @@ def test_stated_figures_of_the_training_stand_beside_our_curves(tmp_path):
     shown = text_of(page(build(tmp_path, edit=state)))
     assert "Reported in a log." in shown
     assert "Figures of the training" in shown
-    assert re.search(r"v1, train/m00: seen at 117 \(step 7; explodes\), measured .* ours never reaches it", shown)
+    assert re.search(r"v1, train/m00: seen at 117 \(step 7; explodes\); measured in train .*, never there", shown)
     assert "the source does not name its model" in shown
     assert "Published: a log, unknown model." in shown
+
+
+def test_a_change_that_cannot_matter_is_marked_in_its_row(tmp_path):
+    def note(plan):
+        child = next(variant for variant in plan["studies"][0]["variants"] if variant["parent"])
+        child["changes"][0]["no_effect"] = "both act as 3"
+
+    shown = text_of(page(build(tmp_path, edit=note)))
+    assert shown.count("no effect: both act as 3") == 2  # in the row, and among the evidence of its edge
+    assert shown.count(" can have no effect: both act as 3") == 1
 
 
 def test_the_page_says_what_the_verdicts_say(tmp_path):

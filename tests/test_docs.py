@@ -1,0 +1,88 @@
+"""The documents say what the code says: commands, options, keys, links."""
+
+import argparse
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tracker.cli.main import build_parser
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+GENERATED = runpy.run_path(str(ROOT / "docs/make_reference.py"))["pages"]()
+
+
+def code(text):
+    """The pieces of a page that are code: indented or fenced blocks line by line, and spans."""
+    blocks = re.findall(r"^(?: {4,}|\t)(.+)$", text, flags=re.MULTILINE)
+    fenced = [line for block in re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL) for line in block.splitlines()]
+    return [*blocks, *fenced, *re.findall(r"`([^`\n]+)`", text)]
+
+
+def commands(text, start):
+    """The commands in a page that begin with `start`, as words, without comments and redirections."""
+    for piece in code(text):
+        for part in re.split(r"\s+#|\s[|>]\s|&&|;", piece):
+            if part.strip().startswith(f"{start} "):
+                yield part.strip()
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
+def test_pages_made_from_code_are_up_to_date(path):
+    assert path.is_file(), "run `make docs`"
+    assert path.read_text(encoding="utf-8") == GENERATED[path], "run `make docs`"
+
+
+def test_no_page_is_left_of_a_study_that_went():
+    assert {path.name for path in ROOT.glob("docs/keys/*.md")} == {
+        path.name for path in GENERATED if path.parent.name == "keys"
+    }
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_of_the_tracker_exist(path, capsys):
+    """Every `python -m tracker ...` in the documents is understood by the parser, options included."""
+    parser = build_parser()
+    names = {
+        name for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name in action.choices
+    }
+    for command in commands(path.read_text(encoding="utf-8"), "python -m tracker"):
+        words = shlex.split(command.replace("...", ""))[3:]
+        if path.name == "commands.md":
+            words = [word.strip("[]") for word in words]
+        if not words:
+            continue
+        assert words[0] in names, f"{path.name}: {command}"
+        for word in words:
+            if word.startswith("--"):
+                option = word.split("=")[0]
+                assert option in known_options(parser, words[0]), f"{path.name}: {command}"
+
+
+def known_options(parser, name):
+    (choices,) = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return {option for action in choices[name]._actions for option in action.option_strings}
+
+
+def test_targets_of_make_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for path in PAGES:
+        for command in commands(path.read_text(encoding="utf-8"), "make"):
+            words = [word for word in command.split()[1:] if re.fullmatch("[a-z-]+", word) and word[0] != "-"]
+            assert set(words[:1]) <= targets, f"{path.name}: {command}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", index)}
+    assert {path.resolve() for path in ROOT.glob("docs/**/*.md")} - {ROOT / "docs/index.md"} <= linked

@@ -1,0 +1,185 @@
+"""docs/from-the-sources.md names only what exists: keys, variants, stages, metrics, figures, commands and files."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tracker.cli.main import build_parser
+from tracker.config.settings import load_settings
+from tracker.config.validation import known_keys
+from tracker.config.variants import load_studies
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGE = REPOSITORY / "docs" / "from-the-sources.md"
+STUDIES = sorted(path.parent.name for path in REPOSITORY.glob("configs/studies/*/_study.yaml"))
+SNAKEMAKE = {"--cores": 1, "--resources": 1, "--config": None}  # options that the page may use, and how many values
+
+
+@cache
+def studies():
+    return load_studies(load_settings({"studies": STUDIES}, configs=REPOSITORY / "configs"))
+
+
+@cache
+def metrics():
+    """Every name in the first column of a table of a page of metrics, and every other name with a slash.
+
+    After `a/b` in one cell, `c` is `a/c` and `_c` is `a/b_c`.
+    """
+    found = set()
+    for line in (line for page in REPOSITORY.glob("docs/metrics*.md") for line in page.read_text().splitlines()):
+        names = spans(line.split(" | ")[0])
+        full = [name for name in names if "/" in name]
+        found |= {*names} if line.startswith("| ") else {*full}
+        if full and line.startswith("| "):
+            folder = full[0].rpartition("/")[0]
+            found |= {
+                full[0] + name if name.startswith("_") else f"{folder}/{name}" for name in names if "/" not in name
+            }
+    return found
+
+
+def spans(text):
+    return re.findall(r"`([^`]+)`", text)
+
+
+def rows():
+    """(heading, source, here, note) of every row below a heading of a seed, and of published numbers."""
+    heading, found = "", []
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## "):
+            heading = line[3:]
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line.startswith("| ") else []
+        if heading and cells and cells[0] not in ("in the source", "source") and not cells[0].startswith("---"):
+            found.append((heading, *([cell.strip("| ") for cell in cells] + [""] * 3)[:3]))
+    return found
+
+
+ROWS = rows()
+
+
+def is_key(study, key):
+    return study in STUDIES and key in known_keys(studies()[study].config_model)
+
+
+def is_variant_or_file(folder, name):
+    return name in studies()[folder].variants if folder in STUDIES else is_path(f"{folder}/{name}")
+
+
+def is_figure(study, name):
+    return study in STUDIES and name in {figure["name"] for figure in studies()[study].definition["figures"]}
+
+
+def is_variable(name):
+    return any(name in path.read_text() for path in (REPOSITORY / "trainers").rglob("*.py"))
+
+
+def is_path(name):
+    return (REPOSITORY / name).exists()
+
+
+def is_tracker_command(words):
+    try:
+        arguments = build_parser().parse_args(words)
+    except SystemExit:
+        return False
+    named = [getattr(arguments, key, None) for key in ("study", "variant")]
+    if named[0] is None or named[0] not in STUDIES:
+        return named[0] is None
+    return named[1] is None or named[1] in studies()[named[0]].variants
+
+
+def is_make_command(words):
+    makefile = (REPOSITORY / "Makefile").read_text()
+    targets, variables = [w for w in words if "=" not in w], [w.partition("=")[0] for w in words if "=" in w]
+    known = all(re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE) for target in targets)
+    return bool(targets) and known and all(f"$({name})" in makefile for name in variables)
+
+
+def is_snakemake_command(words):
+    options, values = {}, []
+    for word in words:
+        if word.startswith("--"):
+            values = options.setdefault(word, [])
+        else:
+            values.append(word)
+    if any(name not in SNAKEMAKE or SNAKEMAKE[name] not in (None, len(given)) for name, given in options.items()):
+        return False
+    settings = dict(pair.split("=", 1) for pair in options.get("--config", []))
+    settings.pop("wandb", None)  # an extra that need not be installed
+    study, variant = settings.get("study"), settings.get("variant")
+    if study not in (None, *STUDIES) or (variant is not None and variant not in studies()[study].variants):
+        return False
+    load_settings(settings, configs=REPOSITORY / "configs")  # refuses what is not a setting
+    return True
+
+
+FORMS = {  # as the page says how to read its second column
+    r"(\w+): ([\w.]+)": is_key,
+    r"(\w+)/([\w.-]+)": is_variant_or_file,
+    rf"({'|'.join(STUDIES)})\.(\w+)": lambda study, stage: stage in studies()[study].stages,
+    r"metric (\S+)": lambda name: name in metrics(),
+    r"figure (\w+)/([\w-]+)": is_figure,
+    r"\$([A-Z_]+)": is_variable,
+    r"python -m tracker (.+)": lambda words: is_tracker_command(words.split()),
+    r"make (.+)": lambda words: is_make_command(words.split()),
+    r"snakemake (.+)": lambda words: is_snakemake_command(words.split()),
+    r"([\w./-]+)": is_path,
+}
+
+
+def exists(name):
+    """Whether what a span of the second column names exists; the first form that fits decides."""
+    for form, check in FORMS.items():
+        if match := re.fullmatch(form, name):
+            return bool(check(*match.groups()))
+    return False
+
+
+def test_the_page_has_a_table_for_each_source():
+    assert {heading[:8] for heading, *_ in ROWS if heading.startswith("Seed")} == {f"Seed 00{i}" for i in range(5)}
+    assert len(ROWS) > 150
+
+
+@pytest.mark.parametrize("heading", sorted({heading for heading, *_ in ROWS}))
+def test_everything_named_exists(heading):
+    wrong = []
+    for _, source, here, note in (row for row in ROWS if row[0] == heading):
+        if here == "none":
+            wrong += [] if note else [f"{source}: no reason"]
+            continue
+        left = re.sub(r"`[^`]+`", "", here).strip(", ")
+        wrong += [f"{source}: {left!r} is not in code"] if left or not here else []
+        wrong += [f"{source}: {name!r} does not exist" for name in spans(here) if not exists(name)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "debias: grpo.betta",
+        "debias/v88",
+        "gad.warmpu",
+        "metric train/losss",
+        "figure gspo/trainings",
+        "$NO_SUCH_VARIABLE",
+        "python -m tracker verdict",
+        "python -m tracker audit debiass",
+        "python -m tracker export gad d-finale --to x",
+        "make no-such-target",
+        "make demo STUDDY=gad",
+        "snakemake --cores all --config study=debias variant=v88",
+        "snakemake --coress all",
+        "docs/no-such-page.md",
+        "any other text",
+    ],
+)
+def test_a_name_that_does_not_exist_is_found(name):
+    assert not exists(name)
+
+
+def test_no_page_without_a_link_to_it():
+    for page in ("README.md", "docs/index.md"):
+        assert "from-the-sources.md" in (REPOSITORY / page).read_text()

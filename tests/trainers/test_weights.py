@@ -1,0 +1,50 @@
+"""The digest and the sketch by which the tracker sees that a change had no effect on training."""
+
+import json
+
+import pytest
+import torch
+
+from trainers.weights import write_weights
+
+
+def written(tmp_path, start, trained):
+    write_weights(tmp_path, start, trained)
+    content = json.loads((tmp_path / "weights.json").read_text())
+    return content["digest"], torch.tensor(content["moved"], dtype=torch.float64)
+
+
+def tensors(seed, scale=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    return {"a": scale * torch.randn(40, 50, generator=generator), "b": scale * torch.randn(3000, generator=generator)}
+
+
+def plus(one, other):
+    return {name: one[name] + other[name] for name in one}
+
+
+def test_digest_is_of_values_names_and_shapes(tmp_path):
+    start, trained = tensors(0), tensors(1)
+    digest = written(tmp_path, start, trained)[0]
+    assert digest == written(tmp_path, start, {name: t.clone() for name, t in reversed(trained.items())})[0]
+    flipped = {name: t.clone() for name, t in trained.items()}
+    flipped["b"][7] = torch.nextafter(flipped["b"][7], torch.tensor(9.0))
+    renamed = {"a": trained["a"], "c": trained["b"]}
+    reshaped = trained | {"a": trained["a"].T.contiguous().T.reshape(50, 40)}
+    for other in (flipped, renamed, reshaped):
+        assert digest != written(tmp_path, {name: torch.zeros_like(t) for name, t in other.items()}, other)[0]
+
+
+def test_distance_of_sketches_is_the_distance_of_the_ways(tmp_path):
+    start, way, little = tensors(0), tensors(1, 0.01), tensors(2, 0.0001)
+    _, one = written(tmp_path, start, plus(start, way))
+    _, other = written(tmp_path, start, plus(plus(start, way), little))
+    length = sum(float(t.double().square().sum()) for t in way.values()) ** 0.5
+    assert float(one.norm()) == pytest.approx(length, rel=0.2)
+    assert float((one - other).norm() / one.norm()) == pytest.approx(0.01, rel=0.3)
+
+
+def test_half_precision_is_digested(tmp_path):
+    trained = {"a": torch.randn(4, 4).bfloat16()}
+    assert len(written(tmp_path, trained, trained)[0]) == 64
+    assert float(written(tmp_path, trained, trained)[1].norm()) == 0

@@ -1,0 +1,15 @@
+"""Stage `judge`: a reward model that learns the rule's rewards, where `reward_training` asks for one."""
+
+from importlib import import_module
+
+from trainers.policy.config import PolicyConfig
+from trainers.stage import Stage
+
+
+def run(stage: Stage) -> None:
+    """Leave a sequence classifier in the folder `reward_model`, or nothing."""
+    config: PolicyConfig = stage.config
+    if not config.reward_training.enabled:
+        stage.log.info("reward_training.enabled is false: nothing is trained")
+        return
+    import_module("trainers.policy.reward_training").train(stage)
