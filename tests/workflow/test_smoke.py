@@ -29,7 +29,7 @@ def snakemake(folder, *words):
     command = [sys.executable, "-m", "snakemake", "--cores", "2", "--resources", "gpu=2", *words]
     command += ["--config", "scale=smoke", f"results={folder / 'results'}", f"reports={folder / 'reports'}"]
     command += [one_argument(CHOSEN)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False)
 
 
 @pytest.fixture(scope="module")
