@@ -328,13 +328,3 @@ def test_comments_that_changed_since_the_plan_are_no_change(tmp_path):
     edited_plan(out, text="other")
     assert run_stage(out).returncode == 0
     assert status(out)["state"] == "ok"
-
-
-def test_code_loaded_by_a_name_that_the_key_does_not_hold_fails(tmp_path):
-    out = write_stage(tmp_path, mode="hidden")
-    run_stage(out)
-    assert status(out)["state"] == "failed"
-    assert "not in the key: trainers.objectives, trainers.objectives.entropy;" in status(out)["reason"]
-    declared = write_stage(tmp_path / "declared", mode="hidden", code=["trainers.objectives.entropy"])
-    run_stage(declared)
-    assert status(declared)["state"] == "ok"
