@@ -119,7 +119,7 @@ def test_cluster_generic_with_the_commands_of_slurm(slurm, tmp_path):
 def test_two_variants_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
     folders = [tmp_path / "slurm", tmp_path / "local"]
     for folder in folders:
-        for name in ("tracker", "trainers", "health", "workflow", "configs"):
+        for name in ("contract", "tracker", "trainers", "workflow", "configs"):
             shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("Snakefile", "environment.yml"):
             shutil.copy(ROOT / name, folder)
