@@ -15,9 +15,10 @@ from contract.errors import ConfigError
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.main import main
 from tracker.config.settings import load_settings
-from tracker.show.figures.standard import render_figures
+from tracker.show.figures.render import render_figures
 from tracker.show.table_formats import to_csv
-from tracker.show.tables import build_table, render_tables
+from tracker.show.table_files import render_tables
+from tracker.show.tables import build_table
 from tracker.store.database import Store
 from trainers import run
 from trainers.runlog import Progress

@@ -107,7 +107,7 @@ def run_collect(arguments: argparse.Namespace) -> int:
 
 def run_tables(arguments: argparse.Namespace) -> int:
     """Write the tables."""
-    from tracker.show.tables import render_tables
+    from tracker.show.table_files import render_tables
 
     _list(render_tables(load_or_collect(_results(arguments)), _reports(arguments)))
     return 0
@@ -115,7 +115,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
 
 def run_figures(arguments: argparse.Namespace) -> int:
     """Draw the figures."""
-    from tracker.show.figures.standard import render_figures
+    from tracker.show.figures.render import render_figures
 
     _list(render_figures(load_or_collect(_results(arguments)), _reports(arguments)))
     return 0

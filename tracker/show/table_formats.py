@@ -1,22 +1,18 @@
 """A table as Markdown, CSV, LaTeX and HTML. Whatever comes from a configuration or a log is escaped for its format."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
-from tracker.show.figures.style import shortened
-
-if TYPE_CHECKING:
-    from tracker.show.tables import Cell, Column, Row, Table
+from tracker.show.tables import Cell, ComparisonColumn, Row, ComparisonTable
+from tracker.show.text import shortened
 
 REASON_WIDTH = 120
 LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
@@ -24,7 +20,7 @@ LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textba
 LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "->": r"$\to$", '"': r"\textquotedbl{}"}
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: ComparisonTable) -> str:
     """A GitHub-flavoured pipe table under a heading, with its caption and notes."""
     published = [c for c in table.columns if c.published]
     heads = ["variant", "changed from its parent", *(c.label for c in table.columns), "seeds"]
@@ -44,7 +40,7 @@ def to_markdown(table: Table) -> str:
     return "\n".join(text) + "\n"
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: ComparisonTable) -> str:
     """One row a variant at full precision: mean, sd, n and published number of every column."""
     heads = ["study", "variant", "parent", "changed", "confounded", "state", "reason", "seeds", "planned"]
     for column in table.columns:
@@ -70,7 +66,7 @@ def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
     return _csv(rows)
 
 
-def to_latex(table: Table) -> str:
+def to_latex(table: ComparisonTable) -> str:
     """A booktabs table float for a paper; it needs the packages booktabs and textcomp and the T1 font encoding."""
     published = [c for c in table.columns if c.published]
     measured = len(table.columns)
@@ -99,7 +95,7 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def to_html(table: Table) -> str:
+def to_html(table: ComparisonTable) -> str:
     """A self-contained page; jinja2 escapes every value."""
     folder = Path(__file__).parent / "templates"
     environment = Environment(loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -115,7 +111,7 @@ def changed(row: Row) -> str:
     return f"{row.changed} *" if row.confounded else row.changed
 
 
-def show_cell(cell: Cell, column: Column) -> str:
+def show_cell(cell: Cell, column: ComparisonColumn) -> str:
     """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged."""
     if cell.failed:
         return "failed"
@@ -130,7 +126,7 @@ def show_seeds(row: Row) -> str:
     return str(row.seeds) if row.seeds == row.planned else f"{row.seeds}/{row.planned}"
 
 
-def show_published(row: Row, table: Table) -> list[str]:
+def show_published(row: Row, table: ComparisonTable) -> list[str]:
     """The published numbers of the columns that have any, with the decimals of their source."""
     pairs = zip(table.columns, row.published, strict=True)
     return ["" if value is None else f"{value:.{c.published_decimals}f}" for c, value in pairs if c.published]

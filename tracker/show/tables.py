@@ -1,16 +1,13 @@
-"""The comparison table of a study: what each cell says. `table_formats` writes it as Markdown, CSV, LaTeX and HTML."""
+"""The comparison table of a study: what each cell says. `table_formats` writes it, `table_files` all of them."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from contract.atomic import write_text
 from tracker.show.lineage import lineage
-from tracker.show.table_formats import to_csv, to_html, to_latex, to_markdown, to_runs_csv
 from tracker.store.database import Store
 from tracker.store.health_events import OUT_OF_MEMORY
 
@@ -18,7 +15,7 @@ FAILED = ("failed", "diverged", "blocked", "corrupt")
 
 
 @dataclass(frozen=True)
-class Column:
+class ComparisonColumn:
     """One metric: its heading, its name in `results`, the heading of its published numbers, and decimals to show."""
 
     label: str
@@ -82,14 +79,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class ComparisonTable:
     """A whole table with what a reader must know to read it."""
 
     study: str
     title: str
     scale: str
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[ComparisonColumn, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
@@ -99,30 +96,12 @@ class Table:
         return any(column.published for column in self.columns)
 
 
-def render_tables(database: Path, reports_dir: Path) -> list[Path]:
-    """Write `<reports_dir>/<study>/{table.md,table.csv,table.tex,table.html,runs.csv}`; return the paths written."""
-    written = []
-    with Store(database) as store:
-        for study in store.studies():
-            table = build_table(store, study)
-            texts = {"table.md": to_markdown(table), "table.csv": to_csv(table), "table.tex": to_latex(table)}
-            texts |= {
-                "table.html": to_html(table),
-                "runs.csv": to_runs_csv(study, store.runs(study), store.results(study)),
-            }
-            for name, text in texts.items():
-                path = reports_dir / study / name
-                write_text(path, text)
-                written.append(path)
-    return written
-
-
-def build_table(store: Store, study: str) -> Table:
+def build_table(store: Store, study: str) -> ComparisonTable:
     """Read one study and return its table: the reference first, then the variants in tree order."""
     definition = store.study(study)
     runs, results, published = store.runs(study), store.results(study), store.published(study)
     reported = {(variant, column): value for variant, column, value, _ in published.itertuples(index=False)}
-    columns = [Column(c["label"], c["metric"], c.get("published")) for c in definition["table"]["columns"]]
+    columns = [ComparisonColumn(c["label"], c["metric"], c.get("published")) for c in definition["table"]["columns"]]
     columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
     values = {key: tuple(group["value"]) for key, group in results.groupby(["variant", "metric"], sort=False)}
     short_of_memory = _short_of_memory(store.health(study))
@@ -148,13 +127,13 @@ def build_table(store: Store, study: str) -> Table:
     reference, warnings = _reference_row(definition["table"].get("reference"), columns, results)
     shown = tuple(_with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
-    return Table(
+    return ComparisonTable(
         study, definition["title"], store.meta()["scale"], caption, shown, (*reference, *rows), (*warnings, *notes)
     )
 
 
-def _without_published(column: Column) -> Column:
-    return Column(column.label, column.metric, None)
+def _without_published(column: ComparisonColumn) -> ComparisonColumn:
+    return ComparisonColumn(column.label, column.metric, None)
 
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
@@ -166,7 +145,7 @@ def _worst(runs: pd.DataFrame) -> tuple[str, str]:
     return "ok", ""
 
 
-def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[Column]) -> list[str]:
+def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) -> list[str]:
     """One sentence for every run that is behind a smaller n, and for every figure that is not finite."""
     notes = []
     if row.seeds:
@@ -188,7 +167,7 @@ def _short_of_memory(health: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _reference_row(
-    reference: Mapping[str, Any] | None, columns: Sequence[Column], results: pd.DataFrame
+    reference: Mapping[str, Any] | None, columns: Sequence[ComparisonColumn], results: pd.DataFrame
 ) -> tuple[list[Row], list[str]]:
     """The row of the unchanged model: per seed the mean over variants; they agree, or a note says so."""
     if not reference:
@@ -211,7 +190,7 @@ def _reference_row(
     ], notes
 
 
-def _with_decimals(column: Column, index: int, rows: Sequence[Row]) -> Column:
+def _with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
     """Two significant digits of the typical spread; without a spread, four of the largest value."""
     cells = [row.cells[index] for row in rows]
     spreads = sorted(cell.sd for cell in cells if cell.sd)
@@ -222,7 +201,7 @@ def _with_decimals(column: Column, index: int, rows: Sequence[Row]) -> Column:
         decimals = 3 - math.floor(math.log10(max(sizes))) if sizes else 4
     reported = [value for row in rows if (value := row.published[index]) is not None]
     most = max((_decimals_of(value) for value in reported), default=0)
-    return Column(column.label, column.metric, column.published, min(max(decimals, 0), 6), most)
+    return ComparisonColumn(column.label, column.metric, column.published, min(max(decimals, 0), 6), most)
 
 
 def _decimals_of(value: float) -> int:

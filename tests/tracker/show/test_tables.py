@@ -15,7 +15,8 @@ import pytest
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.show.page.render import render
 from tracker.show.table_formats import latex, to_csv, to_html, to_latex, to_markdown
-from tracker.show.tables import Cell, Column, Row, Table, build_table, render_tables
+from tracker.show.table_files import render_tables
+from tracker.show.tables import Cell, ComparisonColumn, Row, ComparisonTable, build_table
 from tracker.store.collect import collect
 from tracker.store.database import DATABASE, Store
 
@@ -43,11 +44,11 @@ def a_row(name="v1", *, values=((0.25, 0.75),), published=(None,), state="ok", r
     return Row(name, "v0", changed, False, cells, published, seeds, 2, state, reason)
 
 
-RATE = Column("rate", "edited/mean/rate", None, 2)
+RATE = ComparisonColumn("rate", "edited/mean/rate", None, 2)
 
 
 def a_table(*rows, columns=(RATE,), title="T", notes=()):
-    return Table("s", title, "demo", "Scale: demo.", columns, rows, notes)
+    return ComparisonTable("s", title, "demo", "Scale: demo.", columns, rows, notes)
 
 
 def test_a_cell_is_the_mean_and_the_sample_standard_deviation():
@@ -148,7 +149,7 @@ def test_two_significant_digits_of_the_spread(results, sd, decimals):
     values = (1.0 - sd / math.sqrt(2), 1.0 + sd / math.sqrt(2))  # sample sd is sd
     from tracker.show.tables import _with_decimals
 
-    column = _with_decimals(Column("c", "m", None), 0, [a_row(values=(values,))])
+    column = _with_decimals(ComparisonColumn("c", "m", None), 0, [a_row(values=(values,))])
     assert column.decimals == decimals
 
 
@@ -226,7 +227,7 @@ class _Tags(HTMLParser):
 def hostile_table():
     row = a_row(HOSTILE, changed=HOSTILE, published=(0.5,))
     failed = a_row("v2", changed=HOSTILE, state="failed", reason=HOSTILE, seeds=0)
-    columns = (Column(HOSTILE, "m", "p", 2, 1),)
+    columns = (ComparisonColumn(HOSTILE, "m", "p", 2, 1),)
     return a_table(row, failed, columns=columns, title=HOSTILE, notes=(HOSTILE,))
 
 

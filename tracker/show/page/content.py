@@ -12,8 +12,8 @@ from tracker.judge.audit_finding import Finding
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
-from tracker.show.page.published import FindingGroup, Panel, finding_groups, published_panels
-from tracker.show.tables import Table, build_table
+from tracker.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
+from tracker.show.tables import ComparisonTable, build_table
 from tracker.store.database import Store
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
@@ -57,10 +57,10 @@ class RunGrid:
 
 @dataclass(frozen=True)
 class Published:
-    """Numbers that someone reported: their source, the panels that set them beside ours, and the audit's findings."""
+    """Numbers that someone reported: their source, the dot plots that set them beside ours, and the audit's findings."""
 
     source: str
-    panels: list[Panel]
+    plots: list[DotPlot]
     findings: Sequence[Finding]
 
     @property
@@ -91,7 +91,7 @@ class StudyPage:
     interactions: list[dict[str, Any]]
     grid: RunGrid
     problems: list[dict[str, Any]]
-    table: Table
+    table: ComparisonTable
     table_reference: int | None
     curves: Mapping[str, Any]
     curves_left_out: int
@@ -181,11 +181,11 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies)
 
 
-def _published(study: str, definition: Mapping[str, Any], table: Table, check: Check) -> Published | None:
+def _published(study: str, definition: Mapping[str, Any], table: ComparisonTable, check: Check) -> Published | None:
     content = definition.get("published")
     if not content:
         return None
-    return Published(content["source"], published_panels(table), check(study, content))
+    return Published(content["source"], dot_plots(table), check(study, content))
 
 
 def anchors(names: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tracker.judge.audit_finding import Finding
 from tracker.show.page.format import tick
-from tracker.show.tables import Row, Table
+from tracker.show.tables import Row, ComparisonTable
 
 ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
 
@@ -56,7 +56,7 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Panel:
+class DotPlot:
     """One column; `ticks` are (x, text)."""
 
     label: str
@@ -71,15 +71,15 @@ class Panel:
         return ROW * len(self.dots) + FOOT
 
 
-def published_panels(table: Table) -> list[Panel]:
-    """One panel per column that has published numbers, with every variant that has one in any column."""
+def dot_plots(table: ComparisonTable) -> list[DotPlot]:
+    """One plot per column that has published numbers, with every variant that has one in any column."""
     rows = [row for row in table.rows if any(value is not None for value in row.published)]
     return [
-        _panel(column.label, index, rows) for index, column in enumerate(table.columns) if column.published and rows
+        _dot_plot(column.label, index, rows) for index, column in enumerate(table.columns) if column.published and rows
     ]
 
 
-def _panel(label: str, index: int, rows: Sequence[Row]) -> Panel:
+def _dot_plot(label: str, index: int, rows: Sequence[Row]) -> DotPlot:
     values = [0.0]  # the axes of distances and rates start at zero: differences keep their proportion
     for row in rows:
         centre, half, reported = row.cells[index].mean, row.cells[index].sd or 0.0, row.published[index]
@@ -105,7 +105,7 @@ def _panel(label: str, index: int, rows: Sequence[Row]) -> Panel:
                 high=spread[1] if spread else None,
             )
         )
-    return Panel(label, dots, [(x(value), tick(value)) for value in _round_ticks(low, high)])
+    return DotPlot(label, dots, [(x(value), tick(value)) for value in _round_ticks(low, high)])
 
 
 def _round_ticks(low: float, high: float) -> list[float]:

@@ -14,7 +14,7 @@ from contract.atomic import write_text
 from tracker.judge.audit import audit
 from tracker.judge.audit_measured import measured
 from tracker.judge.verdicts import edge_verdicts, interactions
-from tracker.show.lineage import describe_value
+from tracker.show.text import describe_value
 from tracker.show.page.content import Check, Judge, build_page, changed_keys, plan_in_words, primary_in_words
 from tracker.show.page.edges import VERDICTS
 from tracker.show.page.evidence import evidence
