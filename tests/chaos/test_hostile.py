@@ -16,8 +16,8 @@ from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.main import main
 from tracker.config.settings import load_settings
 from tracker.show.figures.render import render_figures
-from tracker.show.table_formats import to_csv
 from tracker.show.table_files import render_tables
+from tracker.show.table_formats import to_csv
 from tracker.show.tables import build_table
 from tracker.store.database import Store
 from trainers import run

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
-from tracker.show.tables import Cell, ComparisonColumn, Row, ComparisonTable
+from tracker.show.tables import Cell, ComparisonColumn, ComparisonTable, Row
 from tracker.show.text import shortened
 
 REASON_WIDTH = 120

@@ -14,9 +14,9 @@ import pytest
 
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.show.page.render import render
-from tracker.show.table_formats import latex, to_csv, to_html, to_latex, to_markdown
 from tracker.show.table_files import render_tables
-from tracker.show.tables import Cell, ComparisonColumn, Row, ComparisonTable, build_table
+from tracker.show.table_formats import latex, to_csv, to_html, to_latex, to_markdown
+from tracker.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
 from tracker.store.collect import collect
 from tracker.store.database import DATABASE, Store
 

@@ -36,6 +36,6 @@ def draw_bars(store: Store, study: str, figure: Mapping[str, Any], variants: Seq
                 panels[0, column].note("no data", 0.0, place)
                 continue
             color = PALETTE[0] if place else INK
-            panels[0, column].bar(0.0, sum(values) / len(values), place, 0.6 * ROW, color, 0.55)
+            panels[0, column].bar(0.0, sum(values) / len(values), place, 0.6 * ROW, color, alpha=0.55)
             panels[0, column].dots(values, [place] * len(values), INK, 1.25)
     return sheet

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracker.show.figures.letters import text_width
 from tracker.show.figures.panel import EDGE, Frame, Legend, Panel, draw_grid
 from tracker.show.figures.ranges import Range, between, spanning
-from tracker.show.figures.letters import text_width
 from tracker.show.figures.sheet import Array, Sheet
 from tracker.show.figures.style import DASHES, FAINT, INK, LABEL, MUTED, NAME_WIDTH, PALETTE, TITLE
 from tracker.show.lineage import Node
@@ -98,10 +98,9 @@ def draw_curves(title: str, declared: Sequence[Mapping[str, Any]], nodes: Sequen
                 clipped=clipped,
             )
     legends = [_legend(group, {variant for variant, _ in found}) for group in groups]
-    room: dict[str, float] = {"above": max(legend.height for legend in legends) + 4} if across else {}
-    if not across:
-        room["right"] = 14 + max(legend.width for legend in legends)
-    sheet, panels = draw_grid(title, _NOTE, frames, PANEL, **room)
+    above = max(legend.height for legend in legends) + 4 if across else 0.0
+    right = 0.0 if across else 14 + max(legend.width for legend in legends)
+    sheet, panels = draw_grid(title, _NOTE, frames, PANEL, right=right, above=above)
     for number, (group, legend) in enumerate(zip(groups, legends, strict=True)):
         for place, curve in enumerate(curves):
             panel = panels[(place, number) if across else (number, place)]
@@ -116,7 +115,8 @@ def draw_curves(title: str, declared: Sequence[Mapping[str, Any]], nodes: Sequen
 
 def _nothing(title: str) -> Sheet:
     words = "no run has logged any of its curves yet"
-    sheet = Sheet(2 * EDGE + max(text_width(plain(title), TITLE, bold=True), text_width(words, LABEL)), 46.0, plain(title))
+    width = max(text_width(plain(title), TITLE, bold=True), text_width(words, LABEL))
+    sheet = Sheet(round(width + 2 * EDGE, 2), 46.0, plain(title))
     sheet.text(EDGE, EDGE + TITLE, plain(title), TITLE, bold=True)
     sheet.text(EDGE, EDGE + 2.6 * TITLE, words, LABEL, color=MUTED)
     return sheet

@@ -34,8 +34,7 @@ def draw_distributions(
     rows = max(len(names) for names in chosen)
     frames = {}
     for column, panel in enumerate(declared):
-        names = names_down(chosen[column])
-        y = Range(len(chosen[column]) - 0.5, -0.5, names.ticks)
+        y = Range(len(chosen[column]) - 0.5, -0.5, names_down(chosen[column]).ticks)
         bounds = [q for row in found[column]["quantiles"] for q in (row[0], row[-1])]
         frames[0, column] = Frame(_with_room(spanning(bounds, 6)), y, title=panel["label"], across=True)
     legend = Legend([(plain(name.replace("_", " ")), _color(place), ()) for place, name in enumerate(subsets)])
@@ -72,7 +71,7 @@ def _draw_boxes(panel: Panel, frame: pd.DataFrame, variants: Sequence[str], subs
             row, y = found[variant, subset], place - 0.4 + height * (number + 0.5)
             p05, p25, p50, p75, p95 = row["quantiles"]
             panel.line([p05, p95], [y, y], _color(number), 1.0)
-            panel.bar(p25, p75, y, 0.55 * ROW, _color(number), 0.5)
+            panel.bar(p25, p75, y, 0.55 * ROW, _color(number), alpha=0.5)
             panel.dots([p50], [y], _color(number), 3.5, shape="bar", width=1.6)
             [[x, middle]] = panel.place([p95], [y])
             panel.sheet.text(x + 4, middle + 0.36 * NUMBERS, f"{row['share']:.0%}", NUMBERS, color=_color(number))

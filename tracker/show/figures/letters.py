@@ -49,7 +49,7 @@ def joined(text: str, bold: bool, italic: bool) -> Outline:
     """The outlines of all letters of a line as one."""
     parts = [(outline(letter, bold, italic), x) for letter, x in laid_out(text, bold, italic).placed]
     parts = [(part, x) for part, x in parts if len(part.corners)]
-    corners = [np.empty((0, 2)), *(part.corners + [x, 0.0] for part, x in parts)]
+    corners = [np.empty((0, 2)), *(np.add(part.corners, [x, 0.0]) for part, x in parts)]
     return Outline(np.concatenate(corners), np.concatenate([np.empty(0, np.uint8), *(part.codes for part, _ in parts)]))
 
 
@@ -82,7 +82,8 @@ def broken(text: str, size: float, width: float, *, bold: bool = False) -> list[
 def _letter(letter: str, bold: bool, italic: bool) -> tuple[Outline, float]:
     """Outline and width of a letter; one that the font does not have is its empty box."""
     font = _font(bold, italic)
-    glyph = font.load_char(ord(letter), flags=LoadFlags.NO_HINTING)
+    index = font.get_char_index(ord(letter if letter.isprintable() else " "))
+    glyph = font.load_glyph(index, flags=LoadFlags.NO_HINTING)
     corners, codes = font.get_path()
     return Outline(np.asarray(corners, dtype=float), np.asarray(codes)), glyph.linearHoriAdvance / 65536
 
@@ -90,8 +91,8 @@ def _letter(letter: str, bold: bool, italic: bool) -> tuple[Outline, float]:
 @lru_cache(maxsize=1 << 14)
 def _kerning(first: str, second: str, bold: bool, italic: bool) -> float:
     font = _font(bold, italic)
-    pair = (font.get_char_index(ord(letter)) for letter in (first, second))
-    return font.get_kerning(*pair, Kerning.UNFITTED) / 64
+    left, right = font.get_char_index(ord(first)), font.get_char_index(ord(second))
+    return font.get_kerning(left, right, Kerning.UNFITTED) / 64
 
 
 @lru_cache(maxsize=4)

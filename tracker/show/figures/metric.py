@@ -1,16 +1,17 @@
 """The figure `metric`: a row per variant in tree order; its seeds, their mean, and what was published."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tracker.show.figures.letters import text_width
 from tracker.show.figures.panel import EDGE, Frame, Panel, draw_grid
 from tracker.show.figures.ranges import Range, spanning
-from tracker.show.figures.letters import text_width
 from tracker.show.figures.sheet import Area, Dots, Line, Sheet, rectangle, xy
 from tracker.show.figures.style import FAINT, INK, MUTED, NAME_WIDTH, PALETTE, SMALL
-from tracker.show.tables import Row, ComparisonTable
+from tracker.show.tables import ComparisonTable, Row
 from tracker.show.text import plain, shortened
 
 ROW, WIDTH = 16.5, 330.0
@@ -88,18 +89,16 @@ def _note_absence(panel: Panel, place: int, row: Row, index: int) -> None:
 def _draw_legend(panel: Panel, rows: Sequence[Row], reference: Sequence[Row], index: int) -> None:
     """One line below the figure."""
     sheet, x, y = panel.sheet, EDGE, panel.sheet.height - EDGE - 0.4 * SMALL
-    at = np.array([[x + 4, y - 0.36 * SMALL]])
-    entries: list[tuple[str, Any]] = [
-        ("one seed", lambda p: Dots(p, PALETTE[0], 2.0, fill=PALETTE[0], alpha=0.45)),
-        ("mean of seeds", lambda p: Dots(p, INK, 4.5, "bar", width=1.8)),
+    entries: list[tuple[str, Dots | Line]] = [
+        ("one seed", Dots(np.zeros((1, 2)), PALETTE[0], 2.0, fill=PALETTE[0], alpha=0.45)),
+        ("mean of seeds", Dots(np.zeros((1, 2)), INK, 4.5, "bar", width=1.8)),
     ]
     if any(row.published[index] is not None for row in rows):
-        entries.append(("published", lambda p: Dots(p, PALETTE[1], 2.25, "diamond", width=1.0)))
+        entries.append(("published", Dots(np.zeros((1, 2)), PALETTE[1], 2.25, "diamond", width=1.0)))
     for row in reference:
-        entries.append(
-            (plain(row.name), lambda p: Line(np.concatenate([p - [6, 0], p + [6, 0]]), MUTED, 1.0, _DASHED))
-        )
+        entries.append((plain(row.name), Line(np.array([[-6.0, 0.0], [6.0, 0.0]]), MUTED, 1.0, _DASHED)))
     for name, mark in entries:
-        sheet.marks.append(mark(at + [6, 0]))
-        sheet.text(at[0, 0] + 16, y, name, SMALL)
-        at = at + [16 + text_width(name, SMALL) + 16, 0]
+        moved = np.round(mark.points + np.array([x + 10, y - 0.36 * SMALL]), 2)
+        sheet.marks.append(replace(mark, points=moved))
+        sheet.text(x + 20, y, name, SMALL)
+        x += 36 + text_width(name, SMALL)

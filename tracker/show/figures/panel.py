@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tracker.show.figures.ranges import Range
 from tracker.show.figures.letters import broken, text_width
+from tracker.show.figures.ranges import Range
 from tracker.show.figures.sheet import Area, Array, Box, Dots, Line, Sheet, rectangle, xy
 from tracker.show.figures.style import FAINT, HEADING, INK, MUTED, SMALL, TITLE, Dash
 from tracker.show.text import plain
@@ -32,7 +32,7 @@ class Panel:
         left, top, right, bottom = self.box
         return xy(left + self.x.share(x) * (right - left), bottom - self.y.share(y) * (bottom - top))
 
-    def line(self, x: Any, y: Any, color: str, width: float = 1.1, dash: Dash = (), alpha: float = 1.0) -> None:
+    def line(self, x: Any, y: Any, color: str, width: float = 1.1, dash: Dash = (), *, alpha: float = 1.0) -> None:
         """Draw a line through data."""
         clip = self.box if self.clipped else None
         self.sheet.marks.append(Line(self.place(x, y), color, width, dash, alpha, clip))
@@ -49,7 +49,7 @@ class Panel:
         """Mark single points; filled discs unless `shape` and `fill` say otherwise."""
         self.sheet.marks.append(Dots(self.place(x, y), color, radius, **({"fill": color} | looks)))
 
-    def bar(self, start: float, end: float, y: float, height: float, color: str, alpha: float) -> None:
+    def bar(self, start: float, end: float, y: float, height: float, color: str, *, alpha: float) -> None:
         """Fill a horizontal bar `height` points high around y."""
         [[left, middle], [right, _]] = self.place([start, end], [y, y])
         corners = rectangle(left, middle - height / 2, right, middle + height / 2)
@@ -63,7 +63,7 @@ class Panel:
         self.sheet.text(at[0], at[1] + 0.35 * SMALL, text, SMALL, anchor, color=MUTED, italic=True)
 
     def frame(self, *, across: bool = False) -> None:
-        """Draw the left and lower edges, and a faint line at each tick of y (`across`: of x), below what comes after."""
+        """Draw the left and lower edges, and a faint line at each tick of y (`across`: of x)."""
         left, top, right, bottom = self.box
         for share in self.x.share([t for t, _ in self.x.ticks]) if across else ():
             x = left + share * (right - left)
@@ -159,7 +159,9 @@ def draw_grid(
     side = 1.8 * HEADING if y_label else 0.0
     lefts = list(accumulate(gutters[1:], lambda x, gutter: x + width + GAP + gutter, initial=EDGE + side + gutters[0]))
     top = EDGE + 1.9 * TITLE + above
-    tops = list(accumulate(range(1, rows), lambda y, r: y + height + feet[r - 1] + heads[r] + 6, initial=top + heads[0]))
+    tops = list(
+        accumulate(range(1, rows), lambda y, r: y + height + feet[r - 1] + heads[r] + 6, initial=top + heads[0])
+    )
     whole = max(lefts[-1] + width + right, least_width, EDGE + text_width(plain(title), TITLE, bold=True)) + EDGE
     notes = broken(note, SMALL, whole - 2 * EDGE)
     bottom = tops[-1] + height + feet[-1]

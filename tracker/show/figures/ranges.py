@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,12 @@ class Range:
         if not self.log:
             return (numbers - self.low) / (self.high - self.low)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return (np.log10(np.where(numbers > 0, numbers, np.nan)) - math.log10(self.low)) / math.log10(
-                self.high / self.low
-            )
+            powers = np.log10(np.where(numbers > 0, numbers, np.nan))
+        low, high = math.log10(self.low), math.log10(self.high)
+        return (powers - low) / (high - low)
 
 
-def spanning(  # noqa: PLR0917
+def spanning(
     values: Any, ticks: int = 4, *, margin: float = 0.05, whole: bool = False, log: bool = False, labels: bool = True
 ) -> Range:
     """Return an axis that holds all finite values, with a margin at both ends and at most about `ticks` + 1 ticks.
@@ -61,21 +62,21 @@ def between(low: float, high: float, ticks: int = 4, *, whole: bool = False, lab
 
 
 def _logarithmic(numbers: Array, margin: float) -> Range:
-    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.1, 1.0)
-    if high / low < 1.01:
-        low, high = low / 1.5, high * 1.5
-    pad = (high / low) ** margin
-    low, high = low / pad, high * pad
-    subs = (1.0,) if high / low >= 1e3 else (1.0, 2.0, 5.0)
-    inside = [float(x) for x in LogLocator(subs=subs, numticks=12).tick_values(low, high) if low <= x <= high]
-    return Range(low, high, tuple((x, tick_label(f"{x:g}")) for x in inside), log=True)
+    ends = np.log10([numbers.min(), numbers.max()]) if len(numbers) else np.array([-1.0, 0.0])
+    low, high = np.clip(ends, -290, 290).tolist()
+    pad = margin * (high - low) if high - low > 0.005 else 0.2
+    low, high = low - pad, high + pad
+    subs = (1.0,) if high - low >= 3 else (1.0, 2.0, 5.0)
+    start, end = 10.0**low, 10.0**high
+    inside = [float(x) for x in LogLocator(subs=subs, numticks=12).tick_values(start, end) if start <= x <= end]
+    return Range(start, end, tuple((x, tick_label(f"{x:g}")) for x in inside), log=True)
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Write all ticks of an axis alike, with as few decimals as tell them apart; tiny and huge ones with an exponent."""
+    """Write all ticks of an axis alike, with as few decimals as tell them apart; tiny and huge ones as `2.5e-5`."""
     size = max(map(abs, ticks), default=0.0)
-    step = min((b - a for a, b in zip(ticks, ticks[1:], strict=False)), default=size) or 1.0
-    if not size or (1e-4 <= step and size < 1e5):
+    step = min((b - a for a, b in pairwise(ticks)), default=size) or 1.0
+    if not size or (step >= 1e-4 and size < 1e5):
         decimals = _decimals(ticks, step)
         return [tick_label(f"{tick:.{decimals}f}") for tick in ticks]
     power = math.floor(math.log10(size))

@@ -39,7 +39,7 @@ def _drawn(mark: Line | Area | Dots | Text, letters: dict[Letter, str], clips: d
     if isinstance(mark, Text):
         return _written(mark, letters)
     if isinstance(mark, Dots):
-        return "".join(_shape(mark, x, y) for x, y in mark.points.tolist() if x == x and y == y)
+        return "".join(_shape(mark, x, y) for x, y in mark.points[np.isfinite(mark.points).all(axis=1)].tolist())
     clip = ""
     if mark.clip is not None:
         clip = f' clip-path="url(#{clips.setdefault(mark.clip, f"c{len(clips)}")})"'
@@ -82,7 +82,8 @@ def _shape(mark: Dots, x: float, y: float) -> str:
 
 def _through(points: Array) -> str:
     """Path data of a line through the points, broken at NaN."""
-    text = "".join(f"L{x:g} {y:g}" if x == x and y == y else "!" for x, y in points.tolist())
+    text = "".join(f"L{x:g} {y:g}" for x, y in points.tolist())
+    text = re.sub("L[^L]*nan[^L]*", "!", text) if "nan" in text else text
     return re.sub("(^|!)!*L", "M", text).replace("!", "")
 
 

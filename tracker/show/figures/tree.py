@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tracker.show.figures.panel import EDGE, LINE_HEIGHT
 from tracker.show.figures.letters import text_width
+from tracker.show.figures.panel import EDGE, LINE_HEIGHT
 from tracker.show.figures.sheet import Dots, Line, Sheet, xy
 from tracker.show.figures.style import HEADING, INK, LABEL, MUTED, TITLE, WARN
 from tracker.show.lineage import Node
@@ -17,7 +17,9 @@ def draw_tree(title: str, nodes: Sequence[Node]) -> Sheet:
     """Draw the variants in tree order."""
     names = [plain(node.name) for node in nodes]
     labels = [_label(node) for node in nodes]
-    column = max(14 + n.depth * INDENT + 10 + text_width(name, HEADING, bold=True) for n, name in zip(nodes, names)) + 18
+    known = zip(nodes, names, strict=True)
+    ends = [24 + node.depth * INDENT + text_width(name, HEADING, bold=True) for node, name in known]
+    column = max(ends) + 18
     heights = [max(1, len(label)) * LINE_HEIGHT * LABEL + 6.0 for label in labels]
     tops = [FIRST + sum(heights[:i]) for i in range(len(nodes))]
     widest = max(text_width(line, LABEL) for label in labels for line in label)

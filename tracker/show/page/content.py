@@ -57,7 +57,7 @@ class RunGrid:
 
 @dataclass(frozen=True)
 class Published:
-    """Numbers that someone reported: their source, the dot plots that set them beside ours, and the audit's findings."""
+    """Numbers that someone reported: their source, plots that set them beside ours, and the audit's findings."""
 
     source: str
     plots: list[DotPlot]

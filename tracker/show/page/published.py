@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tracker.judge.audit_finding import Finding
 from tracker.show.page.format import tick
-from tracker.show.tables import Row, ComparisonTable
+from tracker.show.tables import ComparisonTable, Row
 
 ROW, LEFT, PLOT, RIGHT, FOOT = 18, 112, 142, 12, 22  # SVG units
 

@@ -14,12 +14,12 @@ from contract.atomic import write_text
 from tracker.judge.audit import audit
 from tracker.judge.audit_measured import measured
 from tracker.judge.verdicts import edge_verdicts, interactions
-from tracker.show.text import describe_value
 from tracker.show.page.content import Check, Judge, build_page, changed_keys, plan_in_words, primary_in_words
 from tracker.show.page.edges import VERDICTS
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.table_formats import show_seeds
+from tracker.show.text import describe_value
 from tracker.store.database import Store
 
 HERE = Path(__file__).parent
