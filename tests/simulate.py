@@ -148,7 +148,7 @@ def _definition(study: Study) -> dict[str, Any]:
     columns = [{"metric": f"edited/{s}/distance", "label": s, "published": s} for s in subsets]
     analysis = {"value": "hit", "protocol": "edited", "subsets": list(study.items), "direction": {"target": 0.5}}
     analysis |= {"margin": 0.02, "alpha": 0.05, "correction": "holm", "edges": "parent"}
-    published = {"source": "a simulated paper", "metric": "distance", "columns": subsets, "rows": {}}
+    published = {"source": "a simulated paper", "metric": "distance", "target": 0.5, "columns": subsets, "rows": {}}
     published |= {"items": dict(study.items), "model": "gpt2-medium"}
     published["rows"] = {variant: [row.get(s) for s in subsets] for variant, row in study.published.items()}
     return {

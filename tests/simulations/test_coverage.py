@@ -17,7 +17,8 @@ from scipy.stats import norm
 
 from tracker.judge.power import minimal_detectable_effect
 from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.statistics import contrast, holm
+from tracker.judge.significance import holm
+from tracker.judge.statistics import contrast
 
 TARGET = {"target": 0.5}
 

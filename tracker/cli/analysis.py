@@ -14,7 +14,9 @@ from tracker.config.yaml_io import load_yaml
 from tracker.judge.audit import audit
 from tracker.judge.audit_measured import measured
 from tracker.judge.decide import decide, grid_command, run_snakemake
-from tracker.judge.verdicts import UNHEALTHY, edge_verdicts, interactions, load_study
+from tracker.judge.edges import Edge
+from tracker.judge.measurements import read_measurements
+from tracker.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
 from tracker.store.collect import load_or_collect
 from tracker.store.database import Store
 
@@ -27,15 +29,17 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         if arguments.study is not None and arguments.study not in store.studies():
             remedy = suggest(arguments.study, store.studies())
             raise ConfigError("verdicts", "STUDY", arguments.study, "is not in the database", remedy)
-        edges, combined = edge_verdicts(store, arguments.study), interactions(store, arguments.study)
-        changed = [name for name in edges["study"].unique() if len(load_study(store, name).history) > 1]
+        studies = judge_studies(store, arguments.study)
     if arguments.csv:
-        print(edges.to_csv(index=False), end="")
+        print(edge_table(studies).to_csv(index=False), end="")
         return 0
-    for name, rows in edges.groupby("study", sort=False):
-        print(f"{name}\n{_text(rows[SHOWN])}\n\n{_reasons(rows)}\n")
-        if name in changed:
-            print(f"{name}: the analysis plan was changed after results existed (see results/analysis_history.json)\n")
+    for study in studies:
+        if study.edges:
+            print(f"{study.name}\n{_text(edge_rows(study.edges)[SHOWN])}\n\n{_reasons(study.edges)}\n")
+        if study.edges and study.plan_changed:
+            said = "the analysis plan was changed after results existed (see results/analysis_history.json)"
+            print(f"{study.name}: {said}\n")
+    combined = interaction_table(studies)
     if not combined.empty:
         print(f"interactions: combination minus the sum of its parts\n{_text(combined)}")
     return 0
@@ -55,7 +59,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if (results / "plan.json").exists():
         with Store(load_or_collect(results)) as store:
             if arguments.study in store.studies():
-                ours = measured(store, arguments.study, published)
+                ours = measured(store, read_measurements(store, arguments.study), published)
     findings = audit(published, ours)
     for finding in findings:
         print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
@@ -72,7 +76,7 @@ def run_decide(arguments: argparse.Namespace) -> int:
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
     outcome = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command))
     print(f"stopped: {outcome.why}; {outcome.spent_hours:.3f} device-hours in {outcome.rounds} rounds of more seeds")
-    print(f"{_text(outcome.edges[SHOWN])}\n\n{_reasons(outcome.edges)}")
+    print(f"{_text(edge_rows(outcome.edges)[SHOWN])}\n\n{_reasons(outcome.edges)}")
     return 0
 
 
@@ -87,17 +91,18 @@ def _results(arguments: argparse.Namespace, overrides: dict[str, str]) -> Path:
     return arguments.results or load_settings(overrides).results
 
 
-def _reasons(edges: pd.DataFrame) -> str:
+def _reasons(edges: Sequence[Edge]) -> str:
     """A paragraph per edge: why its verdict, and which rules its runs broke; then what those rules mean."""
     width = max(shutil.get_terminal_size((120, 24)).columns, 60)
     paragraphs: list[str] = []
     meanings: dict[str, str] = {}
-    for edge in edges.itertuples():
-        why, *warnings = str(edge.reason).split(f"; {UNHEALTHY}")
-        broken = dict(warning.split(": ", 1) for warning in warnings)
-        meanings |= {rule: words.rpartition(" (")[0] for rule, words in broken.items()}
-        unhealthy = f"; unhealthy: {', '.join(broken)}" if broken else ""
-        paragraphs.append(f"{edge.child} after {edge.parent}: {why}{unhealthy}")
+    for edge in edges:
+        broken = [warned.rule for warned in edge.warnings]
+        meanings |= {rule.id: rule.diagnosis for rule in broken}
+        unhealthy = f"; unhealthy: {', '.join(dict.fromkeys(rule.id for rule in broken))}" if broken else ""
+        paragraphs.append(
+            f"{edge.child} after {edge.parent}: {'; '.join(filter(None, (edge.why, *edge.notes)))}{unhealthy}"
+        )
     paragraphs += [f"{rule}: {words}" for rule, words in sorted(meanings.items())]
     return "\n".join(
         textwrap.fill(text, width, subsequent_indent="    ", break_on_hyphens=False) for text in paragraphs

@@ -79,7 +79,10 @@ class PublishedFile(_Strict):
     """The whole file. `rows`, `deltas` and `training` are three forms of report; a source may have any of them."""
 
     source: Text
-    metric: Text | None = Field(default=None, description="What the columns hold; a `*_distance` is from 0.5.")
+    metric: Text | None = Field(default=None, description="What the columns hold.")
+    target: float | None = Field(
+        default=None, description="The columns hold distances of a rate from this number; null: rates."
+    )
     model: Text | None = Field(default=None, description="null: the source does not say.")
     items: dict[str, Annotated[int, Field(ge=1)]] = Field(default={}, description="Evaluation items behind a column.")
     batch_size: int | None = Field(
@@ -104,6 +107,8 @@ class PublishedFile(_Strict):
             raise ValueError("nothing is reported: give `rows`, `deltas` or `training`")
         if (self.rows or self.deltas) and self.metric is None:
             raise ValueError("`rows` and `deltas` need a `metric`")
+        if (self.metric or "").endswith("distance") and self.target is None:
+            raise ValueError(f"`metric: {self.metric}` needs the `target` from which it is the distance")
         if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
             raise ValueError(f"deltas: {strange} are no columns")
         if unknown := set(self.items) - set(self.columns):

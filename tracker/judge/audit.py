@@ -15,35 +15,16 @@ from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from tracker.judge.audit_finding import Finding
-from tracker.judge.audit_training import Curves, training_findings
+from tracker.judge.audit_reproduction import Measured, cell_findings, delta_findings
+from tracker.judge.audit_training import training_findings
+from tracker.judge.significance import normal_isf
 
 KINDS = ("mean", "attainability", "claim", "noise", "group", "reproduction", "training")
 ALPHA = 0.05
-TWO_SIDED = float(stats.norm.isf(ALPHA / 2))
+TWO_SIDED = normal_isf(ALPHA / 2)
 _EXACT = 1e-9  # slack for binary floating point, far below any printed digit
-
-
-@dataclass(frozen=True)
-class MeasuredCell:
-    """Our number for one published cell, with its interval, in the published metric's own sense."""
-
-    value: float
-    low: float
-    high: float
-    seeds: int
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Our table. `difference` says in words why it may not be compared with the source; "" where it may."""
-
-    rows: Mapping[str, Mapping[str, MeasuredCell]]
-    difference: str = ""
-    deltas: Mapping[tuple[str, str, str], MeasuredCell] = field(default_factory=dict)  # variant, against, column
-    curves: Curves = field(default_factory=dict)  # of the metrics of which the source states training figures
 
 
 @dataclass(frozen=True)
@@ -75,8 +56,8 @@ def audit(published: Mapping[str, Any], measured: Measured | None = None) -> lis
         return [*findings, *training_findings(published, {}, "")]
     return [
         *findings,
-        *_reproduction(table, measured),
-        *_reproduced_deltas(published.get("deltas") or [], measured),
+        *cell_findings(table.rows, table.digits, measured),
+        *delta_findings(published.get("deltas") or [], measured),
         *training_findings(published, measured.curves, measured.difference),
     ]
 
@@ -108,12 +89,11 @@ def _reported(published: Mapping[str, Any]) -> _Reported:
         for name, values in (published.get("rows") or {}).items()
     }
     digits = max((_digits(value) for row in rows.values() for value in row.values()), default=0)
-    distance = str(published.get("metric") or "").endswith("distance")
     return _Reported(
         rows=rows,
         items=published.get("items") or {},
         batch_size=published.get("batch_size"),
-        target=0.5 if distance else None,
+        target=published.get("target"),
         digits=digits,
         claims=published.get("claims") or (),
     )
@@ -279,47 +259,3 @@ def _indistinct(table: _Reported, names: Sequence[str]) -> bool:
             if abs(new - old) > limit or best_case_p((abs(new - old) + 2 * table.half) * count) <= ALPHA:
                 return False
     return bool(table.items)
-
-
-def _reproduction(table: _Reported, measured: Measured) -> Iterator[Finding]:
-    for variant, row in table.rows.items():
-        for column, value in row.items():
-            cell = measured.rows.get(variant, {}).get(column)
-            if cell is None or not np.isfinite(cell.value):
-                continue
-            ours = f"{table.show(cell.value)} [{table.show(cell.low)}, {table.show(cell.high)}]"
-            start = f"{variant}, {column}: reported {table.show(value)}, measured {ours} on {_seeds(cell.seeds)}"
-            if measured.difference:
-                yield Finding(
-                    "reproduction", variant, column, "note", f"{start}: not comparable, {measured.difference}."
-                )
-            elif cell.low - table.half <= value <= cell.high + table.half:
-                yield Finding("reproduction", variant, column, "note", f"{start}: reproduced within the interval.")
-            else:
-                yield Finding("reproduction", variant, column, "warn", f"{start}: differs, the interval excludes it.")
-
-
-def _reproduced_deltas(deltas: Sequence[Mapping[str, Any]], measured: Measured) -> Iterator[Finding]:
-    """Reported ranges of differences beside our intervals: do the two overlap?"""
-    for delta in deltas:
-        variant, column = delta["variant"], delta["column"]
-        cell = measured.deltas.get((variant, delta["against"], column))
-        if cell is None or not np.isfinite([cell.value, cell.low, cell.high]).all():
-            continue
-        start = (
-            f"{variant} minus {delta['against']}, {column}: reported {delta['low']:+g} to {delta['high']:+g} "
-            f"({delta['text']}), measured {cell.value:+.4f} [{cell.low:+.4f}, {cell.high:+.4f}] on {_seeds(cell.seeds)}"
-        )
-        overlap = cell.low <= delta["high"] + _EXACT and delta["low"] - _EXACT <= cell.high
-        if measured.difference:
-            meets = "the intervals overlap" if overlap else "the intervals do not overlap"
-            text = f"{start}: {meets}, but they are not comparable, {measured.difference}."
-            yield Finding("reproduction", variant, column, "note", text)
-        elif overlap:
-            yield Finding("reproduction", variant, column, "note", f"{start}: the intervals overlap.")
-        else:
-            yield Finding("reproduction", variant, column, "warn", f"{start}: the intervals do not overlap.")
-
-
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' if count != 1 else ''}"

@@ -1,6 +1,6 @@
 """Our own numbers beside a published table, with intervals, and why the two may not be comparable.
 
-measured(store, study, published) -> tracker.judge.audit.Measured
+measured(store, measurements, published) -> tracker.judge.audit.Measured
 """
 
 import json
@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from tracker.judge.audit import Measured, MeasuredCell
+from tracker.judge.audit_reproduction import Measured, MeasuredCell
 from tracker.judge.audit_training import Curves, stated_metrics
-from tracker.judge.statistics import Array, contrast
-from tracker.judge.verdicts import Study, load_study, paired_values, query
+from tracker.judge.measurements import Measurements
+from tracker.judge.pairing import paired_values
+from tracker.judge.significance import Array
+from tracker.judge.statistics import contrast
+from tracker.store.database import Store
 
 
-def measured(store: Any, name: str, published: Mapping[str, Any]) -> Measured:
+def measured(store: Store, study: Measurements, published: Mapping[str, Any]) -> Measured:
     """Gather one study's cells under the names of the published columns: each subset's own name, and `mean` over
     them.
     """
-    study, columns = load_study(store, name), published.get("columns") or []
+    columns = published.get("columns") or []
     rows = {variant: _row(study, variant, columns) for variant in study.variants["variant"]}
     return Measured(
         {variant: row for variant, row in rows.items() if row},
@@ -29,23 +32,23 @@ def measured(store: Any, name: str, published: Mapping[str, Any]) -> Measured:
             for delta in published.get("deltas") or []
             if (cell := _delta(study, delta)) is not None
         },
-        _curves(store, name, stated_metrics(published)),
+        _curves(store, study.name, stated_metrics(published)),
     )
 
 
-def _curves(store: Any, study: str, metrics: list[str]) -> Curves:
+def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
     """Values over the steps of the runs that ended well, one array per seed; what is not finite is left out."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
               FROM curves JOIN runs USING (study, variant, seed)
               WHERE study = ? AND state = 'ok' AND list_contains(?, metric) AND isfinite(value)
               GROUP BY ALL ORDER BY variant, stage, metric, seed"""
     courses: dict[tuple[str, str, str], list[Array]] = {}
-    for row in query(store, text, [study, metrics]).itertuples() if metrics else ():
+    for row in store.sql(text, [study, metrics]).itertuples() if metrics else ():
         courses.setdefault((row.variant, row.stage, row.metric), []).append(np.asarray(row.course))
     return courses
 
 
-def _row(study: Study, variant: str, columns: list[str]) -> dict[str, MeasuredCell]:
+def _row(study: Measurements, variant: str, columns: list[str]) -> dict[str, MeasuredCell]:
     values, _, _ = paired_values(study, [variant])
     if not values:
         return {}
@@ -54,7 +57,7 @@ def _row(study: Study, variant: str, columns: list[str]) -> dict[str, MeasuredCe
     return {column: _cell(study, parts[column]) for column in columns if column in parts}
 
 
-def _delta(study: Study, delta: Mapping[str, Any]) -> MeasuredCell | None:
+def _delta(study: Measurements, delta: Mapping[str, Any]) -> MeasuredCell | None:
     """Our own difference for a published one, paired by seeds and items; in the metric's sense, not as a gain."""
     if not {delta["variant"], delta["against"]} <= set(study.variants["variant"]):
         return None
@@ -71,7 +74,7 @@ def _delta(study: Study, delta: Mapping[str, Any]) -> MeasuredCell | None:
     return MeasuredCell(-numbers.effect, -numbers.high, -numbers.low, numbers.seeds)
 
 
-def _cell(study: Study, values: list[Array]) -> MeasuredCell:
+def _cell(study: Measurements, values: list[Array]) -> MeasuredCell:
     numbers = contrast(values, (1,), study.analysis["direction"], confidence=1 - study.analysis["alpha"])
     if study.analysis["direction"] == "max":
         return MeasuredCell(numbers.effect, numbers.low, numbers.high, numbers.seeds)
@@ -80,10 +83,10 @@ def _cell(study: Study, values: list[Array]) -> MeasuredCell:
     return MeasuredCell(-numbers.effect, low, -numbers.low, numbers.seeds)
 
 
-def _difference(store: Any, study: Study, published: Mapping[str, Any]) -> str:
-    scale = query(store, "SELECT value FROM meta WHERE key = 'scale'")["value"].tolist()
+def _difference(store: Store, study: Measurements, published: Mapping[str, Any]) -> str:
+    scale = store.sql("SELECT value FROM meta WHERE key = 'scale'")["value"].tolist()
     reasons = [f"ours is at scale {scale[0]}" if scale and scale[0] != "paper" else ""]
-    resolved = query(store, "SELECT resolved FROM variants WHERE study = ?", [study.name])["resolved"]
+    resolved = store.sql("SELECT resolved FROM variants WHERE study = ?", [study.name])["resolved"]
     models = [json.dumps((json.loads(text) if isinstance(text, str) else text or {}).get("model")) for text in resolved]
     theirs_is = published.get("model")
     if theirs_is is None:

@@ -7,16 +7,16 @@ p-values of `tracker.judge.verdicts` (tracker/judge/sequential.py) hold however 
 device-hours: wall time times devices (`stages.device_hours`).
 """
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from contract.errors import ConfigError, TrackerError
-from tracker.judge.verdicts import edge_verdicts, load_study
+from tracker.judge.edges import Edge
+from tracker.judge.verdicts import JudgedStudy, judge_study
 from tracker.plan.extra_seeds import save_extra_seeds
 from tracker.store.database import DATABASE, Store
 
@@ -26,7 +26,7 @@ class Outcome:
     """How it ended: why, the study's edges, and the device-hours spent since the start."""
 
     why: str
-    edges: pd.DataFrame
+    edges: list[Edge]
     spent_hours: float
     rounds: int
 
@@ -63,12 +63,16 @@ def decide(
         status = run_grid()
         if not database.exists():
             raise TrackerError(f"the grid left no database in {results} (exit status {status})")
-        edges, looks, counts, per_seed, total = _read(database, study)
+        judged, looks, per_seed = _read(database, study)
+        edges, measurements = judged.edges, judged.measurements
+        counts = {variant: len(measurements.seeds(variant)) for variant in measurements.variants["variant"]}
+        total = float(measurements.stages.drop_duplicates("key")["hours"].sum())
         start = total if start is None else start
         spent = total - start
-        open_edges = edges[edges["detail"] == "undecided"].sort_values("p_adjusted", kind="stable")
+        undecided = [edge for edge in edges if edge.detail == "undecided"]
+        open_edges = sorted(undecided, key=lambda edge: (math.isnan(edge.p_adjusted), edge.p_adjusted))
         say(f"round {rounds}: {len(edges) - len(open_edges)} of {len(edges)} edges decided, {spent:.3f} device-hours")
-        if open_edges.empty:
+        if not open_edges:
             return Outcome("every edge is decided or cannot be judged", edges, spent, rounds)
         wanted, left_out = _next_round(open_edges, looks, counts, per_seed, budget_hours - spent)
         if not wanted:
@@ -86,33 +90,31 @@ def decide(
             raise TrackerError("the plan does not take up the seeds that were added; see results/seeds.json")
 
 
-def _read(database: Path, study: str) -> tuple[pd.DataFrame, list[int], dict[str, int], dict[str, float], float]:
+def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], dict[str, float]]:
+    """The judged study, the looks that it declares, and the device-hours of one more seed by variant."""
     with Store(database) as store:
         if study not in store.studies():
             raise ConfigError(
                 database, "study", study, "is not in the database", "add it to `studies` and run the grid"
             )
-        loaded = load_study(store, study)
-        edges = edge_verdicts(store, study)
+        judged = judge_study(store, study)
         cost = store.sql(
             """SELECT r.variant, sum(s.device_hours) / count(DISTINCT r.seed) AS hours
                FROM run_stages r JOIN stages s USING (key)
                WHERE r.study = ? AND s.seed IS NOT NULL GROUP BY r.variant""",
             [study],
         )
-    looks = loaded.analysis.get("looks")
+    looks = judged.measurements.analysis.get("looks")
     if not looks:
         remedy = "declare them before there are results, for example `looks: [2, 4, 8]` seeds"
         raise ConfigError(
             f"configs/studies/{study}/_study.yaml", "analysis.looks", None, "no looks are declared", remedy
         )
-    counts = {variant: len(loaded.seeds(variant)) for variant in loaded.variants["variant"]}
-    total = float(loaded.stages.drop_duplicates("key")["hours"].sum())
-    return edges, list(looks), counts, dict(zip(cost["variant"], cost["hours"], strict=True)), total
+    return judged, list(looks), dict(zip(cost["variant"], cost["hours"], strict=True))
 
 
 def _next_round(
-    edges: pd.DataFrame,
+    edges: Sequence[Edge],
     looks: Sequence[int],
     counts: Mapping[str, int],
     per_seed: Mapping[str, float],
@@ -123,11 +125,11 @@ def _next_round(
     """
     wanted: dict[str, int] = {}
     left_out, predicted = False, 0.0
-    for child, parent, seeds in zip(edges["child"], edges["parent"], edges["seeds"], strict=True):
-        look = next((count for count in looks if count > seeds), None)
+    for edge in edges:
+        look = next((count for count in looks if count > edge.seeds), None)
         if look is None:
             continue
-        more = {v: look for v in (str(child), str(parent)) if look > max(counts[v], wanted.get(v, 0))}
+        more = {v: look for v in (edge.child, edge.parent) if look > max(counts[v], wanted.get(v, 0))}
         price = sum((n - max(counts[v], wanted.get(v, 0))) * per_seed.get(v, 0.0) for v, n in more.items())
         if predicted + price > hours:
             left_out = True

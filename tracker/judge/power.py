@@ -5,14 +5,24 @@ minimal_detectable_effect(seed_variance, item_variance, seeds, level) -> effect 
 seeds_needed(effect, seed_variance, item_variance, seeds, level) -> int | None
 """
 
-import numpy as np
-from scipy import stats
+from bisect import bisect_left
+from functools import lru_cache
 
-from tracker.judge.statistics import critical_square
+import numpy as np
+from scipy import optimize, special
+
+from tracker.judge.significance import Array, critical_square, normal_isf
 
 POWER = 0.8
 MOST_SEEDS = 1000
 _QUANTILES = (np.arange(400) + 0.5) / 400
+
+
+@lru_cache(maxsize=64)
+def _variance_ratios(seeds: int) -> Array:
+    """Quantiles of an estimated variance in units of the true one: chi2_(S-1) / (S - 1)."""
+    degrees = seeds - 1
+    return 2 * special.gammaincinv(degrees / 2, _QUANTILES) / degrees
 
 
 def power(effect: float, seed_variance: float, item_variance: float, seeds: int, level: float) -> float:
@@ -21,12 +31,11 @@ def power(effect: float, seed_variance: float, item_variance: float, seeds: int,
     The estimated seed variance is v_seed chi2_(S-1) / (S - 1), integrated over; the estimate is normal given the
     variances.
     """
-    estimated = seed_variance * stats.chi2.ppf(_QUANTILES, seeds - 1) / (seeds - 1)
-    critical = np.sqrt(critical_square(estimated, item_variance, seeds, level))
+    critical = np.sqrt(critical_square(seed_variance * _variance_ratios(seeds), item_variance, seeds, level))
     spread = np.sqrt(seed_variance + item_variance)
     if spread == 0:
         return float(effect != 0)
-    above, below = stats.norm.sf((critical - effect) / spread), stats.norm.cdf((-critical - effect) / spread)
+    above, below = special.ndtr((effect - critical) / spread), special.ndtr((-critical - effect) / spread)
     return float(np.mean(above + below))
 
 
@@ -35,19 +44,19 @@ def minimal_detectable_effect(
 ) -> float:
     """Smallest true effect found with probability `wanted`; with one seed, on item noise alone (a lower bound)."""
     if seeds < 2:
-        return float((stats.norm.isf(level / 2) + stats.norm.ppf(wanted)) * np.sqrt(item_variance))
+        return (normal_isf(level / 2) + float(special.ndtri(wanted))) * float(np.sqrt(item_variance))
     low, high = 0.0, float(np.sqrt(seed_variance + item_variance))
     if high == 0:
         return 0.0
-    while power(high, seed_variance, item_variance, seeds, level) < wanted:
+
+    def excess(effect: float) -> float:
+        return power(effect, seed_variance, item_variance, seeds, level) - wanted
+
+    while excess(high) < 0:
         low, high = high, 2 * high
-    for _ in range(30):
-        middle = (low + high) / 2
-        if power(middle, seed_variance, item_variance, seeds, level) < wanted:
-            low = middle
-        else:
-            high = middle
-    return high
+    if low == 0 and excess(low) >= 0:
+        return 0.0
+    return float(optimize.brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-14))
 
 
 def seeds_needed(
@@ -64,10 +73,5 @@ def seeds_needed(
     def enough(count: int) -> bool:
         return power(abs(effect), seed_variance * seeds / count, item_variance, count, level) >= wanted
 
-    if not enough(MOST_SEEDS):
-        return None
-    low, high = 1, MOST_SEEDS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
+    return found if found <= MOST_SEEDS else None

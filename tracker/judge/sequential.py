@@ -13,14 +13,16 @@ degrees of freedom, and Bonferroni's inequality holds under any dependence.
 from collections.abc import Mapping, Sequence
 from math import isnan, sqrt
 
-from scipy.stats import norm
+from scipy.special import ndtr
+
+from tracker.judge.significance import normal_isf
 
 
 def spending(fraction: float, alpha: float) -> float:
     """Alpha spent when `fraction` of the most seeds has been looked at; alpha itself from 1 on."""
     if fraction <= 0:
         return 0.0
-    return float(2 * norm.sf(norm.isf(alpha / 2) / sqrt(min(fraction, 1.0))))
+    return float(2 * ndtr(-normal_isf(alpha / 2) / sqrt(min(fraction, 1.0))))
 
 
 def look_weights(looks: Sequence[int], alpha: float) -> dict[int, float]:

@@ -238,6 +238,8 @@ def test_published_numbers_are_checked_for_form(toy):
     refused(toy, "rows.v22", "did you mean 'v2'")
     toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
     refused(toy, "2 numbers for 1 columns")
+    toy.yaml("published/toy.yaml", PUBLISHED | {"metric": "ss_distance"})
+    refused(toy, "ss_distance", "needs the `target` from which it is the distance")
     toy.yaml("published/toy.yaml", {"source": "x"})
     refused(toy, "give `rows`, `deltas` or `training`")
 

@@ -10,16 +10,18 @@ import pytest
 from scipy.stats import binomtest
 
 from tracker.config.yaml_io import load_yaml
-from tracker.judge.audit import Measured, MeasuredCell, attainable, audit, best_case_p, noise_of_difference
+from tracker.judge.audit import attainable, audit, best_case_p, noise_of_difference
+from tracker.judge.audit_reproduction import Measured, MeasuredCell
 
 DEBIAS = Path(__file__).parents[3] / "configs" / "published" / "debias.yaml"
 
 
-def table(rows, claims=(), metric="ss_distance", batch_size=None, items=None):
+def table(rows, claims=(), target=0.5, batch_size=None, items=None):
     items = items or {"a": 20, "b": 40}
     published = {
         "source": "x",
-        "metric": metric,
+        "metric": "ss",
+        "target": target,
         "model": "m",
         "items": items,
         "columns": [*items, "mean"],
@@ -95,9 +97,17 @@ def test_a_rate_of_its_items_is_attainable_and_its_neighbour_is_not():
     assert not of_kind(audit(table({"v": [0.05, 0.025, 0.0375]})), "attainability")
     [finding] = of_kind(audit(table({"v": [0.06, 0.025, 0.0425]})), "attainability")
     assert (finding.column, finding.severity) == ("a", "error")
-    rates = audit(table({"v": [0.7123, 0.725, 0.7187]}, metric="accuracy"))
+    rates = audit(table({"v": [0.7123, 0.725, 0.7187]}, target=None))
     assert [f.column for f in of_kind(rates, "attainability")] == ["a"]
     assert "k/20 for any integer k (nearest: 0.7000 and 0.7500)" in of_kind(rates, "attainability")[0].sentence
+
+
+def test_the_target_is_declared_and_not_read_off_a_name():
+    other = {"target": 0.3, "rows": {"v": [0.01, 0.3, 0.2]}}
+    for name in ("distance", "accuracy"):
+        near = table({"v": [0.05, 0.025, 0.0375]}) | {"metric": name}
+        assert not of_kind(audit(near), "attainability")
+        assert "|k/20 - 0.3| for" in of_kind(audit(near | other), "attainability")[0].sentence
 
 
 def test_claimed_percentages():
@@ -180,7 +190,7 @@ def test_reported_differences_stand_beside_ours_as_intervals(low, high, differen
 
 def test_our_own_difference_is_paired_and_in_the_metrics_sense():
     from tracker.judge.audit_measured import _delta
-    from tracker.judge.verdicts import Study
+    from tracker.judge.measurements import Measurements
 
     values = {  # items 0 and 1; v1 is better on item 0 in both seeds
         ("v0", 0): {"a": pd.Series([0.0, 1.0], ["i", "j"])},
@@ -189,9 +199,9 @@ def test_our_own_difference_is_paired_and_in_the_metrics_sense():
         ("v1", 1): {"a": pd.Series([1.0, 0.0], ["i", "j"])},
     }
     for direction in ("max", "min"):  # never turned into a gain
-        study = Study(
+        study = Measurements(
             **{
-                **{field.name: None for field in dataclasses.fields(Study)},
+                **{field.name: None for field in dataclasses.fields(Measurements)},
                 "analysis": {"subsets": ["a"], "direction": direction, "alpha": 0.05},
                 "variants": pd.DataFrame({"variant": ["v0", "v1"]}),
                 "values": values,

@@ -11,6 +11,7 @@ from tracker.config.yaml_io import load_yaml
 from tracker.judge.audit import Measured, audit
 from tracker.judge.audit_measured import measured
 from tracker.judge.audit_training import stated_metrics
+from tracker.judge.measurements import read_measurements
 from tracker.store.collect import collect
 from tracker.store.database import Store
 
@@ -120,7 +121,7 @@ def test_our_curves_come_from_the_runs_that_ended_well(tmp_path):
     simulate(tmp_path, [Study("toy", seeds=2, steps=30, states={("v2", 1): "failed"})])
     published = {"training": [reading("seen", {"train/m00": 1.0, "|train/m01|": 1.0})]}
     with Store(collect(tmp_path).database) as store:
-        curves = measured(store, "toy", published).curves
+        curves = measured(store, read_measurements(store, "toy"), published).curves
         of_one = "variant = 'v1' AND seed = 1 AND metric = 'train/m01'"
         expected = store.sql(f"SELECT value FROM curves WHERE {of_one} ORDER BY step")
     assert {key[1:] for key in curves} == {("train", "train/m00"), ("train", "train/m01")}

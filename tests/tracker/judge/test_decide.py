@@ -47,15 +47,15 @@ def quiet(_text):
 def test_seeds_go_to_undecided_edges_only(tmp_path):
     grid = Grid(tmp_path)
     outcome = decide("toy", 100.0, tmp_path, grid, say=quiet)
-    edges = outcome.edges.set_index("child")
-    assert edges.loc["far"].verdict == "better"
-    assert edges.loc["same"].verdict == "undecided"
+    edges = {edge.child: edge for edge in outcome.edges}
+    assert edges["far"].verdict == "better"
+    assert edges["same"].verdict == "undecided"
     counts = load_extra_seeds(tmp_path)["toy"]
     assert counts["same"] == counts["v0"] == 8
     assert counts.get("far", 2) < 8
     assert "last look (8 seeds)" in outcome.why
     assert grid.calls == outcome.rounds + 1
-    assert edges.loc["same"].cost_hours > edges.loc["far"].cost_hours
+    assert edges["same"].cost_hours > edges["far"].cost_hours
 
 
 def test_spent_hours_are_those_of_the_added_stages(tmp_path):

@@ -5,23 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from tracker.judge.power import minimal_detectable_effect, power, seeds_needed
-from tracker.judge.statistics import (
-    contrast,
-    draw_together,
-    gain,
-    half_width,
-    holm,
-    item_counts,
-    p_value,
-    run_statistics,
-    shared_variance,
-    sign_flip,
-    unfolding,
-    unseen,
-)
+from tracker.judge.resampling import draw_together, item_counts, shared_variance, unfolding
+from tracker.judge.significance import half_width, holm, p_value, sign_flip
+from tracker.judge.statistics import contrast, gain, run_statistics, unseen
 
 TARGET = {"target": 0.5}
 
@@ -188,13 +176,86 @@ def test_sign_flip_by_hand():
         sign_flip([])
 
 
-def test_holm_by_hand_and_against_statsmodels():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+def slow_holm(p):
+    """Step down, one at a time: the smallest of m times m, the next times m - 1, never less than the one before."""
+    left, least, adjusted = dict(enumerate(p)), 0.0, {}
+    while left:
+        at = min(left, key=left.__getitem__)
+        least = max(least, min(1.0, left.pop(at) * (len(left) + 1)))
+        adjusted[at] = least
+    return [adjusted[index] for index in range(len(p))]
+
+
+def test_holm_by_hand_and_against_a_slow_one():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06], rel=1e-12)
+    assert holm([0.03, 0.03, 0.6]) == pytest.approx([0.09, 0.09, 0.6], rel=1e-12)
     with_gap = holm([0.02, float("nan"), 0.5])
     assert np.isnan(with_gap[1])
-    assert with_gap[[0, 2]] == pytest.approx([0.04, 0.5])
+    assert with_gap[[0, 2]] == pytest.approx([0.04, 0.5], rel=1e-12)
+    assert holm([]).shape == (0,)
+    assert np.isnan(holm([float("nan")] * 2)).all()
     raw = np.random.default_rng(0).uniform(size=30) ** 3
-    assert holm(raw) == pytest.approx(multipletests(raw, method="holm")[1])
+    assert holm(raw) == pytest.approx(slow_holm(raw), rel=1e-12)
+
+
+# Roots to 1e-12: closed forms, and the bisection that the library's root finding replaced.
+
+
+def bisected(effect, seed_variance, item_variance, seeds):
+    low, high = -80.0, 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        alpha = np.exp(middle)
+        student, normal = stats.t.ppf(alpha / 2, seeds - 1), stats.norm.ppf(alpha / 2)
+        if effect**2 >= seed_variance * student**2 + item_variance * normal**2:
+            high = middle
+        else:
+            low = middle
+    return np.exp(high)
+
+
+@pytest.mark.parametrize(
+    ("t", "seeds", "expected"),
+    [
+        (1.0, 2, 0.5),  # two seeds: a Cauchy variable is beyond 1 half of the time
+        (3.0**0.5, 2, 1 / 3),
+        (1.0, 3, 1 - (1 / 3) ** 0.5),  # three: P(|t| > x) = 1 - x / sqrt(2 + x^2)
+        (5.0, 3, 1 - 5 / 27**0.5),
+    ],
+)
+def test_p_values_in_closed_form(t, seeds, expected):
+    assert p_value(t * 0.3, 0.09, 0.0, seeds) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("effect", [1e-3, 0.01, 0.3, 1.0, 7.0, -1.0])
+@pytest.mark.parametrize(("seed_variance", "item_variance"), [(0.01, 0.02), (0.3, 1e-6), (1e-6, 0.3), (0.0, 0.1)])
+@pytest.mark.parametrize("seeds", [2, 5, 10])
+def test_p_values_are_those_of_a_bisection(effect, seed_variance, item_variance, seeds):
+    ours = p_value(effect, seed_variance, item_variance, seeds)
+    assert ours == pytest.approx(bisected(effect, seed_variance, item_variance, seeds), rel=1e-12)
+
+
+def test_a_p_value_has_a_least():
+    assert p_value(1e9, 0.0, 1e-9, 5) == p_value(1.0, 0.0, 1e-30, 5) == pytest.approx(np.exp(-80), rel=1e-12)
+
+
+@pytest.mark.parametrize(("seed_variance", "item_variance", "seeds"), [(0.5, 0.5, 4), (1e-4, 2e-5, 2), (0.0, 1.0, 3)])
+def test_the_detectable_effect_is_a_root_to_1e_12(seed_variance, item_variance, seeds):
+    effect = minimal_detectable_effect(seed_variance, item_variance, seeds, 0.01)
+    assert power(effect, seed_variance, item_variance, seeds, 0.01) == pytest.approx(0.8, rel=1e-12)
+    low, high = 0.0, 1000 * effect
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if power(middle, seed_variance, item_variance, seeds, 0.01) < 0.8 else (low, middle)
+    assert effect == pytest.approx(high, rel=1e-12)
+
+
+def test_power_integrates_over_the_estimated_variance():
+    """Item by item with scipy.stats, whose functions take longer to import."""
+    quantiles = stats.chi2.ppf((np.arange(400) + 0.5) / 400, 4) / 4
+    critical = np.sqrt(0.3 * quantiles * stats.t.isf(0.025, 4) ** 2 + 0.1 * stats.norm.isf(0.025) ** 2)
+    slow = np.mean([stats.norm.sf((c - 0.7) / 0.4**0.5) + stats.norm.cdf((-c - 0.7) / 0.4**0.5) for c in critical])
+    assert power(0.7, 0.3, 0.1, 5, 0.05) == pytest.approx(slow, rel=1e-12)
 
 
 def test_unfolding_tells_residual_noise_from_spread():

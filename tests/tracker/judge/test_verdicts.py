@@ -8,10 +8,14 @@ import pandas as pd
 import pytest
 
 from tests.simulate import Study, simulate, stage_dir
+from tracker.cli.analysis import _reasons
 from tracker.judge.audit_measured import measured
+from tracker.judge.edges import judge_edges
+from tracker.judge.measurements import read_measurements
+from tracker.judge.pairing import paired_values
 from tracker.judge.sequential import look_weights
 from tracker.judge.statistics import contrast
-from tracker.judge.verdicts import COLUMNS, edge_verdicts, interactions, judge, load_study, paired_values
+from tracker.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
 from tracker.store.collect import collect
 from tracker.store.database import Store
 
@@ -28,7 +32,7 @@ def run(tmp_path, change=None, **arguments):
         change(plan)
     collect(results)
     with Store(results / "tracker.duckdb") as store:
-        return edge_verdicts(store).set_index("child"), results
+        return edge_table(judge_studies(store)).set_index("child"), results
 
 
 def edit_analysis(**values):
@@ -57,7 +61,7 @@ def test_a_large_effect_is_found(tmp_path, distance, word):
     assert edge.low < 0.15 - distance < edge.high
     assert edge.p_adjusted <= 0.05
     assert edge.p_sign_flip == pytest.approx(2 / 64)
-    assert list(edges.reset_index()[COLUMNS].columns) == COLUMNS
+    assert list(edges.reset_index()[EDGE_COLUMNS].columns) == EDGE_COLUMNS
 
 
 def test_effect_is_the_difference_of_the_table_cells(tmp_path):
@@ -217,12 +221,12 @@ def test_the_order_of_items_in_the_file_does_not_matter(tmp_path):
 def test_other_seeds_are_unpaired_and_more_seeds_are_not(tmp_path):
     _, results = run(tmp_path)
     with Store(results / "tracker.duckdb") as store:
-        study = load_study(store, "toy")
+        study = read_measurements(store, "toy")
     longer = replace(study, states={run: s for run, s in study.states.items() if run not in {("v1", 2), ("v1", 3)}})
-    [edge] = judge(longer)
+    [edge] = judge_edges(longer)
     assert (edge.seeds, edge.verdict != "invalid") == (2, True)
     apart = {run: s for run, s in study.states.items() if run not in {("v1", 0), ("v0", 3)}}
-    [edge] = judge(replace(study, states=apart))
+    [edge] = judge_edges(replace(study, states=apart))
     assert edge.verdict == "invalid"
     assert "v1 has seeds [1, 2, 3]; v0 has seeds [0, 1, 2]" in edge.reason
 
@@ -263,7 +267,7 @@ def test_looks_spend_alpha(tmp_path):
     fixed, _ = run(tmp_path / "a", distances={"v0": 0.15, "v1": 0.1}, seeds=4)
     looks, results = run(tmp_path / "b", edit_analysis(looks=[2, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4)
     with Store(results / "tracker.duckdb") as store:
-        values, _, _ = paired_values(load_study(store, "toy"), ["v1", "v0"])
+        values, _, _ = paired_values(read_measurements(store, "toy"), ["v1", "v0"])
     weights = look_weights([2, 4], 0.05)
     early = contrast([subset[:, :2] for subset in values], (1, -1), {"target": 0.5}).p
     expected = min(1.0, early / weights[2], fixed.loc["v1"].p / weights[4])
@@ -282,7 +286,7 @@ def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):
         tmp_path, edit_analysis(combinations={"ab": ["a", "b"]}), lineage=lineage, distances=distances, rho=0.9
     )
     with Store(results / "tracker.duckdb") as store:
-        [row] = interactions(store).to_dict("records")
+        [row] = interaction_table(judge_studies(store)).to_dict("records")
         tables = store.sql(
             "SELECT variant, avg(value) v FROM results WHERE metric = 'edited/mean/distance' GROUP BY ALL"
         )
@@ -296,24 +300,42 @@ def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):
 def test_a_combination_needs_known_parts_with_one_parent(tmp_path):
     _, results = run(tmp_path, edit_analysis(combinations={"v1": ["v0", "nobody"]}))
     with Store(results / "tracker.duckdb") as store:
-        [row] = interactions(store).to_dict("records")
+        [row] = interaction_table(judge_studies(store)).to_dict("records")
     assert row["reason"] == "no variant 'nobody'"
     assert np.isnan(row["effect"])
 
 
-def test_same_database_same_verdicts_and_a_duckdb_connection_will_do(tmp_path):
-    import duckdb
-
+def test_same_database_same_verdicts(tmp_path):
     edges, results = run(tmp_path)
-    with duckdb.connect(str(results / "tracker.duckdb"), read_only=True) as connection:
-        pd.testing.assert_frame_equal(edge_verdicts(connection).set_index("child"), edges)
+    with Store(results / "tracker.duckdb") as store:
+        pd.testing.assert_frame_equal(edge_table(judge_studies(store)).set_index("child"), edges)
+
+
+def test_a_reason_is_made_of_parts_that_nobody_has_to_take_apart(tmp_path):
+    """The diagnosis holds what separates parts of a reason: `; `, `: `, brackets."""
+    diagnosis = "too large; see (a): b"
+    event = {"rule": "big: one", "metric": "big/value", "severity": "warn", "first_step": 3, "last_step": 4}
+    event |= {"value": 1.0, "diagnosis": diagnosis, "remedy": "none"}
+    results = tmp_path / "results"
+    simulate(results, [Study(lineage=PAIR, seeds=2, items=ITEMS, health={("v1", 0): [event], ("v1", 1): [event]})])
+    collect(results)
+    with Store(results / "tracker.duckdb") as store:
+        [judged] = judge_studies(store)
+    [edge] = judged.edges
+    [warned] = edge.warnings
+    assert (warned.rule.id, warned.rule.diagnosis) == ("big: one", diagnosis)
+    assert warned.runs == ("v1 seed 0", "v1 seed 1")
+    assert edge.reason == f"{edge.why}; unhealthy (warn): big: one: {diagnosis} (v1 seed 0, v1 seed 1)"
+    printed = " ".join(_reasons(judged.edges).split())
+    assert printed.count("big: one") == 2  # beside the edge, and with what it means
+    assert f"big: one: {diagnosis}" in printed
 
 
 def test_measured_cells_and_why_they_may_differ(tmp_path):
     _, results = run(tmp_path)
     published = {"columns": ["gender", "race", "mean"], "items": {"gender": 253, "race": 400}, "model": "gpt2-medium"}
     with Store(results / "tracker.duckdb") as store:
-        ours = measured(store, "toy", published)
+        ours = measured(store, read_measurements(store, "toy"), published)
         cells = store.results("toy")
     expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
     cell = ours.rows["v1"]["gender"]
@@ -338,4 +360,4 @@ def test_changing_the_analysis_after_results_is_remembered(tmp_path):
         digest(text)(results / "plan.json")
         collect(results)
     with Store(results / "tracker.duckdb") as store:
-        assert [entry["digest"] for entry in load_study(store, "toy").history] == ["one", "two"]
+        assert [entry["digest"] for entry in read_measurements(store, "toy").history] == ["one", "two"]

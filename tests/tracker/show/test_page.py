@@ -14,6 +14,7 @@ import pytest
 
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.cli.main import main
+from tracker.judge import verdicts
 from tracker.show.page.content import anchors, problems, provenance
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import study_edges
@@ -406,6 +407,15 @@ def test_the_page_says_what_the_verdicts_say(tmp_path):
     assert "RuntimeError: simulated failure" in shown
     assert "19 of 20 runs ended well" in shown
     assert re.search(r"Worse: v1 \(−0\.\d+ over v0\)", shown)
+
+
+def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
+    database = build(tmp_path, [Study("a", published={"v1": {"mean": 0.1}}), Study("b")])
+    read = []
+    whole = verdicts.read_measurements
+    monkeypatch.setattr(verdicts, "read_measurements", lambda store, name: (read.append(name), whole(store, name))[1])
+    write_report(database, tmp_path / "index.html")
+    assert read == ["a", "b"]
 
 
 def test_a_change_of_the_plan_after_results_is_shown(tmp_path):

@@ -6,14 +6,19 @@ The same database gives the same bytes: the page shows the time of its data, nev
 import base64
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from contract.atomic import write_text
 from tracker.judge.audit import audit
+from tracker.judge.audit_finding import Finding
 from tracker.judge.audit_measured import measured
-from tracker.judge.verdicts import edge_verdicts, interactions
+from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from tracker.show.page.content import Check, Judge, build_page, changed_keys, plan_in_words, primary_in_words
 from tracker.show.page.edges import VERDICTS
 from tracker.show.page.evidence import evidence
@@ -38,7 +43,8 @@ def write_report(database: Path, out: Path) -> Path:
 
 def render(store: Store, judge: Judge | None = None, check: Check | None = None) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
-    page = build_page(store, judge or _judge(store), check or _check(store))
+    own_judge, own_check = _analyst(store)
+    page = build_page(store, judge or own_judge, check or own_check)
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
@@ -101,9 +107,17 @@ def _rank(verdict: str | None) -> int:
     return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
-def _judge(store: Store) -> Judge:
-    return lambda study: (edge_verdicts(store, study), interactions(store, study))
+def _analyst(store: Store) -> tuple[Judge, Check]:
+    """Return what judges and what audits a study; both use one reading of it."""
 
+    @cache
+    def judged(study: str) -> JudgedStudy:
+        return judge_study(store, study)
 
-def _check(store: Store) -> Check:
-    return lambda study, published: audit(published, measured(store, study, published))
+    def judge(study: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return edge_table([judged(study)]), interaction_table([judged(study)])
+
+    def check(study: str, published: Mapping[str, Any]) -> Sequence[Finding]:
+        return audit(published, measured(store, judged(study).measurements, published))
+
+    return judge, check

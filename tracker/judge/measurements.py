@@ -1,0 +1,122 @@
+"""What one study's runs measured, read from the database once for all that judges them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tracker.judge import no_effect
+from tracker.store.database import Store
+
+Run = tuple[str, int]  # variant, seed
+
+
+class Rule(NamedTuple):
+    """A health rule that a run broke."""
+
+    id: str
+    diagnosis: str
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.diagnosis}"
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What the runs of one study measured, as its verdicts need it: read once."""
+
+    name: str
+    analysis: Mapping[str, Any]
+    variants: pd.DataFrame  # variant, parent, factors, changes
+    states: Mapping[Run, tuple[str, str]]  # (variant, seed): (state, reason)
+    aborted: Mapping[Run, str]  # runs with a health event of severity abort
+    values: Mapping[Run, Mapping[str, pd.Series]]  # subset: value by item, sorted
+    duplicates: frozenset[Run]
+    stages: pd.DataFrame  # variant, seed, key, hours
+    warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
+    weights: no_effect.TrainedWeights = field(default_factory=dict)
+    history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
+
+    def seeds(self, variant: str) -> set[int]:
+        """Planned seeds of a variant."""
+        return {seed for name, seed in self.states if name == variant}
+
+
+def read_measurements(store: Store, name: str) -> Measurements:
+    """Read one study from the database."""
+    definition = store.study(name)
+    analysis = definition["analysis"]
+    variants = store.sql(
+        "SELECT variant, parent, factors, changes FROM variants WHERE study = ? ORDER BY position", [name]
+    )
+    runs = store.runs(name)
+    stages = store.sql(
+        """SELECT r.variant, r.seed, r.key, s.device_hours AS hours
+           FROM run_stages r JOIN stages s USING (key) WHERE r.study = ? ORDER BY r.variant, r.seed, r.position""",
+        [name],
+    )
+    broken = _broken_rules(store, name)
+    values, duplicates = _item_values(store, name, analysis)
+    return Measurements(
+        name=name,
+        analysis=analysis,
+        variants=variants,
+        states={(r["variant"], int(r["seed"])): (r["state"], r["reason"] or "") for r in runs.to_dict("records")},
+        aborted={run: "; ".join(map(str, rules)) for run, rules in broken["abort"].items()},
+        warned=broken["warn"],
+        values=values,
+        duplicates=duplicates,
+        stages=stages,
+        weights=_trained_weights(store, name),
+        history=definition.get("analysis_history") or (),
+    )
+
+
+def _broken_rules(store: Store, name: str) -> dict[str, dict[Run, list[Rule]]]:
+    """Health rules that runs broke: {severity: {run: rules}}."""
+    events = store.sql(
+        """SELECT DISTINCT r.variant, r.seed, h.severity, h.rule || ': ' || h.diagnosis AS said, h.rule, h.diagnosis
+           FROM run_stages r JOIN health h USING (key)
+           WHERE r.study = ? AND h.severity IN ('abort', 'warn') ORDER BY ALL""",
+        [name],
+    )
+    broken: dict[str, dict[Run, list[Rule]]] = {"abort": {}, "warn": {}}
+    for event in events.to_dict("records"):
+        rule = Rule(event["rule"], event["diagnosis"])
+        broken[event["severity"]].setdefault((event["variant"], int(event["seed"])), []).append(rule)
+    return broken
+
+
+def _item_values(
+    store: Store, name: str, analysis: Mapping[str, Any]
+) -> tuple[dict[Run, dict[str, pd.Series]], frozenset[Run]]:
+    """{run: {subset: values by item}} of the runs that ended well, and those of them that have an item twice."""
+    items = store.sql(
+        """SELECT f.variant, f.seed, i.subset, i.item, i.value FROM finals f JOIN items i USING (key)
+           WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset)
+           ORDER BY f.variant, f.seed, i.subset, i.item""",
+        [name, analysis["protocol"], analysis["value"], analysis["subsets"]],
+    )
+    values: dict[Run, dict[str, pd.Series]] = {}
+    duplicates: set[Run] = set()
+    groups: Any = items.groupby(["variant", "seed", "subset"], sort=False)
+    for (variant, seed, subset), group in groups:
+        series = pd.Series(group["value"].to_numpy(dtype=float), index=pd.Index(group["item"]))
+        values.setdefault((variant, int(seed)), {})[subset] = series
+        if series.index.has_duplicates:
+            duplicates.add((variant, int(seed)))
+    return values, frozenset(duplicates)
+
+
+def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, no_effect.Weights]]:
+    trained = store.sql(
+        """SELECT r.variant, r.seed, r.stage, r.key, w.digest, w.moved
+           FROM run_stages r JOIN weights w USING (key) WHERE r.study = ?""",
+        [name],
+    )
+    weights: dict[Run, dict[str, no_effect.Weights]] = {}
+    for row in trained.to_dict("records"):
+        made = no_effect.Weights(row["key"], row["digest"], tuple(row["moved"]))
+        weights.setdefault((row["variant"], int(row["seed"])), {})[row["stage"]] = made
+    return weights

@@ -1,0 +1,98 @@
+"""Which runs may be compared: the same seeds and items on both sides, and nothing wrong with any of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracker.judge.measurements import Measurements, Rule
+from tracker.judge.significance import Array
+
+
+def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], str]:
+    """Pair runs of several variants: (one [variants, seeds, items] array per subset, seeds, problem).
+
+    `problem` is "" where the pairing holds; otherwise the arrays hold the seeds that can be paired, or none.
+    """
+    planned = [study.seeds(variant) for variant in variants]
+    common = set.intersection(*planned)
+    # `decide` adds seeds to some variants only: more seeds on one side is a longer prefix, not another pairing.
+    smallest = min(planned, key=len)
+    problems = []
+    if common != smallest or not common:
+        listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
+        problems.append(f"unpaired: {listed}")
+    usable = []
+    for seed in sorted(common):
+        faults = [fault for variant in variants if (fault := _fault(study, variant, seed))]
+        faults = faults or list(_item_faults(study, [(variant, seed) for variant in variants]))
+        problems += faults
+        if not faults:
+            usable.append(seed)
+    # Items are drawn once for all seeds, so they must agree between seeds too.
+    first = [run for seed in usable[:1] for run in [(variants[0], seed)]]
+    for seed in list(usable[1:]):
+        if faults := list(_item_faults(study, [*first, (variants[0], seed)])):
+            problems += faults
+            usable.remove(seed)
+    if not usable:
+        return [], [], "; ".join(dict.fromkeys(problems)) or "no seeds"
+    arrays = [
+        np.stack([[study.values[variant, seed][subset].to_numpy() for seed in usable] for variant in variants])
+        for subset in study.analysis["subsets"]
+    ]
+    return arrays, usable, "; ".join(dict.fromkeys(problems))
+
+
+def _fault(study: Measurements, variant: str, seed: int) -> str:
+    run = (variant, seed)
+    state, reason = study.states[run]
+    if state != "ok":
+        return f"{variant} seed {seed} is {state}" + (f" ({reason})" if reason else "")
+    if run in study.aborted:
+        return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"
+    if run in study.duplicates:
+        return f"{variant} seed {seed} has an item twice"
+    found = study.values.get(run, {})
+    for subset in study.analysis["subsets"]:
+        if subset not in found:
+            return f"{variant} seed {seed} has no items of {subset}"
+        if not np.isfinite(found[subset].to_numpy()).all():
+            return f"{variant} seed {seed} has an item of {subset} whose value is not finite"
+    return ""
+
+
+def _item_faults(study: Measurements, runs: Sequence[tuple[str, int]]) -> Iterator[str]:
+    reference = study.values[runs[0]]
+    for variant, seed in runs[1:]:
+        for subset in study.analysis["subsets"]:
+            ours, theirs = reference[subset].index, study.values[variant, seed][subset].index
+            if not ours.equals(theirs):
+                shared = len(ours.intersection(theirs))
+                yield (
+                    f"unpaired items of {subset}: {runs[0][0]} seed {runs[0][1]} has {len(ours)}, "
+                    f"{variant} seed {seed} has {len(theirs)}, {shared} in common"
+                )
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A rule of severity warn, and the runs that broke it; it does not change a verdict."""
+
+    rule: Rule
+    runs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The phrase of a reason."""
+        more = f" and {len(self.runs) - 3} more" if len(self.runs) > 3 else ""
+        return f"unhealthy (warn): {self.rule} ({', '.join(self.runs[:3])}{more})"
+
+
+def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]:
+    """Return the rules of severity warn that runs of the variants broke."""
+    runs: dict[Rule, list[str]] = {}
+    for variant in variants:
+        for seed in sorted(study.seeds(variant)):
+            for rule in study.warned.get((variant, seed), ()):
+                runs.setdefault(rule, []).append(f"{variant} seed {seed}")
+    return tuple(Warned(rule, tuple(found)) for rule, found in runs.items())

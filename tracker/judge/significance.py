@@ -1,0 +1,107 @@
+"""From an effect and its two variances to intervals and p-values; Holm's correction. Formulas in docs/statistics.md.
+
+    half_width(seed_variance, item_variance, seeds, alpha)    of the interval
+    p_value(effect, seed_variance, item_variance, seeds)      two-sided, valid at every level
+    sign_flip(differences) -> (p, smallest p)                 exact test over training seeds
+    holm(p) -> adjusted p
+
+`scipy.special` has the functions behind `scipy.stats`, which takes 0.6 s longer to import.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+Array = NDArray[np.float64]
+
+EXACT_FLIPS = 16  # seeds up to which all 2^n sign flips are counted
+LEAST_LOG_P = -80.0  # smaller p-values are not told apart
+
+
+def normal_isf(probability: float) -> float:
+    """The number that a standard normal exceeds with this probability."""
+    return -float(special.ndtri(probability))
+
+
+def half_width(seed_variance: float, item_variance: float, seeds: int, alpha: float) -> float:
+    """Half width of the interval: Cochran and Cox's critical value for a sum of two variances.
+
+    t = (v_seed t_(S-1) + v_item z) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14).
+    Satterthwaite's degrees of freedom cover 87% with two seeds; this covers 93-98%.
+    """
+    normal = normal_isf(alpha / 2)
+    if seeds < 2:
+        return normal * float(np.sqrt(item_variance))
+    total = seed_variance + item_variance
+    if total <= 0:
+        return 0.0
+    student = -float(special.stdtrit(seeds - 1, alpha / 2))
+    return (seed_variance * student + item_variance * normal) / float(np.sqrt(total))
+
+
+def p_value(effect: float, seed_variance: float, item_variance: float, seeds: int) -> float:
+    """Two-sided p of no effect: the level at which effect^2 = v_seed t_(S-1)^2 + v_item z^2; NaN with one seed.
+
+    Banerjee (1960, Sankhya 22, 357-358) proves that the error of this rule is at most its level, for every level and
+    every ratio of the variances. Holm's correction asks for small levels, where the interval's critical value would
+    not do.
+    """
+    if seeds < 2:
+        return float("nan")
+    if seed_variance + item_variance <= 0:  # runs that do not differ at all, or by the same amount everywhere
+        return 1.0 if effect == 0 else 0.0
+    if effect == 0:
+        return 1.0
+    square = effect**2
+
+    def missing(log_p: float) -> float:  # how much of the critical square is missing; between -1/2 and 1/2, rising
+        critical = critical_square(seed_variance, item_variance, seeds, float(np.exp(log_p)))
+        return 0.5 - float(critical / (critical + square))
+
+    if missing(LEAST_LOG_P) >= 0:
+        return float(np.exp(LEAST_LOG_P))
+    return float(np.exp(optimize.brentq(missing, LEAST_LOG_P, 0.0, xtol=1e-15, rtol=1e-15)))
+
+
+def critical_square(seed_variance: Any, item_variance: Any, seeds: int, alpha: float) -> Any:
+    """The square that an effect must reach at level alpha; variances may be arrays."""
+    student, normal = special.stdtrit(seeds - 1, alpha / 2), special.ndtri(alpha / 2)
+    return seed_variance * student**2 + item_variance * normal**2
+
+
+def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS, seed: int = 0) -> tuple[float, float]:
+    """Two-sided paired sign-flip test of the mean over seeds; return (p, smallest p possible with so many seeds).
+
+    All 2^n flips up to 16 seeds, else `draws` random ones and the observed one. Seeds are random here and the items
+    are fixed.
+    """
+    observed = np.asarray(differences, dtype=float)
+    count = len(observed)
+    if count == 0:
+        raise ValueError("sign_flip: no differences")
+    if count <= EXACT_FLIPS:
+        signs = np.array(list(product((1.0, -1.0), repeat=count)))
+    else:
+        signs = np.random.default_rng(seed).choice((1.0, -1.0), (draws, count))
+        signs[0] = 1.0
+    sums = np.abs(signs @ observed)
+    tolerance = 1e-12 * np.abs(observed).sum()
+    return float(np.mean(sums >= abs(observed.sum()) - tolerance)), max(2.0 ** (1 - count), 1 / len(signs))
+
+
+def holm(p: Sequence[float]) -> Array:
+    """Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN stays NaN and does not
+    count.
+    """
+    from statsmodels.stats.multitest import multipletests  # takes a second to import
+
+    raw = np.asarray(p, dtype=float)
+    adjusted = np.full(raw.shape, np.nan)
+    known = ~np.isnan(raw)
+    if known.any():
+        adjusted[known] = multipletests(raw[known], method="holm")[1]
+    return adjusted
