@@ -56,7 +56,8 @@ def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
 
 def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
     """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
-    return score(last_hidden(model, prepared.hidden(indices)), prepared.tokens(indices), model.matrix)
+    tokens = prepared.tokens(indices)
+    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 
 
 @torch.no_grad()
