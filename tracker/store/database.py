@@ -1,16 +1,20 @@
 """The DuckDB file: its schema, a reader that cannot write, and named queries that return pandas frames."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
-import pandas as pd
 
 from contract.errors import ConfigError, TrackerError
 from contract.stage_folder import DATABASE
+
+if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
+    import pandas as pd
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "is_whole"]
 
@@ -84,7 +88,7 @@ class Store:
         }
         try:
             self._connection = duckdb.connect(str(path), read_only=True, config=locked)
-            version = self.sql("SELECT value FROM meta WHERE key = 'schema version'").iloc[:, 0].tolist()
+            version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
         except (duckdb.Error, TrackerError) as error:
             raise ConfigError(path, "", None, f"not a readable database ({error})", "run `collect` again") from None
         if version != [SCHEMA_VERSION]:
@@ -110,13 +114,25 @@ class Store:
         except duckdb.Error as error:
             raise TrackerError(" ".join(str(error).split())) from None
 
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run one query; return the names of its columns and its rows, as Python's own values. Errors as for `sql`."""
+        try:
+            done = self._connection.execute(query, list(parameters))
+            if done is None:
+                raise TrackerError("the query is empty")
+            return [column[0] for column in done.description], done.fetchall()
+        except duckdb.Error as error:
+            if "'pytz'" in str(error):
+                raise TrackerError("a time with a zone cannot be shown; write for example now()::timestamp") from None
+            raise TrackerError(" ".join(str(error).split())) from None
+
     def meta(self) -> dict[str, str]:
         """{key: value}: scale, created, plan digest, schema version."""
         return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
 
     def studies(self) -> list[str]:
         """Names of the studies, in the plan's order."""
-        return self.sql("SELECT study FROM studies ORDER BY rowid")["study"].tolist()
+        return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
 
     def study(self, study: str) -> dict[str, Any]:
         """{study, title, question, source} and the keys of the definition: table, curves, analysis, ..."""
@@ -212,8 +228,8 @@ def is_whole(path: Path) -> bool:
     """Return whether every block of a database of this version can be read; DuckDB checks their sums as it does."""
     try:
         with Store(path) as store:
-            for [table] in store.sql("SELECT table_name FROM duckdb_tables()").itertuples(index=False):
-                store.sql(f'SELECT sum(hash(t)) FROM "{table}" t')
+            for (table,) in store.rows("SELECT table_name FROM duckdb_tables()")[1]:
+                store.rows(f'SELECT sum(hash(t)) FROM "{table}" t')
     except TrackerError:
         return False
     return True
