@@ -68,18 +68,28 @@ def study_curves(store: Store, study: str, definition: dict[str, Any], budget: C
     labels = {curve["metric"]: curve.get("label") or curve["metric"] for curve in definition.get("curves") or []}
     runs = store.runs(study)
     ok = {(run.variant, run.seed) for run in runs.itertuples() if run.state == "ok"}
-    binned = store.sql(BINNED, [study, budget.bins])
-    groups = dict(iter(binned.groupby(["stage", "metric"], sort=False)))
+    points = store.sql(BINNED, [study, budget.bins])  # sorted by its first five columns
+    groups = _stretches(points, ["stage", "metric"])
+    series_of = _stretches(points, ["stage", "metric", "variant", "seed"])
+    columns = {name: points[name].to_numpy() for name in ("bin", "centre", "bad")}
+    with np.errstate(over="ignore"):  # beyond float32: a gap, like any value that is not finite
+        values = points["value"].to_numpy(dtype="float64", na_value=np.nan).astype("<f4")
+    values[~np.isfinite(values)] = np.float32("nan")
+    by_metric: dict[tuple[str, str], list[tuple[str, int, slice]]] = {}
+    for (stage, metric, variant, seed), rows in series_of.items():
+        by_metric.setdefault((stage, metric), []).append((variant, int(seed), rows))
     metrics = []
-    rows: Any = budget.kept[budget.kept["study"] == study].itertuples(index=False)
-    for row in rows:
-        points = groups[row.stage, row.metric]
-        centres = points.drop_duplicates("bin").sort_values("bin")["centre"]
-        of_run: Any = points.groupby(["variant", "seed"], sort=False)
-        series = [
-            [index[variant], int(seed), (variant, seed) in ok, *_encode(group, len(centres))]
-            for (variant, seed), group in of_run
-        ]
+    kept: Any = budget.kept[budget.kept["study"] == study].itertuples(index=False)
+    for row in kept:
+        of_metric = groups[row.stage, row.metric]
+        bins, first = np.unique(columns["bin"][of_metric], return_index=True)
+        centres = columns["centre"][of_metric][first].tolist()
+        series = []
+        for variant, seed, rows in by_metric[row.stage, row.metric]:
+            course = np.full(len(bins), np.nan, dtype="<f4")
+            course[columns["bin"][rows]] = values[rows]
+            encoded = base64.b64encode(course.tobytes()).decode("ascii")
+            series.append([index[variant], seed, (variant, seed) in ok, int(columns["bad"][rows].sum()), encoded])
         metric = {"name": row.metric, "label": labels.get(row.metric, row.metric), "stage": row.stage}
         metric |= {"declared": row.metric in labels, "per_bin": -(-row.steps // budget.bins), "logged": row.steps}
         metric |= {"steps": [int(x) if x.is_integer() else round(x, 2) for x in centres], "series": sorted(series)}
@@ -87,9 +97,14 @@ def study_curves(store: Store, study: str, definition: dict[str, Any], budget: C
     return {"variants": variants, "metrics": metrics}
 
 
-def _encode(group: pd.DataFrame, bins: int) -> tuple[int, str]:
-    values = np.full(bins, np.nan, dtype="<f4")
-    with np.errstate(over="ignore"):  # beyond float32: a gap, like any value that is not finite
-        found = group["value"].to_numpy(dtype="float64", na_value=np.nan).astype("<f4")
-    values[group["bin"].to_numpy()] = np.where(np.isfinite(found), found, np.float32("nan"))
-    return int(group["bad"].sum()), base64.b64encode(values.tobytes()).decode("ascii")
+def _stretches(frame: pd.DataFrame, names: list[str]) -> dict[tuple[Any, ...], slice]:
+    """Return {values: rows} of a frame that is sorted by the named columns."""
+    if frame.empty:
+        return {}
+    columns = [frame[name].to_numpy() for name in names]
+    changes = np.flatnonzero(np.any([column[1:] != column[:-1] for column in columns], axis=0)) + 1
+    starts = [0, *changes.tolist()]
+    return {
+        tuple(column[start] for column in columns): slice(start, stop)
+        for start, stop in zip(starts, [*starts[1:], len(frame)], strict=True)
+    }
