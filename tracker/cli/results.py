@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from contract.errors import ConfigError, TrackerError
+from contract.reading import one_line
 from contract.stage_folder import folders, read_plan
 from tracker.config.settings import load_settings
 from tracker.store.collect import collect, load_or_collect
@@ -213,7 +214,7 @@ def text_table(frame: pd.DataFrame) -> str:
     if frame.columns.empty:
         return "(no columns)"
     numeric = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
-    rows = [[str(name) for name in frame.columns]]
+    rows = [[one_line(name, WIDEST) for name in frame.columns]]
     rows += [[_text(value) for value in row] for row in frame.itertuples(index=False, name=None)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -227,8 +228,7 @@ def text_table(frame: pd.DataFrame) -> str:
 def _text(value: Any) -> str:
     if value is None or value is pd.NA or value is pd.NaT:
         return ""
-    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+    return f"{value:.6g}" if isinstance(value, float) else one_line(value, WIDEST)
 
 
 def _results(arguments: argparse.Namespace) -> Path:
