@@ -18,7 +18,6 @@ from contract.errors import ConfigError, TrackerError
 from contract.rows import SHARDS
 from contract.stage_folder import DATABASE, folders, read_plan
 from contract.status import StageState, read_state
-from tracker.plan.retry import note_collected
 from tracker.store.analysis_history import record_analysis
 from tracker.store.database import SCHEMA, SCHEMA_VERSION, is_whole
 from tracker.store.health_events import find_events
@@ -93,6 +92,8 @@ def _collect(results: Path) -> Collected:
         finally:
             with suppress(OSError):
                 aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
+    from tracker.plan.retry import note_collected  # late: who only reads the database does without pydantic
+
     note_collected(results, states, read)
     return collected
 

@@ -1,21 +1,26 @@
 """The DuckDB file: its schema, a reader that cannot write, and named queries that return pandas frames."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
-import pandas as pd
 
 from contract.errors import ConfigError, TrackerError
 from contract.rows import SHARDS
 from contract.stage_folder import DATABASE
 
+if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
+    import pandas as pd
+
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
 SCHEMA_VERSION = "3"
+_NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
 
 TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
 _SHARDS = "".join(
@@ -92,7 +97,7 @@ class Store:
         }
         try:
             self._connection = duckdb.connect(str(path), read_only=True, config=locked)
-            version = self.sql("SELECT value FROM meta WHERE key = 'schema version'").iloc[:, 0].tolist()
+            version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
         except (duckdb.Error, TrackerError) as error:
             raise ConfigError(path, "", None, f"not a readable database ({error})", "run `collect` again") from None
         if version != [SCHEMA_VERSION]:
@@ -115,10 +120,22 @@ class Store:
         """Run one query; a mistake in it is a TrackerError with DuckDB's own words."""
         try:
             found = self._connection.execute(query, list(parameters))
-            if found is None:  # nothing but `;`, spaces and comments
-                raise TrackerError("there is no statement in this query; write one, as `from results limit 5`")
+            if found is None:
+                raise TrackerError(_NO_STATEMENT)
             return found.df()
         except duckdb.Error as error:
+            raise TrackerError(" ".join(str(error).split())) from None
+
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run one query; return the names of its columns and its rows, as Python's own values. Errors as for `sql`."""
+        try:
+            done = self._connection.execute(query, list(parameters))
+            if done is None:
+                raise TrackerError(_NO_STATEMENT)
+            return [column[0] for column in done.description], done.fetchall()
+        except duckdb.Error as error:
+            if "'pytz'" in str(error):
+                raise TrackerError("a time with a zone cannot be shown; write for example now()::timestamp") from None
             raise TrackerError(" ".join(str(error).split())) from None
 
     def meta(self) -> dict[str, str]:
@@ -127,7 +144,7 @@ class Store:
 
     def studies(self) -> list[str]:
         """Names of the studies, in the plan's order."""
-        return self.sql("SELECT study FROM studies ORDER BY rowid")["study"].tolist()
+        return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
 
     def study(self, study: str) -> dict[str, Any]:
         """{study, title, question, source} and the keys of the definition: table, curves, analysis, ..."""
@@ -223,8 +240,8 @@ def is_whole(path: Path) -> bool:
     """Return whether every block of a database of this version can be read; DuckDB checks their sums as it does."""
     try:
         with Store(path) as store:
-            for [table] in store.sql("SELECT table_name FROM duckdb_tables()").itertuples(index=False):
-                store.sql(f'SELECT sum(hash(t)) FROM "{table}" t')
+            for (table,) in store.rows("SELECT table_name FROM duckdb_tables()")[1]:
+                store.rows(f'SELECT sum(hash(t)) FROM "{table}" t')
     except TrackerError:
         return False
     return True
