@@ -16,6 +16,7 @@ from tracker.config import dotted
 from tracker.config.settings import Settings, load_settings, suggest
 from tracker.config.study_schema import Resources
 from tracker.config.variants import StageSpec, Study, Variant, load_studies
+from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.extra_seeds import extended, load_extra_seeds
 from tracker.plan.files import plan_text, study_row, write_if_changed
@@ -143,6 +144,10 @@ class Plan:
     def check_trees(self, root: Path = _PROJECT) -> list[str]:
         """Return warnings about uncommitted files, as each study's `dirty_tree` asks. ConfigError where it refuses."""
         return check_trees(self, root)
+
+    def settle_times(self) -> list[str]:
+        """See `tracker.plan.clock`. To be called once, by the process that starts the jobs, before all else."""
+        return settle_times(self)
 
     def retry_failed(self) -> list[PlannedStage]:
         """See `tracker.plan.retry`. To be called once, by the process that starts the jobs."""

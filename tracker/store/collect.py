@@ -14,10 +14,11 @@ from typing import Any
 import duckdb
 
 from contract.atomic import replacing
+from contract.clock import date, from_the_future
 from contract.errors import ConfigError, TrackerError
 from contract.rows import SHARDS
 from contract.stage_folder import DATABASE, folders, read_plan
-from contract.status import StageState, read_state
+from contract.status import STATUS, StageState, read_state
 from tracker.store.analysis_history import record_analysis
 from tracker.store.database import SCHEMA, SCHEMA_VERSION, is_whole
 from tracker.store.health_events import find_events
@@ -70,6 +71,8 @@ def _collect(results: Path) -> Collected:
     plan_path, database = results / "plan.json", results / DATABASE
     plan = read_plan(plan_path)
     places = folders(plan, results)
+    with suppress(OSError):  # somebody else's files: only Snakemake minds, and says so
+        date(from_the_future(folder / STATUS for folder in places.values()))
     read = {key: read_state(folder, key) for key, folder in places.items()}
     states = dict(read)
     _note_analysis(results, plan, states)
