@@ -149,7 +149,9 @@ def latex(text: str) -> str:
 
 
 def _latex_row(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    r"""One row. `\midrule` and `\\` before it would take a `[` or `*` at its start as their argument."""
+    row = " & ".join(cells) + r" \\"
+    return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
 def _label(study: str) -> str:
