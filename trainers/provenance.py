@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from contract.status import read_state
 from trainers.atomic import write_json, write_text
 
 DIFF = "diff.patch"
+_FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
 
 
 def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str]) -> None:
@@ -27,7 +29,7 @@ def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str])
         {
             "git": {**git, "diff_file": DIFF if diff else None},
             "python": platform.python_version(),
-            "packages": {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]},
+            "packages": _packages(),
             "hardware": describe_hardware(),
             "inputs": {name: _describe_input(folder) for name, folder in inputs.items()},
             "argv": list(argv),
@@ -65,6 +67,13 @@ def describe_hardware() -> dict[str, Any]:
         "gpus": [{"name": gpu.name, "memory_bytes": gpu.total_memory} for gpu in gpus],
         "cuda": torch.version.cuda if torch else None,
     }
+
+
+def _packages() -> dict[str, str]:
+    """Return the versions of the installed packages. The two lines are read by hand: parsing them all takes 0.15 s."""
+    found = (d.read_text("METADATA") or d.read_text("PKG-INFO") or "" for d in distributions())
+    heads = (dict(_FIELD.findall(text.partition("\n\n")[0])) for text in found)
+    return {head["Name"].strip(): head["Version"].strip() for head in heads if {"Name", "Version"} <= head.keys()}
 
 
 def _describe_input(folder: Path) -> dict[str, Any]:

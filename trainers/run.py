@@ -141,6 +141,7 @@ def _take_over(job: Job, since: Path | None) -> bool:
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
     """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
     # Late: torch reads CUDA_VISIBLE_DEVICES and the number of threads when it is imported.
+    from trainers.deferred_imports import defer_imports
     from trainers.provenance import write_provenance
     from trainers.runlog import open_log, wandb_mode
     from trainers.stage import Diverged
@@ -151,6 +152,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     state, reason, stage = "ok", "", None
     try:
         try:
+            defer_imports()
             entry = _import_quickly(job.plan["entry"])
             needs_torch = getattr(entry, "NEEDS_TORCH", True)
             fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=needs_torch)
@@ -271,13 +273,12 @@ def _lease(job: Job, terminal: TextIO) -> Lease:
 
 def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, terminal: TextIO) -> "Stage":
     from contract.health import Monitor, parse_rules
-    from trainers.runlog import Metrics, Progress, Sink, TensorBoard, Wandb
+    from trainers.runlog import Metrics, Progress, Sink, Wandb
     from trainers.stage import Stage, load_config
 
     plan, key = job.plan, job.plan["key"]
     study = plan["stage"].partition(".")[0]
-    # What needs no torch does not train: there are no curves to look at.
-    sinks: list[Sink] = [TensorBoard(job.out / "tensorboard")] if "torch" in sys.modules else []
+    sinks: list[Sink] = []
     if mode:
         run = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "resume": "allow"}
         sinks.append(Wandb(mode, job.out, {**run, "config": plan["config"]}))

@@ -23,7 +23,7 @@ _OVERRIDES = "--config"
 class Settings:
     """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry).
 
-    `wandb` (offline, online) is a second log of every stage beside TensorBoard, and no part of any key.
+    `wandb` (offline, online) is a second log of every stage, and no part of any key.
     """
 
     scale: str
