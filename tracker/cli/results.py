@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import TrackerError
+from contract.reading import one_line
 from tracker.config.settings import load_settings
 
 FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
@@ -157,7 +158,7 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     if not names:
         return "(no columns)"
     numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(names))]
-    cells = [list(names), *([_text(value) for value in row] for row in rows)]
+    cells = [[one_line(name, WIDEST) for name in names], *([_text(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(f"{c:>{w}}" if n else f"{c:<{w}}" for c, w, n in zip(row, widths, numeric, strict=True)).rstrip()
@@ -175,8 +176,7 @@ def _is_numeric(column: Sequence[Any]) -> bool:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+    return f"{value:.6g}" if isinstance(value, float) else one_line(value, WIDEST)
 
 
 def _csv(value: Any) -> Any:
