@@ -111,10 +111,10 @@ def test_equal_weights_after_training_are_said(tmp_path):
     one = same | {("v1", 2): ("other", [2.0, 1.0])}
     edges, _ = run(tmp_path / "one", weigh(one))
     assert "train ended with equal weights in 3 of 4 seeds" in edges.loc["v1"].reason
-    nearly = {run: (f"{run}", [1.0 + 0.001 * (run[0] == "v1"), 2.0]) for run in same}
+    nearly = {run: (f"{run[0]}s{run[1]}", [1.0 + 0.001 * (run[0] == "v1"), 2.0]) for run in same}
     edges, _ = run(tmp_path / "nearly", weigh(nearly))
     assert "nearly equal weights in 4 of 4 seeds (apart by at most 0.04% of" in edges.loc["v1"].reason
-    apart = {run: (f"{run}", [1.0 + (run[0] == "v1"), 2.0]) for run in same}
+    apart = {run: (f"{run[0]}s{run[1]}", [1.0 + (run[0] == "v1"), 2.0]) for run in same}
     edges, _ = run(tmp_path / "apart", weigh(apart))
     assert "weights" not in edges.loc["v1"].reason
 
