@@ -52,7 +52,7 @@ def _rules_by_stage(plan: Mapping[str, Any], file: Path) -> dict[str, list[Rule]
         try:
             declared = parse_rules(study.get("health") or [])
         except ValueError as error:
-            remedy = "mend `health` in its _study.yaml and run `snakemake -n`"
+            remedy = "mend `health` in its _study.yaml and run `snakemake`"
             raise ConfigError(file, study["name"], None, str(error), remedy) from None
         of_stage: defaultdict[str, list[Rule]] = defaultdict(list)
         for rule in declared:
