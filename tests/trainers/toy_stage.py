@@ -46,7 +46,7 @@ def run(stage):
     if config.mode == "exit":
         sys.exit(3)
     if config.mode == "hidden":
-        importlib.import_module("trainers.objectives.entropy")
+        importlib.import_module("trainers.objectives.losses.entropy")
     if config.mode == "unread":
         config.source
     weight, start = torch.zeros(2), 0

@@ -459,7 +459,7 @@ def edit(file, old, new):
 
 def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/rcs_adaptive.py"
+    file = copy / "trainers/objectives/debias/rcs_adaptive.py"
     file.write_text("# a comment\n" + file.read_text() + "\n# another\n")
     assert changed(before, debias(copy)) == set()
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
@@ -468,14 +468,14 @@ def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
 
 def test_editing_the_fairness_term_rekeys_v10_only(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/fairness.py"
+    file = copy / "trainers/objectives/debias/fairness.py"
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
     assert changed(before, debias(copy)) == names(BELOW, ("v10",))
 
 
 def test_editing_the_edit_loss_rekeys_everything(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/bias_edit.py"
+    file = copy / "trainers/objectives/debias/bias_edit.py"
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
     assert names(BELOW, before.studies["debias"].variants) <= changed(before, debias(copy))
 
