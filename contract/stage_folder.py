@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from contract.errors import ConfigError
-
 DATABASE = "tracker.duckdb"
 TERMINAL = ("ok", "failed", "diverged", "blocked")
 COLLECTED_FILES = ("status.json", "metrics.parquet", "items.parquet", "weights.json", "provenance.json")
@@ -53,29 +51,6 @@ class Progress:
             return None
         rate = self.done / (self.updated - self.started)
         return max(0.0, (self.total - self.done) / rate - max(0.0, now - self.updated))
-
-
-def read_plan(path: Path) -> dict[str, Any]:
-    """Return the plan; raise ConfigError where there is none or it cannot be read."""
-    try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(path, "", None, "there is no plan", "run `snakemake -n`, which writes it") from None
-    except ValueError as error:
-        raise ConfigError(path, "", None, f"not JSON ({error})", "delete it and run `snakemake -n`") from None
-    if not isinstance(plan, dict) or not {"studies", "stages"} <= plan.keys():
-        raise ConfigError(path, "studies, stages", None, "not a plan", "delete it and run `snakemake -n`")
-    return plan
-
-
-def folders(plan: dict[str, Any], results: Path) -> dict[str, Path]:
-    """Return {stage key: folder}. Folders follow `results`, also where it was moved after the plan was made."""
-    planned = Path(plan.get("results", results))
-    found = {}
-    for stage in plan["stages"]:
-        folder = Path(stage["dir"])
-        found[stage["key"]] = results / folder.relative_to(planned) if folder.is_relative_to(planned) else folder
-    return found
 
 
 def read_state(folder: Path, key: str) -> StageState:

@@ -9,9 +9,12 @@ import yaml
 
 from contract.errors import ConfigError
 from tracker.config import dotted
+from tracker.config.changes import diff
+from tracker.config.lineage import in_natural_order, walk
 from tracker.config.schema import write_schemas
 from tracker.config.settings import Settings, load_settings, suggest
-from tracker.config.variants import Change, Study, Variant, diff, load_studies, natural
+from tracker.config.study import Change, Study, Variant
+from tracker.config.variants import load_studies
 from tracker.plan.build import build_plan
 
 
@@ -75,7 +78,7 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 def _variants(arguments: argparse.Namespace) -> int:
     study = _study(settings_of(arguments), arguments.study, arguments)
-    print(f"{study.name}: {study.title}")
+    print(f"{study.name}: {study.written.title}")
     for line in tree(study):
         print(line)
     return 0
@@ -83,21 +86,15 @@ def _variants(arguments: argparse.Namespace) -> int:
 
 def tree(study: Study) -> Iterator[str]:
     """Yield the lineage: each variant, under it what changed and why; `confounded` if several factors did."""
-    children: dict[str | None, list[str]] = {}
-    for variant in study.variants.values():
-        children.setdefault(variant.parent, []).append(variant.name)
-    stack = [(name, 0) for name in sorted(children.get(None, []), key=natural, reverse=True)]
-    while stack:
-        name, depth = stack.pop()
-        variant = study.variants[name]
-        indent = "  " * depth
+    parents = {variant.name: variant.parent for variant in study.variants.values()}
+    for place in walk(parents, in_natural_order):
+        variant, indent = study.variants[place.name], "  " * place.depth
         count = len(variant.factors)
         flag = f"  [confounded: {count} factors]" if count > 1 else ""
-        yield f"{indent}{name}{flag}"
+        yield f"{indent}{place.name}{flag}"
         for change in variant.changes:
             yield f"{indent}    {describe(change)}"
         yield f"{indent}    why: {variant.why}"
-        stack += [(child, depth + 1) for child in sorted(children.get(name, []), key=natural, reverse=True)]
 
 
 def describe(change: Change) -> str:
@@ -109,9 +106,9 @@ def describe(change: Change) -> str:
 def _show(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     study, variant = _variant(settings, arguments.variant, arguments)
-    config = variant.resolved_dict() if arguments.scale else variant.declared
+    config = variant.values if arguments.scale else variant.declared
     size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows it as sized"
-    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.config_path}")
+    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config}")
     defaults = study.config_model().model_dump(mode="json")
     for line in _marked(config, defaults):
         print(line)

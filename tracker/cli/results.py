@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import folders, read_plan
 from tracker.config.settings import load_settings
+from tracker.plan.plan_file import PLAN_FILE, read_plan
 from tracker.store.collect import collect, load_or_collect
 from tracker.store.database import Store
 from tracker.store.export import export, find_model
@@ -183,23 +183,21 @@ def link_runs(results: Path, folder: Path, study: str | None = None) -> int:
 
     A stage that several runs share is linked once, under the first of them.
     """
-    plan = read_plan(results / "plan.json")
-    places = folders(plan, results)
-    names = [entry["name"] for entry in plan["studies"]]
+    plan = read_plan(results / PLAN_FILE)
+    places = plan.folders(results)
+    names = [entry.name for entry in plan.studies]
     if study is not None and study not in names:
-        raise ConfigError(
-            results / "plan.json", "studies", study, "it is not in the plan", f"one of {', '.join(names)}"
-        )
+        raise ConfigError(results / PLAN_FILE, "studies", study, "it is not in the plan", f"one of {', '.join(names)}")
     linked: set[str] = set()
-    for entry in plan["studies"]:
-        if study not in (None, entry["name"]):
+    for entry in plan.studies:
+        if study not in (None, entry.name):
             continue
-        for run in entry["runs"]:
-            for stage, key in run["stages"].items():
+        for run in entry.runs:
+            for stage, key in run.stages.items():
                 events = places[key] / "tensorboard"
                 if key in linked or not events.is_dir():
                     continue
-                link = folder / entry["name"] / run["variant"] / f"seed {run['seed']}" / stage
+                link = folder / entry.name / run.variant / f"seed {run.seed}" / stage
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(events.resolve(), target_is_directory=True)
                 linked.add(key)

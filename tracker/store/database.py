@@ -1,6 +1,5 @@
 """The DuckDB file: its schema, a reader that cannot write, and named queries that return pandas frames."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,10 +10,11 @@ import pandas as pd
 
 from contract.errors import ConfigError, TrackerError
 from contract.stage_folder import DATABASE
+from tracker.plan.plan_file import PlannedVariant, StudyRecord
 
-__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "is_whole"]
+__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "StoredStudy", "is_whole"]
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 
 SCHEMA = r"""
 CREATE TABLE meta (key VARCHAR, value VARCHAR);
@@ -63,6 +63,12 @@ SELECT r.study, r.variant, r.seed, r.stage, m.step, m.name AS metric, m.value
 FROM run_stages r JOIN studies d USING (study) JOIN metrics m USING (key)
 WHERE r.stage <> d.definition->>'last_stage';
 """
+
+
+class StoredStudy(StudyRecord):
+    """A study as `studies.definition` holds it, with its analysis plans since there were results: the present last."""
+
+    analysis_history: list[dict[str, Any]]
 
 
 class Store:
@@ -118,27 +124,20 @@ class Store:
         """Names of the studies, in the plan's order."""
         return self.sql("SELECT study FROM studies ORDER BY rowid")["study"].tolist()
 
-    def study(self, study: str) -> dict[str, Any]:
-        """{study, title, question, source} and the keys of the definition: table, curves, analysis, ..."""
-        rows = self.sql("SELECT * FROM studies WHERE study = ?", [study]).to_dict("records")
+    def study(self, study: str) -> StoredStudy:
+        """Return what the plan says of a study, and the history of its analysis plan."""
+        rows = self._connection.execute("SELECT definition FROM studies WHERE study = ?", [study]).fetchall()
         if not rows:
             raise ConfigError(self.path, "study", study, "it is not in the database", f"one of {self.studies()}")
-        record: dict[str, Any] = {str(name): value for name, value in rows[0].items()}
-        return json.loads(record.pop("definition")) | record
+        return StoredStudy.model_validate_json(rows[0][0])
 
-    def variants(self, study: str) -> list[dict[str, Any]]:
-        """In the plan's order: name, parent (None for a root), why, file, resolved, factors, changes."""
-        query = """SELECT variant AS name, parent, why, file, resolved, factors, changes
+    def variants(self, study: str) -> list[PlannedVariant]:
+        """Return the variants in the plan's order; their `gpu` is not kept."""
+        query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'file', file, 'resolved', resolved,
+                       'factors', factors, 'changes', changes)
                    FROM variants WHERE study = ? ORDER BY position"""
         records = self._connection.execute(query, [study]).fetchall()
-        names = ("name", "parent", "why", "file", "resolved", "factors", "changes")
-        return [
-            {
-                n: json.loads(v) if n in ("resolved", "factors", "changes") else v
-                for n, v in zip(names, record, strict=True)
-            }
-            for record in records
-        ]
+        return [PlannedVariant.model_validate_json(text) for (text,) in records]
 
     def runs(self, study: str) -> pd.DataFrame:
         """variant, seed, state, reason, wall_s: one row per run."""
