@@ -10,6 +10,7 @@ from typing import Any
 
 DATABASE = "tracker.duckdb"
 TERMINAL = ("ok", "failed", "diverged", "blocked")
+FAILED = ("failed", "diverged", "blocked", "corrupt")  # states of a stage that ended, and not well
 COLLECTED_FILES = ("status.json", "metrics.parquet", "items.parquet", "weights.json", "provenance.json")
 # What a status may hold besides its state and key; null is allowed for all.
 _TYPES: dict[str, type | tuple[type, ...]] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracker.cli.main import build_parser
+from tracker.cli.parser import build_parser
 from tracker.config.schema import study_json_schema
 from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies

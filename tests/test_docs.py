@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tracker.cli.main import build_parser
+from tracker.cli.main import main
+from tracker.cli.parser import build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -60,6 +61,18 @@ def test_commands_of_the_tracker_exist(path, capsys):
             if word.startswith("--"):
                 option = word.split("=")[0]
                 assert option in known_options(parser, words[0]), f"{path.name}: {command}"
+
+
+def test_commands_about_configurations_run(capsys, monkeypatch):
+    """As they stand in the documents, but for those about a variant that the reader writes."""
+    monkeypatch.chdir(ROOT)
+    found = {command for path in PAGES for command in commands(path.read_text(encoding="utf-8"), "python -m tracker")}
+    words = [shlex.split(command)[3:] for command in found]
+    runnable = [w for w in words if w and w[0] in ("variants", "show", "diff") and "STUDY" not in w[1] and w[1] != "A"]
+    runnable = [w for w in runnable if not any("my-variant" in word for word in w)]
+    assert {w[0] for w in runnable} >= {"variants", "diff"}
+    for w in runnable:
+        assert main(w) == 0, f"{w}: {capsys.readouterr().err}"
 
 
 def known_options(parser, name):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracker.cli.main import build_parser
+from tracker.cli.parser import build_parser
 from tracker.config.settings import load_settings
 from tracker.config.validation import known_keys
 from tracker.config.variants import load_studies

@@ -1,9 +1,39 @@
 """Everything that a resumed run needs, as named tensors: modules, optimisers, random generators."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from trainers.stage import Stage
+
+
+@dataclass(frozen=True)
+class State:
+    """What a checkpoint of a run holds: what is learnt, its optimisers, random generators, and JSON values by name.
+
+    `values` is the run's own: it changes them, `save` writes them and `restore` puts back what was written.
+    """
+
+    modules: Mapping[str, nn.Module]
+    optimizers: Mapping[str, torch.optim.Optimizer]
+    generators: Mapping[str, torch.Generator] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, stage: Stage, step: int) -> None:
+        """Write a checkpoint after `step` steps."""
+        stage.save_checkpoint(step, pack(self.modules, self.optimizers, self.generators), self.values)
+
+    def restore(self, stage: Stage) -> int:
+        """Go back to the stage's last checkpoint, if there is one; return the number of steps done."""
+        found = stage.load_checkpoint()
+        if found is None:
+            return 0
+        unpack(found.tensors, self.modules, self.optimizers, self.generators)
+        self.values.update(found.state)
+        return found.step
 
 
 def pack(
@@ -27,10 +57,10 @@ def unpack(
 ) -> None:
     """Put back what `pack` returned, in place."""
     for name, module in modules.items():
-        module.load_state_dict(_below(tensors, name))
+        module.load_state_dict(below(tensors, name))
     for name, optimizer in optimizers.items():
         state: dict[int, dict[str, Tensor]] = {}
-        for key, value in _below(tensors, name).items():
+        for key, value in below(tensors, name).items():
             index, slot = key.split("/")
             state.setdefault(int(index), {})[slot] = value
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
@@ -38,5 +68,6 @@ def unpack(
         generator.set_state(tensors[name])
 
 
-def _below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+def below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `name/`, without that."""
     return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}

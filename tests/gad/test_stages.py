@@ -12,7 +12,7 @@ import torch
 from transformers import Qwen2ForSequenceClassification
 
 from tests.gad.helpers import config, inputs_of, make_stage, run_stage, series
-from trainers.gad import adversarial, rollouts, seqkd
+from trainers.gad import adversarial, seqkd
 from trainers.gad.adversarial import Course, Trainer
 from trainers.gad.critic import build_loss, new_critic, pair_scores, score, update_critic
 from trainers.gad.data import teacher_lengths
@@ -20,8 +20,10 @@ from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.gad.version import steps_taken
 from trainers.micro_batch import MicroBatch, OutOfMemory
+from trainers.policy import responses
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import Precision
+from trainers.policy.learner import Learner
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
@@ -326,15 +328,13 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
         expected = torch.autograd.grad(losses.mean(), run.critic.head.weight)[0]
         before = run.critic.head.weight.detach().clone()
         update_critic(
-            run.critic,
-            torch.optim.SGD(run.critic.parameters(), lr=1.0),
+            Learner(run.critic, torch.optim.SGD(run.critic.parameters(), lr=1.0), 1e9, MicroBatch(micro_batch)),
             loss,
             teacher,
             sequences,
-            settings=settings.critic.model_copy(update={"max_grad_norm": 1e9}),
+            settings=settings.critic,
             pooling="mean",
             generator=torch.Generator(),
-            memory=MicroBatch(micro_batch),
         )
         torch.testing.assert_close(before - run.critic.head.weight, expected, rtol=1e-4, atol=1e-5)
         results.append(run.critic.head.weight.detach())
@@ -418,7 +418,7 @@ def test_sampling_and_evaluation_go_on_with_fewer_rows_where_memory_does_not_suf
     run_stage(root, "warmup", settings)
     run_stage(root, "gad", settings)
     expected = run_stage(root, "evaluate", settings, out=root / "whole")
-    original, sizes = rollouts.sample_all, []
+    original, sizes = responses.sample_all, []
 
     def small_device(*arguments, batch_size, **others):
         sizes.append(batch_size)
@@ -426,7 +426,7 @@ def test_sampling_and_evaluation_go_on_with_fewer_rows_where_memory_does_not_suf
             raise torch.OutOfMemoryError("no")
         return original(*arguments, batch_size=batch_size, **others)
 
-    monkeypatch.setattr(rollouts, "sample_all", small_device)
+    monkeypatch.setattr(responses, "sample_all", small_device)
     found = run_stage(root, "evaluate", settings, out=root / "small")
     assert max(sizes) > 3 >= min(sizes)
     chosen = found[~found["name"].str.startswith("memory/")].reset_index(drop=True)

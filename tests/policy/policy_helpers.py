@@ -6,21 +6,25 @@ import pandas as pd
 import torch
 
 from contract.health import Monitor
+from trainers.micro_batch import MicroBatch
 from trainers.policy import reinforce
+from trainers.policy.actor import Actor, Batch
 from trainers.policy.batch import token_logps
 from trainers.policy.config import (
     Data,
     Evaluate,
     Kl,
+    PolicyConfig,
     Precision,
     Rollout,
     Sampling,
     Scratch,
     WarmStart,
 )
+from trainers.policy.learner import Learner
+from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rollout import sample
-from trainers.policy.update import Batch
 from trainers.runlog import Metrics, Progress
 from trainers.stage import Stage
 
@@ -56,6 +60,14 @@ def sampled_batch(model, prompts, advantages):
     with torch.no_grad():
         old, _ = token_logps(model, sequences)
     return Batch(sequences, advantages, old, old - 0.05)
+
+
+def actor(model, update, *, lr, weight_decay=0.0, reference=None, recompute_logps=False, **config):
+    """The policy that learns, with the parts of its loss that a variant's configuration names."""
+    memory = MicroBatch(update.micro_batch)
+    learner = Learner.adamw(model, lr=lr, betas=(0.9, 0.999), weight_decay=weight_decay, memory=memory)
+    objective = build_objective(PolicyConfig(update=update, **config))
+    return Actor(learner, objective, update, CPU, reference=reference, recompute_logps=recompute_logps)
 
 
 def stage(folder, config, inputs, seed=None, devices=("cpu",)):

@@ -25,7 +25,7 @@ def test_every_trained_parameter_moves(tmp_path, prepared, name):
     trainer = reinforce.Trainer(stage(tmp_path, config, prepared, seed=0), config)
     before = {
         f"{module}.{key}": parameter.detach().clone()
-        for module, model in trainer.modules.items()
+        for module, model in trainer.state.modules.items()
         for key, parameter in model.named_parameters()
     }
     assert ("critic.head.weight" in before) == (name == "ppo")
@@ -34,7 +34,7 @@ def test_every_trained_parameter_moves(tmp_path, prepared, name):
         trainer.step(step, problems)
     still = [
         f"{module}.{key}"
-        for module, model in trainer.modules.items()
+        for module, model in trainer.state.modules.items()
         for key, parameter in model.named_parameters()
         if torch.equal(parameter, before[f"{module}.{key}"])
     ]

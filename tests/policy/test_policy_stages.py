@@ -8,9 +8,9 @@ import pytest
 import torch
 from policy_helpers import CPU, SMALL, sampled_batch, stage, train
 
-from trainers.micro_batch import MicroBatch
 from trainers.objectives import advantage_gae
 from trainers.policy import evaluate, reinforce
+from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
 from trainers.policy.config import (
     Clip,
@@ -20,6 +20,7 @@ from trainers.policy.config import (
     Rollout,
     Update,
 )
+from trainers.policy.learner import Learner
 from trainers.policy.placement import Placement
 from trainers.tasks.interface import read_problems
 
@@ -97,10 +98,8 @@ def test_a_step_has_exactly_as_many_prompts_as_asked(problems, count):
 def test_every_step_of_ppo_updates_on_the_responses_asked_for(prepared, tmp_path, monkeypatch):
     """With 24 problems and 48 responses of one prompt each."""
     seen = []
-    original = reinforce.prepare
-    monkeypatch.setattr(
-        reinforce, "prepare", lambda *args, **kwargs: seen.append(len(args[2])) or original(*args, **kwargs)
-    )
+    original = Actor.batch
+    monkeypatch.setattr(Actor, "batch", lambda self, *args: seen.append(len(args[0])) or original(self, *args))
     values = {"steps": 1, "advantage": "gae", "rollout": Rollout(responses=48, group_size=1)}
     train(tmp_path / "ppo", prepared, PolicyConfig(**{**SMALL, **values}))
     assert seen == [48]
@@ -108,7 +107,7 @@ def test_every_step_of_ppo_updates_on_the_responses_asked_for(prepared, tmp_path
 
 def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
     """Same gradient, and every block is computed a second time in the backward pass."""
-    from trainers.policy.critic import build_critic, update_critic
+    from trainers.policy.critic import Critic, Estimate, build_critic
 
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     found = []
@@ -118,17 +117,11 @@ def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
         calls = []
         critic.body.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         torch.nn.init.constant_(critic.head.weight, 0.1)
-        update_critic(
-            critic,
-            torch.optim.SGD(critic.parameters(), lr=0.1),
-            sequences,
-            torch.ones(sequences.mask.shape) * sequences.mask,
-            torch.zeros(sequences.mask.shape),
-            settings=PolicyConfig().critic,
-            update=Update(minibatches=1, epochs=1),
-            generator=torch.Generator().manual_seed(0),
-            memory=MicroBatch(),
-        )
+        learner = Learner(critic, torch.optim.SGD(critic.parameters(), lr=0.1))
+        returns = torch.ones(sequences.mask.shape) * sequences.mask
+        estimate = Estimate(returns, returns, torch.zeros(sequences.mask.shape))
+        passes, generator = Update(minibatches=1, epochs=1), torch.Generator().manual_seed(0)
+        Critic(learner, PolicyConfig().critic).learn(sequences, estimate, passes=passes, generator=generator)
         found.append((len(calls), torch.cat([p.detach().flatten() for p in critic.parameters()])))
     assert [calls for calls, _ in found] == [1, 2]
     torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=1e-6)
@@ -140,10 +133,10 @@ def test_policy_and_critic_of_ppo_all_move_from_the_true_start(prepared, tmp_pat
     made = stage(tmp_path / "ppo", config, prepared, 0)
     trainer = reinforce.Trainer(made, config)
     problems = read_problems(prepared["task_data"] / "train.jsonl")
-    before = {name: {k: v.clone() for k, v in m.state_dict().items()} for name, m in trainer.modules.items()}
+    before = {name: {k: v.clone() for k, v in m.state_dict().items()} for name, m in trainer.state.modules.items()}
     for step in range(3):
         trainer.step(step, problems)
-    for name, module in trainer.modules.items():
+    for name, module in trainer.state.modules.items():
         still = [key for key, value in module.state_dict().items() if torch.equal(value, before[name][key])]
         assert not still, f"{name}: {still} did not move"
 

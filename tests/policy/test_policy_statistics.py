@@ -4,16 +4,15 @@ import math
 
 import pytest
 import torch
-from policy_helpers import CPU, TINY, sampled_batch
+from policy_helpers import CPU, TINY, actor, sampled_batch
 
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.statistics import Maximum, Mean, Reduction, Sum, Variance
 from trainers.policy import critic
-from trainers.policy.config import Critic, PolicyConfig, Update
+from trainers.policy.config import Critic, Update
+from trainers.policy.learner import Learner
 from trainers.policy.minibatches import Averages
 from trainers.policy.models import build_policy
-from trainers.policy.objective import build_objective
-from trainers.policy.update import update_policy
 
 VARIANTS = {
     "grpo": {},
@@ -34,16 +33,8 @@ def test_no_reported_number_depends_on_the_micro_batch(tokenizer, prompts, varia
         update = Update(micro_batch=micro_batch, minibatches=2, aggregation=aggregation, entropy_coef=0.01)
         advantages = torch.randn(16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
         reported.append(
-            update_policy(
-                model,
-                torch.optim.AdamW(model.parameters(), lr=0.03, weight_decay=0.0),
-                build_objective(PolicyConfig(update=update, **VARIANTS[variant])),
-                sampled_batch(model, prompts, advantages),
-                update=update,
-                temperature=1.0,
-                kl_coef=0.1,
-                placement=CPU,
-                generator=torch.Generator().manual_seed(5),
+            actor(model, update, lr=0.03, **VARIANTS[variant]).learn(
+                sampled_batch(model, prompts, advantages), kl_coef=0.1, generator=torch.Generator().manual_seed(5)
             )
         )
     whole = reported[0]
@@ -121,21 +112,13 @@ def test_no_number_of_the_critic_depends_on_the_micro_batch(tokenizer, prompts, 
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     generator = torch.Generator().manual_seed(1)
     returns = torch.randn(sequences.mask.shape, generator=generator, dtype=torch.float64)
+    estimate = critic.Estimate(returns, returns, torch.zeros_like(returns))
     reported = []
     for micro_batch in (None, 5, 1):
         value_model = critic.build_critic(tmp_path, CPU).double()
-        update = Update(micro_batch=micro_batch)
         reported.append(
-            critic.update_critic(
-                value_model,
-                torch.optim.AdamW(value_model.parameters(), lr=0.01),
-                sequences,
-                returns,
-                torch.zeros_like(returns),
-                settings=Critic(clip=0.05),
-                update=update,
-                generator=torch.Generator().manual_seed(5),
-                memory=MicroBatch(micro_batch),
+            critic.Critic(Learner.adamw(value_model, lr=0.01, memory=MicroBatch(micro_batch)), Critic(clip=0.05)).learn(
+                sequences, estimate, passes=Update(), generator=torch.Generator().manual_seed(5)
             )
         )
     whole = reported[0]

@@ -2,39 +2,23 @@
 
 import pytest
 import torch
-from policy_helpers import CPU, TINY, sampled_batch
+from policy_helpers import TINY, actor, sampled_batch
 
 from trainers.policy.batch import Sequences, token_logps
-from trainers.policy.config import (
-    PolicyConfig,
-    Update,
-)
+from trainers.policy.config import Update
 from trainers.policy.models import build_policy
-from trainers.policy.objective import build_objective
-from trainers.policy.update import prepare, update_policy
 
 
 def trajectory(tokenizer, prompts, update, steps=3, **config):
     """Parameters after some updates in double precision, and the metrics of the last one."""
     model = build_policy(TINY, tokenizer, seed=0).double().eval()
     model.requires_grad_(True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.0)
+    learning = actor(model, update, lr=0.01, **config)
     generator = torch.Generator().manual_seed(5)
     advantages = torch.randn(16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     batch = sampled_batch(model, prompts, advantages)
-    settings = PolicyConfig(update=update, **config)
     for _ in range(steps):
-        metrics = update_policy(
-            model,
-            optimizer,
-            build_objective(settings),
-            batch,
-            update=update,
-            temperature=1.0,
-            kl_coef=0.1,
-            placement=CPU,
-            generator=generator,
-        )
+        metrics = learning.learn(batch, kl_coef=0.1, generator=generator)
     return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics
 
 
@@ -76,32 +60,13 @@ def updated(tokenizer, prompts, advantages, *, update, kl_coef, steps=3):
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     before = [p.detach().clone() for p in model.parameters()]
     model.requires_grad_(True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    generator, metrics = torch.Generator().manual_seed(0), []
-    for _ in range(steps):
-        batch = prepare(
-            model,
-            reference if kl_coef > 0 else None,
-            sequences,
-            advantages,
-            temperature=1.0,
-            recompute_logps=True,
-            update=update,
-            placement=CPU,
-        )
-        metrics.append(
-            update_policy(
-                model,
-                optimizer,
-                build_objective(PolicyConfig(update=update)),
-                batch,
-                update=update,
-                temperature=1.0,
-                kl_coef=kl_coef,
-                placement=CPU,
-                generator=generator,
-            )
-        )
+    known = reference if kl_coef > 0 else None
+    learning = actor(model, update, lr=1e-3, weight_decay=0.01, reference=known, recompute_logps=True)
+    generator = torch.Generator().manual_seed(0)
+    metrics = [
+        learning.learn(learning.batch(sequences, advantages), kl_coef=kl_coef, generator=generator)
+        for _ in range(steps)
+    ]
     moved = max((p - q).abs().max().item() for p, q in zip(model.parameters(), before, strict=True))
     return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics, moved
 
@@ -147,15 +112,14 @@ def test_what_adds_nothing_to_the_loss_is_not_computed(tokenizer, model, prompts
     """What `drop_zero_advantage` saves, and its limit: a KL or an entropy bonus needs every response."""
     sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
     advantages = torch.tensor(SOME)
-    common = {"temperature": 1.0, "recompute_logps": False, "placement": CPU}
-    alone = prepare(model, None, sequences, advantages, **common, update=Update())
+    alone = actor(model, Update(), lr=0.0).batch(sequences, advantages)
     assert alone.needed.nonzero()[:, 0].tolist() == [4, 5, 6]
     for reference, update in (
         (model, Update()),
         (None, Update(entropy_coef=0.01)),
         (None, Update(drop_zero_advantage=False)),
     ):
-        assert prepare(model, reference, sequences, advantages, **common, update=update).needed is None
+        assert actor(model, update, lr=0.0, reference=reference).batch(sequences, advantages).needed is None
 
 
 def test_selecting_rows_cuts_padding_on_both_sides():

@@ -5,7 +5,6 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -16,38 +15,10 @@ from tracker.judge.audit import audit
 from tracker.judge.audit_measured import measured
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.verdicts import UNHEALTHY, edge_verdicts, interactions, load_study
-from tracker.store.collect import load_or_collect
+from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 
 SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "p_adjusted", "mde", "seeds", "cost_hours"]
-
-
-def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the commands to the parser of `python -m tracker`."""
-
-    def add(name: str, run: Any, text: str) -> argparse.ArgumentParser:
-        parser = commands.add_parser(name, help=text, description=text)
-        parser.add_argument(
-            "--results", type=Path, help="folder of plan and stages (default: that of configs/config.yaml)"
-        )
-        parser.set_defaults(run=run)
-        return parser
-
-    verdicts = add(
-        "verdicts", run_verdicts, "Judge every edge: better, worse, equivalent, undecided, confounded, invalid."
-    )
-    verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
-    verdicts.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
-    check = add("audit", run_audit, "Check a study's published numbers, and set ours beside them where there are any.")
-    check.add_argument("study", metavar="STUDY", help="a study, or the name of a file in configs/published")
-    more = add(
-        "decide", run_decide, "Add seeds to the edges that are undecided, until decided or the budget is used up."
-    )
-    more.add_argument("study", metavar="STUDY")
-    more.add_argument("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
-    more.add_argument("--cores", default="all", help="of snakemake (default: all)")
-    more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
-    more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
 
 
 def run_verdicts(arguments: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """Commands about configurations: validate, variants, show, diff. None of them needs a result or a GPU."""
 
 import argparse
+import difflib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,39 +11,9 @@ from contract.errors import ConfigError
 from tracker.config import dotted
 from tracker.config.changes import diff
 from tracker.config.lineage import in_natural_order, walk
-from tracker.config.schema import write_schemas
 from tracker.config.settings import Settings, load_settings, suggest
-from tracker.config.study import Change, Study, Variant
+from tracker.config.study import Change, Study
 from tracker.config.variants import load_studies
-from tracker.plan.build import build_plan
-
-
-def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the commands to the parser of `python -m tracker`."""
-    validate = _add(subparsers, "validate", _validate, "check every variant of every study, and count jobs")
-    validate.add_argument("--write-schema", action="store_true", help="also write configs/schema/*.json for editors")
-
-    variants = _add(subparsers, "variants", _variants, "the lineage of a study: what each variant changes, and why")
-    variants.add_argument("study", metavar="STUDY")
-
-    show = _add(subparsers, "show", _show, "the resolved configuration of one variant, as YAML")
-    show.add_argument("variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out if one study is configured")
-
-    compare = _add(subparsers, "diff", _diff, "exactly what changes from variant A to variant B")
-    compare.add_argument("a", metavar="A", help="STUDY/VARIANT, or VARIANT")
-    compare.add_argument("b", metavar="B", help="STUDY/VARIANT, or VARIANT")
-    compare.add_argument("--study", help="the study of both, instead of STUDY/")
-
-
-def _add(subparsers: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-    parser.add_argument("--scale", help="as sized by configs/scales/SCALE.yaml (show, diff: as declared by default)")
-    parser.add_argument(
-        "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake"
-    )
-    parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of the configurations")
-    parser.set_defaults(run=run)
-    return parser
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -59,9 +29,14 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return load_settings(overrides, configs=arguments.configs)
 
 
-def _validate(arguments: argparse.Namespace) -> int:
+def run_validate(arguments: argparse.Namespace) -> int:
+    """Check everything; print a line per study."""
+    from tracker.plan.build import build_plan
+
     settings = settings_of(arguments)
     if arguments.write_schema:
+        from tracker.config.schema import write_schemas
+
         for path in write_schemas(load_studies(settings).values(), settings.configs / "schema"):
             print(f"wrote {path}")
     plan = build_plan(settings)
@@ -76,7 +51,8 @@ def _validate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _variants(arguments: argparse.Namespace) -> int:
+def run_variants(arguments: argparse.Namespace) -> int:
+    """Print the lineage of a study."""
     study = _study(settings_of(arguments), arguments.study, arguments)
     print(f"{study.name}: {study.written.title}")
     for line in tree(study):
@@ -103,9 +79,13 @@ def describe(change: Change) -> str:
     return f"{change.key}: {_yaml(change.old)} -> {_yaml(change.new)}{note}"
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def run_show(arguments: argparse.Namespace) -> int:
+    """Print one configuration as YAML."""
     settings = settings_of(arguments)
-    study, variant = _variant(settings, arguments.variant, arguments)
+    study_name, name = _split(arguments.variant)
+    study = _study(settings, study_name or _study_with(settings, name), arguments)
+    _check_variant(study, name)
+    variant = study.variants[name]
     config = variant.values if arguments.scale else variant.declared
     size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows it as sized"
     print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config}")
@@ -128,43 +108,64 @@ def _marked(config: dict[str, Any], defaults: Any, depth: int = 0) -> Iterator[s
             yield f"{indent}{key}: {_yaml(value)}{mark}"
 
 
-def _diff(arguments: argparse.Namespace) -> int:
+def run_diff(arguments: argparse.Namespace) -> int:
+    """Print what B changes with respect to A."""
     settings = settings_of(arguments)
-    study, a = _variant(settings, arguments.a, arguments)
-    other, b = _variant(settings, arguments.b, arguments)
-    if study.name != other.name:
-        remedy = "compare variants of one study"
-        raise ConfigError("diff", arguments.b, None, f"is of another study than {arguments.a}", remedy)
-    changes = diff(study, a.name, b.name, scaled=bool(arguments.scale))
+    names = [_split(name) for name in (arguments.a, arguments.b)]
+    given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
+    if len(given) > 1:
+        raise ConfigError("diff", " and ".join(given), None, "are two studies", "compare variants of one study")
+    wanted = [name for _, name in names]
+    study = _study(settings, given[0] if given else _study_with(settings, *wanted), arguments)
+    for name in wanted:
+        _check_variant(study, name)
+    changes = diff(study, *wanted, scaled=bool(arguments.scale))
     for change in changes:
         print(describe(change))
     if not changes:
         print("no difference")
-    print(f"why {b.name}: {b.why}")
+    print(f"why {wanted[1]}: {study.variants[wanted[1]].why}")
     return 0
 
 
 def _study(settings: Settings, name: str, arguments: argparse.Namespace) -> Study:
-    """Return one study, whether the settings list it or not."""
-    if name in settings.studies:
-        return load_studies(settings)[name]
+    """Return one study, whether the settings list it or not, and read no other."""
     overrides = dict(pair.partition("=")[::2] for pair in arguments.config) | {"studies": name, "scale": settings.scale}
     return load_studies(load_settings(overrides, configs=settings.configs))[name]
 
 
-def _variant(settings: Settings, name: str, arguments: argparse.Namespace) -> tuple[Study, Variant]:
-    study_name, slash, variant_name = name.rpartition("/")
-    if not slash:
-        study_name = getattr(arguments, "study", None) or (settings.studies[0] if len(settings.studies) == 1 else "")
-    if not study_name:
-        raise ConfigError(
-            "tracker", name, None, "names no study", f"write STUDY/{name}, of {', '.join(settings.studies)}"
-        )
-    study = _study(settings, study_name, arguments)
-    if variant_name not in study.variants:
-        remedy = suggest(variant_name, study.variants)
-        raise ConfigError(study.file.parent, variant_name, None, "there is no such variant", remedy)
-    return study, study.variants[variant_name]
+def _split(name: str) -> tuple[str, str]:
+    """Return study (empty where none is named) and variant."""
+    study, _, variant = name.rpartition("/")
+    return study, variant
+
+
+def _study_with(settings: Settings, *variants: str) -> str:
+    """Return the study that has all these variants: the only one among those of the settings, else among all."""
+    folders = {path.parent.name: path.parent for path in sorted(settings.configs.glob("studies/*/_study.yaml"))}
+    having = [name for name, folder in folders.items() if all((folder / f"{v}.yaml").is_file() for v in variants)]
+    listed = [name for name in having if name in settings.studies] or having
+    if len(listed) == 1:
+        return listed[0]
+    if len(settings.studies) == 1:
+        return settings.studies[0]  # where the name that is meant is suggested
+    place, shown, verb = settings.configs / "studies", " and ".join(variants), "is" if len(variants) == 1 else "are"
+    if listed:
+        remedy = f"name the study: {', '.join(f'{name}/{variants[0]}' for name in listed)}"
+        raise ConfigError(place, shown, None, f"{verb} in {len(listed)} studies", remedy)
+    for variant in variants:
+        owners = [name for name, folder in folders.items() if (folder / f"{variant}.yaml").is_file()]
+        if not owners:
+            everywhere = sorted({path.stem for folder in folders.values() for path in folder.glob("[!_]*.yaml")})
+            close = difflib.get_close_matches(variant, everywhere, n=1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"studies: {', '.join(folders)}"
+            raise ConfigError(place, variant, None, "no study has such a variant", remedy)
+    raise ConfigError(place, shown, None, "no study has both", "compare variants of one study")
+
+
+def _check_variant(study: Study, name: str) -> None:
+    if name not in study.variants:
+        raise ConfigError(study.file.parent, name, None, "there is no such variant", suggest(name, study.variants))
 
 
 def _yaml(value: Any) -> str:

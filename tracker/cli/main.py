@@ -1,30 +1,13 @@
-"""The command line: one parser, whose commands live beside the part that they show."""
+"""The command line: finds the command, runs it, and turns what is known to go wrong into one line."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from contract.errors import TrackerError
 from contract.lifetime import end_with_parent
-from tracker.cli import analysis as cli_analysis
-from tracker.cli import configs as cli_configs
-from tracker.cli import report as cli_report
-from tracker.cli import results as cli_results
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of `python -m tracker`; each command sets `run`, a function of the parsed arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tracker",
-        description="What exactly changed between two variants, whether it helped, and whether to believe it.",
-    )
-    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    cli_configs.register(commands)
-    cli_results.register(commands)
-    cli_analysis.register(commands)
-    cli_report.register(commands)
-    return parser
+from tracker.cli.parser import build_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
     try:
-        return arguments.run(arguments) or 0
+        return run_command(arguments)
     except TrackerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -43,3 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a folder that cannot be read
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    """Import the module of the command, run it, and return its exit status. Raises TrackerError and OSError."""
+    module, _, function = arguments.run.partition(":")
+    return getattr(import_module(module), function)(arguments) or 0

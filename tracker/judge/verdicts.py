@@ -20,7 +20,7 @@ from tracker.judge import no_effect
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.statistics import Array, Direction, Estimate, contrast, half_width, holm, sign_flip
-from tracker.store.database import StoredStudy
+from tracker.store.stored_study import StoredStudy
 
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 INTERACTION_COLUMNS = [

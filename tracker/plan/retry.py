@@ -13,17 +13,16 @@ from typing import Any
 
 from contract.atomic import write_text
 from contract.errors import ConfigError
-from contract.stage_folder import DATABASE, StageState, read_state
+from contract.stage_folder import DATABASE, FAILED, StageState, read_state
 from tracker.plan.plan import Address, Plan
 from tracker.plan.plan_file import PlannedStage
 
-RETRIED = ("failed", "diverged", "blocked", "corrupt")
 COLLECTED = "collected.json"
 
 
 def retry_failed(plan: Plan) -> list[PlannedStage]:
     """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    again = [stage for stage in plan.selected() if read_state(stage.dir, stage.key).state in RETRIED]
+    again = [stage for stage in plan.selected() if read_state(stage.dir, stage.key).state in FAILED]
     for stage in again:
         _set_aside(stage)
     return again
@@ -31,7 +30,7 @@ def retry_failed(plan: Plan) -> list[PlannedStage]:
 
 def pending(plan: Plan, study: str | None = None) -> list[PlannedStage]:
     """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one."""
-    again = ("missing", "running", "corrupt", *(RETRIED if plan.settings.retry == "failed" else ()))
+    again = ("missing", "running", "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
     return [stage for stage in plan.selected(study) if read_state(stage.dir, stage.key).state in again]
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 
 from contract.atomic import write_text
+from contract.stage_folder import FAILED
 from tracker.config.display_schema import ReferenceDefinition
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.lineage import lineage
 from tracker.show.table_formats import to_csv, to_html, to_latex, to_markdown, to_runs_csv
-from tracker.store.database import Store, StoredStudy
+from tracker.store.database import Store
 from tracker.store.health_events import OUT_OF_MEMORY
-
-FAILED = ("failed", "diverged", "blocked", "corrupt")
+from tracker.store.stored_study import StoredStudy
 
 
 @dataclass(frozen=True)

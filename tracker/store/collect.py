@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contract.atomic import replacing
-from contract.errors import ConfigError, TrackerError
+from contract.errors import TrackerError
 from contract.stage_folder import DATABASE, StageState, read_state
 from tracker.config.published_schema import PublishedFile
 from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedVariant, digest_of_plan, read_plan
 from tracker.plan.retry import note_collected
 from tracker.store.analysis_history import record_analysis
-from tracker.store.database import SCHEMA, SCHEMA_VERSION, StoredStudy, is_whole
+from tracker.store.database import SCHEMA, SCHEMA_VERSION
 from tracker.store.health_events import find_events
+from tracker.store.stored_study import StoredStudy
 
 # What a shard must hold: its columns, as an Arrow type test each.
 SHARDS = {
@@ -288,13 +289,3 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Se
 
 def _corrupt(state: StageState, path: Path, error: Exception) -> StageState:
     return replace(state, state="corrupt", reason=f"{path.name}: {' '.join(str(error).split())}")
-
-
-def load_or_collect(results: Path) -> Path:
-    """Return the path of the database, collecting first where there is none that can be read to its end."""
-    database = results / DATABASE
-    if not database.exists() and not (results / PLAN_FILE).exists():
-        raise ConfigError(results, "", None, "nothing was planned or run here", "run `snakemake`")
-    if not is_whole(database):
-        collect(results)
-    return database

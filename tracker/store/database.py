@@ -1,18 +1,24 @@
 """The DuckDB file: its schema, a reader that cannot write, and named queries that return pandas frames."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
-import pandas as pd
 
 from contract.errors import ConfigError, TrackerError
 from contract.stage_folder import DATABASE
-from tracker.plan.plan_file import PlannedVariant, StudyRecord
 
-__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "StoredStudy", "is_whole"]
+if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
+    import pandas as pd
+
+    from tracker.plan.plan_file import PlannedVariant
+    from tracker.store.stored_study import StoredStudy
+
+__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "is_whole"]
 
 SCHEMA_VERSION = "4"
 
@@ -65,12 +71,6 @@ WHERE r.stage <> d.definition->>'last_stage';
 """
 
 
-class StoredStudy(StudyRecord):
-    """A study as `studies.definition` holds it, with its analysis plans since there were results: the present last."""
-
-    analysis_history: list[dict[str, Any]]
-
-
 class Store:
     """A reader of one collected database: `with Store(path) as store: store.results("debias")`.
 
@@ -90,7 +90,7 @@ class Store:
         }
         try:
             self._connection = duckdb.connect(str(path), read_only=True, config=locked)
-            version = self.sql("SELECT value FROM meta WHERE key = 'schema version'").iloc[:, 0].tolist()
+            version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
         except (duckdb.Error, TrackerError) as error:
             raise ConfigError(path, "", None, f"not a readable database ({error})", "run `collect` again") from None
         if version != [SCHEMA_VERSION]:
@@ -116,28 +116,43 @@ class Store:
         except duckdb.Error as error:
             raise TrackerError(" ".join(str(error).split())) from None
 
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run one query; return the names of its columns and its rows, as Python's own values. Errors as for `sql`."""
+        try:
+            done = self._connection.execute(query, list(parameters))
+            if done is None:
+                raise TrackerError("the query is empty")
+            return [column[0] for column in done.description], done.fetchall()
+        except duckdb.Error as error:
+            if "'pytz'" in str(error):
+                raise TrackerError("a time with a zone cannot be shown; write for example now()::timestamp") from None
+            raise TrackerError(" ".join(str(error).split())) from None
+
     def meta(self) -> dict[str, str]:
         """{key: value}: scale, created, plan digest, schema version."""
         return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
 
     def studies(self) -> list[str]:
         """Names of the studies, in the plan's order."""
-        return self.sql("SELECT study FROM studies ORDER BY rowid")["study"].tolist()
+        return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
 
     def study(self, study: str) -> StoredStudy:
         """Return what the plan says of a study, and the history of its analysis plan."""
-        rows = self._connection.execute("SELECT definition FROM studies WHERE study = ?", [study]).fetchall()
+        from tracker.store.stored_study import StoredStudy  # late: a query needs no pydantic
+
+        rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]
         if not rows:
             raise ConfigError(self.path, "study", study, "it is not in the database", f"one of {self.studies()}")
         return StoredStudy.model_validate_json(rows[0][0])
 
     def variants(self, study: str) -> list[PlannedVariant]:
         """Return the variants in the plan's order; their `gpu` is not kept."""
+        from tracker.plan.plan_file import PlannedVariant
+
         query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'file', file, 'resolved', resolved,
                        'factors', factors, 'changes', changes)
                    FROM variants WHERE study = ? ORDER BY position"""
-        records = self._connection.execute(query, [study]).fetchall()
-        return [PlannedVariant.model_validate_json(text) for (text,) in records]
+        return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study])[1]]
 
     def runs(self, study: str) -> pd.DataFrame:
         """variant, seed, state, reason, wall_s: one row per run."""
@@ -211,8 +226,8 @@ def is_whole(path: Path) -> bool:
     """Return whether every block of a database of this version can be read; DuckDB checks their sums as it does."""
     try:
         with Store(path) as store:
-            for [table] in store.sql("SELECT table_name FROM duckdb_tables()").itertuples(index=False):
-                store.sql(f'SELECT sum(hash(t)) FROM "{table}" t')
+            for (table,) in store.rows("SELECT table_name FROM duckdb_tables()")[1]:
+                store.rows(f'SELECT sum(hash(t)) FROM "{table}" t')
     except TrackerError:
         return False
     return True

@@ -2,25 +2,22 @@
 
 from pathlib import Path
 
+from contract.stage_folder import FAILED
 from tracker.store.database import Store
-from tracker.store.progress import FAILED
 
 
 def gate(database: Path) -> tuple[str, bool]:
     """Return (report, whether everything that was run is ok). Stages that never ran are counted, and are no failure."""
+    query = "SELECT state, study, stage, label, reason, dir FROM stages ORDER BY rowid"
     with Store(database) as store:
-        stages = store.stages()
-    failed = stages[stages["state"].isin(FAILED)]
-    waiting = int(stages["state"].isin(["missing", "running"]).sum())
-    done = int((stages["state"] == "ok").sum())
+        stages = store.rows(query)[1]
+    failed = [row for state in FAILED for row in stages if row[0] == state]
     lines = []
-    for state in FAILED:
-        for stage in failed[failed["state"] == state].to_dict("records"):
-            identity = stage["study"] if stage["study"] == stage["stage"] else f"{stage['study']}.{stage['stage']}"
-            lines.append(
-                f"{state}: {identity} {stage['label']}: {stage['reason'] or 'no reason given'} ({stage['dir']})"
-            )
+    for state, study, stage, label, reason, folder in failed:
+        identity = study if study == stage else f"{study}.{stage}"
+        lines.append(f"{state}: {identity} {label}: {reason or 'no reason given'} ({folder})")
+    done, waiting = (sum(row[0] in states for row in stages) for states in (("ok",), ("missing", "running")))
     counts = f"{done} stages ok, {len(failed)} not" + (f", {waiting} not run" if waiting else "")
     if lines:
         lines.append("`snakemake ... --config retry=failed` runs these again")
-    return "\n".join([*lines, counts]) + "\n", failed.empty
+    return "\n".join([*lines, counts]) + "\n", not failed

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from contract.stage_folder import Progress, StageState, read_progress, read_state
+from contract.stage_folder import FAILED, Progress, StageState, read_progress, read_state
 from tracker.plan.plan_file import PLAN_FILE, PlannedStage, read_plan
 
-FAILED = ("failed", "diverged", "blocked", "corrupt")
 BAR = 24
 
 

@@ -34,6 +34,7 @@ from trainers.debias.prepared import Prepared
 from trainers.debias.scores import detached, join
 from trainers.debias.suffix import SuffixModel
 from trainers.stage import Diverged, Stage
+from trainers.state import below, pack, unpack
 from trainers.weights import write_weights
 
 WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
@@ -227,10 +228,8 @@ class Trainer:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that the rest of the run depends on: tensors, and JSON values."""
-        tensors = {f"net/{name}": tensor for name, tensor in self.hypernetwork.state_dict().items()}
+        tensors = pack({"net": self.hypernetwork}, {"adam": self.optimiser}, {})
         tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
-        for number, moments in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"adam/{number}/{name}": tensor for name, tensor in moments.items()}
         position = {"epoch": self.epoch, "group": self.group, "step": self.step}
         return tensors, position | {"stopping": self.stopping.state()}
 
@@ -240,17 +239,8 @@ class Trainer:
         if found is None:
             return
         _, tensors, state = found
-        parts: dict[str, dict[str, Tensor]] = {"net": {}, "best": {}, "adam": {}}
-        for name, tensor in tensors.items():
-            part, rest = name.split("/", 1)
-            parts[part][rest] = tensor
-        self.hypernetwork.load_state_dict(parts["net"])
-        self.best = {name: tensor.to(self.prepared.device) for name, tensor in parts["best"].items()}
-        adam = self.optimiser.state_dict()
-        for name, tensor in parts["adam"].items():
-            number, moment = name.split("/")
-            adam["state"].setdefault(int(number), {})[moment] = tensor
-        self.optimiser.load_state_dict(adam)
+        unpack(tensors, {"net": self.hypernetwork}, {"adam": self.optimiser}, {})
+        self.best = {name: tensor.to(self.prepared.device) for name, tensor in below(tensors, "best").items()}
         self.epoch, self.group, self.step = state["epoch"], state["group"], state["step"]
         self.stopping = EarlyStopping(**state["stopping"])
 

@@ -4,7 +4,6 @@ Metrics are defined in docs/metrics-gad.md.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -21,19 +20,21 @@ from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import keep_models, latest_critic, latest_student, save_models
 from trainers.gad.version import count_steps, set_steps, steps_taken
+from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
 from trainers.objectives.aggregation import masked_mean
-from trainers.policy.batch import Sequences, batched_logps
+from trainers.policy.actor import Actor
+from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.config import Update as PolicyUpdate
+from trainers.policy.learner import Learner
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files
-from trainers.policy.update import prepare, update_policy
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
-from trainers.state import pack, unpack
+from trainers.state import State
 
 # The engine's names -> those under which this study's source reports the same quantities.
 ACTOR_METRICS = {
@@ -64,17 +65,18 @@ def train(stage: Stage, course: Course) -> None:
         return
     trainer = Trainer(stage, course)
     dev = read_rows(stage.inputs["data"] / "dev.jsonl")
-    first, steps = trainer.restore(), trainer.steps
+    first, every = trainer.restore(), stage.config.keep_checkpoints
     if first == 0:
         stage.log_metrics(course.first_step, trainer.before())
-    for step in range(first, steps):
-        done = course.first_step + step + 1
-        stage.log_metrics(done, trainer.step(step))
-        stage.progress(step + 1, steps)
-        if stage.config.keep_checkpoints and done % stage.config.keep_checkpoints == 0:
+
+    def step(number: int) -> None:
+        done = course.first_step + number + 1
+        stage.log_metrics(done, trainer.step(number))
+        if every and done % every == 0:
             keep_models(stage, done, trainer.student, trainer.tokenizer, trainer.critic)
-        if (step + 1) % stage.config.checkpoint_every == 0 and step + 1 < steps:
-            trainer.save(step + 1)
+
+    state, steps = trainer.state, trainer.steps
+    run_steps(stage, step, steps=steps, first=first, state=state, checkpoint_every=stage.config.checkpoint_every)
     save_models(stage.out, trainer.student, trainer.tokenizer, trainer.critic)
     try:
         found = trainer.measure(dev)
@@ -91,40 +93,47 @@ class Trainer:
         self.stage, self.course = stage, course
         config: GadConfig = stage.config
         self.config, settings = config, course.settings
-        self.placement = Placement.of(stage.devices, config.precision)
+        placement = self.placement = Placement.of(stage.devices, config.precision)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
-        self.student = load_policy(folder, self.placement.policy, config.precision, trainable=True)
-        self.reference = None
-        if settings.kl_coef > 0:
-            self.reference = load_policy(folder, self.placement.reference, config.precision)
+        self.student = load_policy(folder, placement.policy, config.precision, trainable=True)
+        # By name, so that a size that memory forced is kept from step to step.
+        self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
+        self.actor = self._actor(folder)
         self.critic = self._critic(folder)
-        self.update = PolicyUpdate(**config.update.model_dump(), lr=settings.actor_lr, warmup_steps=0)
-        self.objective = build_objective(PolicyConfig(ratio=config.ratio, clip=config.clip, update=self.update))
+        self.critic_learner = Learner.adamw(
+            self.critic,
+            lr=settings.critic_lr,
+            betas=config.critic.betas,
+            max_grad_norm=config.critic.max_grad_norm,
+            memory=stage.micro_batch(config.critic.micro_batch),
+        )
         self.advantages = import_module(f"{OBJECTIVES}.advantage_{config.advantage}").group_advantages
         self.loss = build_loss(config)
         self.task = rule_of(config)
         self.lengths = teacher_lengths(stage.inputs["data"], course.name)
         self.rows = training_rows(stage.inputs["data"], course.name)
-        # By name, so that a size that memory forced is kept from step to step.
-        self.memory = {name: stage.micro_batch(size) for name, size in self._micro_batches().items()}
         self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
-        new = partial(torch.optim.AdamW, weight_decay=config.update.weight_decay)
-        self.optimizers = {
-            "student_optimizer": new(self.student.parameters(), lr=settings.actor_lr, betas=config.update.betas),
-            "critic_optimizer": torch.optim.AdamW(
-                self.critic.parameters(), lr=settings.critic_lr, betas=config.critic.betas, weight_decay=0.0
-            ),
-        }
-        self.modules = {"student": self.student, "critic": self.critic}
-        count_steps(self.student, self.optimizers["student_optimizer"])
+        learners = {"student": self.actor.learner, "critic": self.critic_learner}
+        self.state = State(
+            {name: learner.model for name, learner in learners.items()},
+            {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
+            values={"student_steps": 0},
+        )
+        count_steps(self.student, self.actor.learner.optimizer)
         self.rollouts = Rollouts(
             self.student,
             self.tokenizer,
-            self.placement,
+            placement,
             limit=response_limit(config, self.lengths),
             temperature=config.sampling.temperature,
         )
+
+    def restore(self) -> int:
+        """Go back to the last checkpoint, if there is one; return the number of steps done."""
+        done = self.state.restore(self.stage)
+        set_steps(self.student, self.state.values["student_steps"])
+        return done
 
     def before(self) -> dict[str, float]:
         """Return what is known before the first step; a warm-up that is too short for its critic is warned of."""
@@ -160,16 +169,15 @@ class Trainer:
         if step >= self.course.settings.critic_warmup:
             metrics |= self._update_student(sequences, advantages, step)
         metrics |= update_critic(
-            self.critic,
-            self.optimizers["critic_optimizer"],
+            self.critic_learner,
             self.loss,
             teacher,
             sequences,
             settings=config.critic,
             pooling=config.pooling,
             generator=self._generator("critic minibatches", step),
-            memory=self.memory["critic"],
         )
+        self.state.values["student_steps"] = steps_taken(self.student)
         return metrics
 
     def measure(self, rows: list[Row]) -> dict[str, float]:
@@ -187,28 +195,30 @@ class Trainer:
         means = frame.groupby(["protocol", "name"])["value"].mean()
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
 
-    def save(self, step: int) -> None:
-        """Write a checkpoint after `step` steps."""
-        tensors = pack(self.modules, self.optimizers, {})
-        self.stage.save_checkpoint(step, tensors, {"student_steps": steps_taken(self.student)})
-
-    def restore(self) -> int:
-        """Go back to the last checkpoint, if there is one; return the number of steps done."""
-        found = self.stage.load_checkpoint()
-        if found is None:
-            return 0
-        unpack(found.tensors, self.modules, self.optimizers, {})
-        set_steps(self.student, found.state["student_steps"])
-        return found.step
-
-    def _micro_batches(self) -> dict[str, int | None]:
-        config = self.config
-        return {
-            "sample": config.rollout.batch_size,
-            "score": config.rollout.batch_size,
-            "student": config.update.micro_batch,
-            "critic": config.critic.micro_batch,
-        }
+    def _actor(self, folder: Path) -> Actor:
+        """Return the student as GSPO updates it; the reference is the student as the stage found it."""
+        config, settings = self.config, self.course.settings
+        update = PolicyUpdate(**config.update.model_dump(), lr=settings.actor_lr, warmup_steps=0)
+        learner = Learner.adamw(
+            self.student,
+            lr=update.lr,
+            betas=update.betas,
+            weight_decay=update.weight_decay,
+            max_grad_norm=update.max_grad_norm,
+            memory=self.stage.micro_batch(update.micro_batch),
+        )
+        reference = None
+        if settings.kl_coef > 0:
+            reference = load_policy(folder, self.placement.reference, config.precision)
+        return Actor(
+            learner=learner,
+            objective=build_objective(PolicyConfig(ratio=config.ratio, clip=config.clip, update=update)),
+            update=update,
+            placement=self.placement,
+            reference=reference,
+            temperature=config.sampling.temperature or 1.0,
+            recompute_logps=config.rollout.recompute_logps,
+        )
 
     def _critic(self, student: Path) -> ValueModel:
         folder = latest_critic(self.stage, self.course.earlier)
@@ -222,42 +232,19 @@ class Trainer:
         )
 
     def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
-        temperature = self.config.sampling.temperature or 1.0
-        batch = prepare(
-            self.student,
-            self.reference,
-            sequences,
-            advantages,
-            temperature=temperature,
-            recompute_logps=self.config.rollout.recompute_logps,
-            update=self.update,
-            placement=self.placement,
-            memory=self.memory["student"],
-        )
-        gap = self._logp_gap(sequences, temperature)
-        found = update_policy(
-            self.student,
-            self.optimizers["student_optimizer"],
-            self.objective,
-            batch,
-            update=self.update,
-            temperature=temperature,
-            kl_coef=self.course.settings.kl_coef,
-            placement=self.placement,
-            generator=self._generator("minibatches", step),
-            memory=self.memory["student"],
-        )
+        batch = self.actor.batch(sequences, advantages)
+        gap = self._logp_gap(sequences)
+        kl_coef = self.course.settings.kl_coef
+        found = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
         return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found} | {"rollout/logp_gap": gap}
 
-    def _logp_gap(self, sequences: Sequences, temperature: float) -> float:
+    def _logp_gap(self, sequences: Sequences) -> float:
         """Return how far the sampler's log-probabilities of the first group are from the student's: mean |gap|, nats.
 
         Rounding, unless the sampler's weights, cache or precision are not the student's.
         """
         some = sequences.select(torch.arange(self.config.rollout.group_size, device=sequences.mask.device))
-        with self.placement.autocast(self.placement.policy):
-            logps = batched_logps(self.student, some, temperature, self.memory["student"])
-        return masked_mean((logps - some.logps).abs(), some.mask).item()
+        return masked_mean((self.actor.logps(some) - some.logps).abs(), some.mask).item()
 
     def _summary(
         self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor

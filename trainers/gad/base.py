@@ -9,7 +9,7 @@ from trainers.gad.students import STUDENT
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files, load_task
-from trainers.policy.supervised import train_on_responses, warmup_cosine
+from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
 from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
 from trainers.stage import Stage
 from trainers.tasks.interface import read_problems
@@ -26,22 +26,19 @@ def run(stage: Stage) -> None:
     tokenizer = word_tokenizer(task.words)
     model = build_policy(config.scratch, tokenizer, settings.seed).to(placement.policy)
     problems = read_problems(stage.inputs["data"] / WORKED)
-    train_on_responses(
-        stage,
-        model,
+    examples = Examples.of(
         tokenizer,
         [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
         [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
-        rows=partial(_rows, len(problems), settings.batch_size, settings.seed),
-        steps=settings.steps,
-        lr=settings.lr,
-        rate=warmup_cosine,
+    )
+    rows = partial(rows_of_step, len(problems), settings.batch_size, purpose="base", seed=settings.seed)
+    train_on_responses(
+        stage,
+        model,
+        examples,
+        Schedule(rows, settings.steps, settings.lr, warmup_cosine),
         metric="base/loss",
         placement=placement,
         checkpoint_every=config.checkpoint_every,
     )
     save_policy(stage.out / STUDENT, model, tokenizer)
-
-
-def _rows(rows: int, batch_size: int, seed: int, step: int) -> list[int]:
-    return rows_of_step(rows, batch_size, step, purpose="base", seed=seed)

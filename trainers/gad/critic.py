@@ -15,6 +15,7 @@ from trainers.objectives.discriminator_scores import Diagnostics, Pooling, Score
 from trainers.objectives.statistics import Sum
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
+from trainers.policy.learner import Learner
 from trainers.policy.minibatches import Averages, minibatches
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
@@ -71,8 +72,7 @@ def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
 
 
 def update_critic(
-    critic: ValueModel,
-    optimizer: torch.optim.Optimizer,
+    learner: Learner,
     loss: Loss,
     teacher: Sequences,
     student: Sequences,
@@ -80,7 +80,6 @@ def update_critic(
     settings: Settings,
     pooling: Pooling,
     generator: torch.Generator,
-    memory: MicroBatch,
 ) -> dict[str, float]:
     """Minimise the loss over minibatches of prompts: B teacher responses against B * G student responses.
 
@@ -88,25 +87,21 @@ def update_critic(
     gradient. Returns the mean gradient norm before clipping.
     """
     averages, group = Averages(), len(student) // len(teacher)
-    critic.train()  # activation checkpointing is active in training mode only; dropout is off
-    for prompts in minibatches(len(teacher), settings, generator):
-        pairs = len(prompts) * group
+    with learner.training():
+        for prompts in minibatches(len(teacher), settings, generator):
+            pairs = len(prompts) * group
 
-        def backward(part: Tensor, pairs: int = pairs) -> None:
-            part_losses, _ = loss(*pair_scores(critic, teacher, student, part, group, pooling=pooling))
-            (part_losses.sum() / pairs).backward()
+            def backward(part: Tensor, pairs: int = pairs) -> None:
+                part_losses, _ = loss(*pair_scores(learner.model, teacher, student, part, group, pooling=pooling))
+                (part_losses.sum() / pairs).backward()
 
-        memory.run(prompts, backward, lambda: optimizer.zero_grad(set_to_none=True))
-        norm = nn.utils.clip_grad_norm_(critic.parameters(), settings.max_grad_norm)
-        averages.add({"critic/grad_norm": Sum(norm)})
-        averages.close_minibatch()
-        optimizer.step()
-    critic.eval()
+            _, norm = learner.step(prompts, backward)
+            averages.close_minibatch({"critic/grad_norm": Sum(norm)})
     return averages.means()
 
 
 def pair_scores(
-    critic: ValueModel, teacher: Sequences, student: Sequences, prompts: Tensor, group: int, *, pooling: Pooling
+    critic: nn.Module, teacher: Sequences, student: Sequences, prompts: Tensor, group: int, *, pooling: Pooling
 ) -> tuple[Scores, Scores]:
     """Return the scores of the pairs of some prompts: teacher's, repeated for each response of the group; student's."""
     responses = (prompts[:, None] * group + torch.arange(group)).flatten()
@@ -119,5 +114,5 @@ def repeat(scores: Scores, group: int) -> Scores:
     return Scores(*(values.repeat_interleave(group, 0) for values in scores))
 
 
-def _pooled(critic: ValueModel, sequences: Sequences, pooling: Pooling) -> Scores:
+def _pooled(critic: nn.Module, sequences: Sequences, pooling: Pooling) -> Scores:
     return pool(critic(sequences), sequences.mask, pooling)

@@ -10,8 +10,8 @@ from trainers.gad.rows import Row
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
-from trainers.policy.rollout import sample_all
-from trainers.policy.text import decode, message_tokens, pad, pad_token, response_tokens
+from trainers.policy.responses import Responder
+from trainers.policy.text import message_tokens, pad, pad_token, response_tokens
 
 
 @dataclass
@@ -34,29 +34,16 @@ class Rollouts:
     ) -> tuple[Sequences, list[str]]:
         """Return group_size responses per row, those of a row side by side, and their texts.
 
-        memory: how many responses are drawn at once (whole groups, at least one); fewer where memory does not suffice.
+        memory: how many responses are drawn at once; fewer where memory does not suffice.
         """
-        uniforms = None
-        if self.temperature is not None:
-            shape = (len(rows) * group_size, self.limit)
-            uniforms = torch.rand(shape, generator=generator, dtype=torch.float64)
-
-        def draw(batch_size: int) -> Sequences:
-            with self.placement.autocast(self.placement.policy):
-                return sample_all(
-                    self.model,
-                    *self._padded_prompts(rows),
-                    batch_size=batch_size,
-                    group_size=group_size,
-                    uniforms=uniforms,
-                    max_new_tokens=self.limit,
-                    eos=self.tokenizer.eos_token_id,
-                    pad=pad_token(self.tokenizer),
-                    temperature=self.temperature or 1.0,
-                )
-
-        sequences = memory.retry(len(rows) * group_size, draw)
-        return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+        return self._responder(
+            self._prompts_of(rows),
+            group_size=group_size,
+            limit=self.limit,
+            temperature=self.temperature or 1.0,
+            generator=None if self.temperature is None else generator,
+            memory=memory,
+        )
 
     def teacher(self, rows: Sequence[Row]) -> Sequences:
         """Return the teacher's responses, cut at the same limit as the student's: a critic must not see the cut."""
@@ -64,16 +51,19 @@ class Rollouts:
             if row.id not in self._teacher:
                 self._teacher[row.id] = response_tokens(self.tokenizer, row.teacher_response)[: self.limit]
         ids, mask = pad([self._teacher[row.id] for row in rows], pad_token(self.tokenizer), left=False)
-        return Sequences(*self._padded_prompts(rows), ids, mask).to(self.placement.policy)
+        return Sequences(*self._responder.padded(self._prompts_of(rows)), ids, mask).to(self.placement.policy)
 
     def cut(self, sequences: Sequences) -> torch.Tensor:
         """Return (N,) booleans: the response reached the limit and did not end."""
         ended = ((sequences.response_ids == self.tokenizer.eos_token_id) & sequences.mask.bool()).any(1)
         return (sequences.mask.sum(1) >= self.limit) & ~ended
 
-    def _padded_prompts(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _prompts_of(self, rows: Sequence[Row]) -> list[list[int]]:
         for row in rows:
             if row.id not in self._prompts:
                 self._prompts[row.id] = message_tokens(self.tokenizer, row.content)
-        ids, mask = pad([self._prompts[row.id] for row in rows], pad_token(self.tokenizer), left=True)
-        return ids.to(self.placement.policy), mask.to(self.placement.policy)
+        return [self._prompts[row.id] for row in rows]
+
+    @property
+    def _responder(self) -> Responder:
+        return Responder(self.model, self.tokenizer, self.placement)

@@ -16,7 +16,7 @@ from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.micro_batch import OutOfMemory
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
-from trainers.policy.supervised import constant, train_on_responses
+from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
 from trainers.policy.text import message_tokens, response_tokens
 from trainers.stage import Stage
 
@@ -40,19 +40,19 @@ def run(stage: Stage) -> None:
             keep_models(stage, step, model, tokenizer)
 
     steps = number_of_steps(len(rows), settings.batch_size, settings.epochs, settings.max_steps)
-    train_on_responses(
-        stage,
-        model,
+    examples = Examples.of(
         tokenizer,
         [message_tokens(tokenizer, row.content) for row in rows],
         [response_tokens(tokenizer, row.teacher_response) for row in rows],
-        rows=partial(_rows, len(rows), settings.batch_size, settings.seed),
-        steps=steps,
-        lr=settings.lr,
-        rate=constant,
+    )
+    chosen = partial(rows_of_step, len(rows), settings.batch_size, purpose="seqkd", seed=settings.seed)
+    train_on_responses(
+        stage,
+        model,
+        examples,
+        Schedule(chosen, steps, settings.lr, constant, settings.micro_batch),
         metric="seqkd/loss",
         placement=placement,
-        micro_batch=settings.micro_batch,
         checkpoint_every=config.checkpoint_every,
         after=keep,
     )
@@ -85,7 +85,3 @@ def _look(
         stage.log.warning("no responses to look at, step %d: %s", step, error)
         return
     stage.log_metrics(step, {f"seqkd/sampled_{name}": value for name, value in found.items()})
-
-
-def _rows(rows: int, batch_size: int, seed: int, step: int) -> list[int]:
-    return rows_of_step(rows, batch_size, step, purpose="seqkd", seed=seed)

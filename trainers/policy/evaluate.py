@@ -32,9 +32,8 @@ def run(stage: Stage) -> None:
         reward_model=load_reward_model(stage, config.reward, placement),
     )
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
-    rows = pd.concat(
-        [_rows(problems, protocol, result) for protocol, result in measure(sampler, problems, config.evaluate).items()]
-    )
+    results = measure(sampler, problems, config.evaluate, stage.micro_batch(config.evaluate.batch_size))
+    rows = pd.concat([_rows(problems, protocol, result) for protocol, result in results.items()])
     if "warm" in stage.inputs:
         rows = pd.concat([rows, _warm_rows(stage.inputs["warm"])])
     stage.save_items(rows)

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OverlongPenalty, Reward, Rollout, Sampling
 from trainers.policy.placement import Placement
+from trainers.policy.responses import Responder
 from trainers.policy.rewards import RewardModel, add_at_the_end, score
-from trainers.policy.rollout import concatenate, sample_all
-from trainers.policy.text import decode, pad, pad_token, prompt_tokens
+from trainers.policy.rollout import concatenate
+from trainers.policy.text import prompt_tokens
 from trainers.tasks.interface import Problem, Task
 
 LengthPenalty = Callable[..., Tensor]
@@ -32,10 +34,15 @@ class Experience:
     metrics: dict[str, float]
     token_rewards: Tensor | None = None
 
+    @property
+    def finest(self) -> Tensor:
+        """Return the rewards of tokens (N, T) where there are such, else of responses (N,)."""
+        return self.rewards if self.token_rewards is None else self.token_rewards
+
 
 @dataclass
 class Sampler:
-    """Samples responses to problems with a policy and scores them."""
+    """Samples responses to problems with a policy and scores them; `memory`: how many are drawn at once."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -47,15 +54,15 @@ class Sampler:
     reward_model: RewardModel | None = None
     token_rewards: TokenRewards | None = None
     penalty: tuple[LengthPenalty, OverlongPenalty] | None = None
+    memory: MicroBatch = field(default_factory=MicroBatch)
     _prompts: dict[str, list[int]] = field(default_factory=dict)
 
-    def prompts(self, problems: Sequence[Problem]) -> tuple[Tensor, Tensor]:
-        """Return ids and mask (B, P), padded on the left, on the policy's device."""
+    def prompts(self, problems: Sequence[Problem]) -> list[list[int]]:
+        """Return the token ids that the responses follow."""
         for problem in problems:
             if problem.id not in self._prompts:
                 self._prompts[problem.id] = prompt_tokens(self.tokenizer, problem.prompt, self.task.instruction)
-        ids, mask = pad([self._prompts[p.id] for p in problems], pad_token(self.tokenizer), left=True)
-        return ids.to(self.placement.policy), mask.to(self.placement.policy)
+        return [self._prompts[problem.id] for problem in problems]
 
     def responses(
         self,
@@ -63,35 +70,26 @@ class Sampler:
         *,
         group_size: int,
         generator: torch.Generator | None,
-        batch_size: int | None = None,
+        memory: MicroBatch | None = None,
         temperature: float | None = None,
     ) -> tuple[Sequences, list[str]]:
         """Return group_size responses per problem and their texts; without a generator the most likely ones.
 
-        temperature: by default that of the sampling settings.
+        temperature: by default that of the sampling settings. memory: how many are drawn at once; None: all.
         """
-        rows, width = len(problems) * group_size, self.sampling.max_new_tokens
-        uniforms = None if generator is None else torch.rand(rows, width, generator=generator, dtype=torch.float64)
-        with self.placement.autocast(self.placement.policy):
-            sequences = sample_all(
-                self.model,
-                *self.prompts(problems),
-                batch_size=batch_size,
-                group_size=group_size,
-                uniforms=uniforms,
-                max_new_tokens=width,
-                eos=self.tokenizer.eos_token_id,
-                pad=pad_token(self.tokenizer),
-                temperature=self.sampling.temperature if temperature is None else temperature,
-            )
-        return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+        return Responder(self.model, self.tokenizer, self.placement)(
+            self.prompts(problems),
+            group_size=group_size,
+            limit=self.sampling.max_new_tokens,
+            temperature=self.sampling.temperature if temperature is None else temperature,
+            generator=generator,
+            memory=memory,
+        )
 
     def collect(self, problems: Sequence[Problem], generator: torch.Generator) -> Experience:
         """Return a group of scored responses for every problem."""
         group = self.rollout.group_size
-        sequences, texts = self.responses(
-            problems, group_size=group, generator=generator, batch_size=self.rollout.batch_size
-        )
+        sequences, texts = self.responses(problems, group_size=group, generator=generator, memory=self.memory)
         asked = [problem for problem in problems for _ in range(group)]
         end = self.tokenizer.eos_token_id
         of_tokens = None if self.token_rewards is None else self.token_rewards(sequences, end)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from trainers.micro_batch import MicroBatch
+from trainers.policy.batch import Sequences
 from trainers.policy.config import Evaluate
 from trainers.policy.experience import Sampler
 from trainers.tasks.interface import Problem
@@ -24,28 +26,33 @@ class Measured:
         return sum(self.values[name]) / len(self.values[name])
 
 
-def measure(sampler: Sampler, problems: Sequence[Problem], settings: Evaluate) -> dict[str, Measured]:
+def measure(
+    sampler: Sampler, problems: Sequence[Problem], settings: Evaluate, memory: MicroBatch
+) -> dict[str, Measured]:
     """Return the results of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
 
     The sampling seed is the same for all variants and seeds: differences between them are paired also in their noise.
+    memory: of `settings.batch_size` responses, less where the device's memory does not suffice.
     """
     generator = torch.Generator().manual_seed(settings.seed)
+    drawn = {
+        "greedy": (1, None),
+        "sampled": (settings.samples, generator),
+    }
     return {
-        "greedy": _measure(sampler, problems, 1, None, settings),
-        "sampled": _measure(sampler, problems, settings.samples, generator, settings),
+        protocol: _measured(
+            sampler,
+            problems,
+            *sampler.responses(
+                problems, group_size=samples, generator=numbers, memory=memory, temperature=settings.temperature
+            ),
+        )
+        for protocol, (samples, numbers) in drawn.items()
     }
 
 
-def _measure(
-    sampler: Sampler, problems: Sequence[Problem], samples: int, generator: torch.Generator | None, settings: Evaluate
-) -> Measured:
-    sequences, texts = sampler.responses(
-        problems,
-        group_size=samples,
-        generator=generator,
-        batch_size=settings.batch_size,
-        temperature=settings.temperature,
-    )
+def _measured(sampler: Sampler, problems: Sequence[Problem], sequences: Sequences, texts: list[str]) -> Measured:
+    samples = len(texts) // len(problems)
     pairs = [(problem, texts[i * samples + k]) for i, problem in enumerate(problems) for k in range(samples)]
 
     def means(values: list[float]) -> list[float]:

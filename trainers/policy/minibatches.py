@@ -44,8 +44,10 @@ class Averages:
             known = self._open.get(name)
             self._open[name] = statistic if known is None else known.join(statistic)
 
-    def close_minibatch(self) -> None:
-        """Note that a minibatch is complete."""
+    def close_minibatch(self, *parts: Mapping[str, Statistic]) -> None:
+        """Note that a minibatch is complete, after adding `parts`."""
+        for part in parts:
+            self.add(part)
         for name, statistic in self._open.items():
             value = statistic.value()
             if value is not None:

@@ -4,17 +4,19 @@ Metrics are defined in docs/metrics-policy.md.
 """
 
 import time
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from trainers.loop import run_steps
 from trainers.objectives.kl_control import adapt_coefficient
+from trainers.policy.actor import Actor, with_advantage
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.experience import Experience, Sampler
+from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
 from trainers.policy.models import POLICY, load_policy, load_tokenizer, save_policy
 from trainers.policy.objective import build_objective
@@ -22,10 +24,12 @@ from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import asset_files, load_task, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
-from trainers.policy.update import prepare, update_policy, with_advantage
 from trainers.stage import Stage
-from trainers.state import pack, unpack
+from trainers.state import State
 from trainers.tasks.interface import Problem, bucket, read_problems
+
+if TYPE_CHECKING:
+    from trainers.policy.critic import Critic  # a variant without one does not load it
 
 
 def run(stage: Stage) -> None:
@@ -34,15 +38,14 @@ def run(stage: Stage) -> None:
     trainer = Trainer(stage, config)
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")
     dev = read_problems(stage.inputs["task_data"] / "dev.jsonl")
-    first = trainer.restore()
+
+    def step(number: int) -> None:
+        stage.log_metrics(number + 1, trainer.step(number, problems))
+
+    first, state = trainer.state.restore(stage), trainer.state
     if first == 0:
         stage.log_metrics(0, trainer.measure(dev))
-    for step in range(first, config.steps):
-        metrics = trainer.step(step, problems)
-        stage.log_metrics(step + 1, metrics)
-        stage.progress(step + 1, config.steps)
-        if (step + 1) % config.checkpoint_every == 0 and step + 1 < config.steps:
-            trainer.save(step + 1)
+    run_steps(stage, step, steps=config.steps, first=first, state=state, checkpoint_every=config.checkpoint_every)
     stage.log_metrics(config.steps, trainer.measure(dev))
     save_policy(stage.out / POLICY, trainer.policy, trainer.tokenizer)
 
@@ -52,30 +55,21 @@ class Trainer:
 
     def __init__(self, stage: Stage, config: PolicyConfig) -> None:
         self.stage, self.config = stage, config
-        self.placement = Placement.of(stage.devices, config.precision)
+        placement = Placement.of(stage.devices, config.precision)
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
-        self.policy = load_policy(folder, self.placement.policy, config.precision, trainable=True)
-        self.reference = load_policy(folder, self.placement.reference, config.precision) if config.kl.coef > 0 else None
-        self.objective = build_objective(config)
+        self.policy = load_policy(folder, placement.policy, config.precision, trainable=True)
+        self.actor = Actor(
+            learner=self._learner(self.policy, config.update.lr),
+            objective=build_objective(config),
+            update=config.update,
+            placement=placement,
+            reference=load_policy(folder, placement.reference, config.precision) if config.kl.coef > 0 else None,
+            temperature=config.sampling.temperature,
+            recompute_logps=config.rollout.recompute_logps,
+        )
+        self.critic = self._critic(folder, placement) if config.advantage == "gae" else None
         self.advantages = import_module(f"{OBJECTIVES}.advantage_{config.advantage}")
-        self.kl_coef, self.elapsed = config.kl.coef, 0.0
-        update = config.update
-        self.memory = stage.micro_batch(update.micro_batch)
-        self.critic_memory = stage.micro_batch(update.micro_batch)
-        new = partial(torch.optim.AdamW, betas=update.betas, weight_decay=update.weight_decay)
-        self.modules = {"policy": self.policy}
-        self.optimizers = {"policy_optimizer": new(self.policy.parameters(), lr=update.lr)}
-        if config.advantage == "gae":
-            self.critic_module = import_module("trainers.policy.critic")
-            self.modules["critic"] = self.critic_module.build_critic(folder, self.placement)
-            self.optimizers["critic_optimizer"] = new(self.modules["critic"].parameters(), lr=config.critic.lr)
-        self.rates = {name: optimizer.defaults["lr"] for name, optimizer in self.optimizers.items()}
-        # One generator per purpose: a variant that draws more of one kind gets the same numbers of the others.
-        self.generators = {
-            name: torch.Generator().manual_seed(bucket(f"{name} {stage.seed}", 2**62))
-            for name in ("prompts", "sampling", "minibatches", "critic_minibatches")
-        }
         self.sampler = Sampler(
             model=self.policy,
             tokenizer=self.tokenizer,
@@ -83,97 +77,66 @@ class Trainer:
             sampling=config.sampling,
             rollout=config.rollout,
             reward=config.reward,
-            placement=self.placement,
-            **self._reward_model(folder),
+            placement=placement,
+            **self._reward_model(folder, placement),
             penalty=self._penalty(),
+            memory=stage.micro_batch(config.rollout.batch_size),
+        )
+        self.measured = stage.micro_batch(config.evaluate.batch_size)
+        learners = {"policy": self.actor.learner} | ({} if self.critic is None else {"critic": self.critic.learner})
+        self.rates = [(learner, learner.optimizer.defaults["lr"]) for learner in learners.values()]
+        # One generator per purpose: a variant that draws more of one kind gets the same numbers of the others.
+        self.generators = {
+            name: torch.Generator().manual_seed(bucket(f"{name} {stage.seed}", 2**62))
+            for name in ("prompts", "sampling", "minibatches", "critic_minibatches")
+        }
+        self.state = State(
+            {name: learner.model for name, learner in learners.items()},
+            {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
+            self.generators,
+            {"kl_coef": config.kl.coef, "elapsed": 0.0},
         )
 
     def step(self, step: int, problems: list[Problem]) -> dict[str, float]:
         """Sample, reward, update; return the step's metrics."""
         started = time.monotonic()
-        config = self.config
-        self._set_rates(step)
+        warm = min(1.0, (step + 1) / max(1, self.config.update.warmup_steps))
+        for learner, rate in self.rates:
+            learner.set_rate(rate * warm)
         experience = self._collect(problems)
-        metrics = dict(experience.metrics)
-        sampled = time.monotonic()
-        advantages, values = self._advantages(experience)
+        metrics, sampled = dict(experience.metrics), time.monotonic()
+        estimate = None if self.critic is None else self.critic.estimate(experience.sequences, experience.finest)
+        advantages = self._group_advantages(experience) if estimate is None else estimate.advantages
         metrics["advantage/mean"] = advantages.float().mean().item()
         metrics["advantage/mean_abs"] = advantages.abs().float().mean().item()
-        batch = prepare(
-            self.policy,
-            self.reference,
-            experience.sequences,
-            advantages,
-            temperature=config.sampling.temperature,
-            recompute_logps=config.rollout.recompute_logps,
-            update=config.update,
-            placement=self.placement,
-            memory=self.memory,
-        )
+        batch = self.actor.batch(experience.sequences, advantages)
         metrics["update/used_responses"] = with_advantage(advantages).float().mean().item()
-        if values is not None:
-            metrics |= self.critic_module.update_critic(
-                self.modules["critic"],
-                self.optimizers["critic_optimizer"],
-                experience.sequences,
-                *values,
-                settings=config.critic,
-                update=config.update,
-                generator=self.generators["critic_minibatches"],
-                memory=self.critic_memory,
-            )
-        metrics |= update_policy(
-            self.policy,
-            self.optimizers["policy_optimizer"],
-            self.objective,
-            batch,
-            update=config.update,
-            temperature=config.sampling.temperature,
-            kl_coef=self.kl_coef,
-            placement=self.placement,
-            generator=self.generators["minibatches"],
-            memory=self.memory,
-        )
-        metrics["kl/coef"] = self.kl_coef
-        if config.kl.adaptive and "kl/divergence" in metrics:
-            self.kl_coef = adapt_coefficient(
-                self.kl_coef,
-                metrics["kl/divergence"],
-                target=config.kl.target,
-                low=config.kl.low,
-                high=config.kl.high,
-            )
+        if self.critic is not None and estimate is not None:
+            orders = self.generators["critic_minibatches"]
+            metrics |= self.critic.learn(experience.sequences, estimate, passes=self.config.update, generator=orders)
+        kl_coef = self.state.values["kl_coef"]
+        metrics |= self.actor.learn(batch, kl_coef=kl_coef, generator=self.generators["minibatches"])
+        metrics["kl/coef"] = kl_coef
+        if self.config.kl.adaptive and "kl/divergence" in metrics:
+            bounds = self.config.kl.model_dump(include={"target", "low", "high"})
+            self.state.values["kl_coef"] = adapt_coefficient(kl_coef, metrics["kl/divergence"], **bounds)
         now = time.monotonic()
-        self.elapsed += now - started
+        self.state.values["elapsed"] += now - started
         return metrics | {
             "time/sampling_s": sampled - started,
             "time/update_s": now - sampled,
-            "time/elapsed_s": self.elapsed,
+            "time/elapsed_s": self.state.values["elapsed"],
         }
 
     def measure(self, problems: list[Problem]) -> dict[str, float]:
         """Return accuracy and model reward, where there are such, on the development split, for choices."""
-        results = measure(self.sampler, problems, self.config.evaluate)
+        results = measure(self.sampler, problems, self.config.evaluate, self.measured)
         return {
             f"dev/{protocol}_{name}": result.mean(name)
             for protocol, result in results.items()
             for name in ("accuracy", "model_reward")
             if name in result.values
         }
-
-    def save(self, step: int) -> None:
-        """Write a checkpoint after `step` steps."""
-        tensors = pack(self.modules, self.optimizers, self.generators)
-        self.stage.save_checkpoint(step, tensors, {"kl_coef": self.kl_coef, "elapsed": self.elapsed})
-
-    def restore(self) -> int:
-        """Go back to the last checkpoint, if there is one; return the number of steps done."""
-        found = self.stage.load_checkpoint()
-        if found is None:
-            return 0
-        unpack(found.tensors, self.modules, self.optimizers, self.generators)
-        self.kl_coef, self.elapsed = found.state["kl_coef"], found.state["elapsed"]
-        return found.step
 
     def _collect(self, problems: list[Problem]) -> Experience:
         rollout = self.config.rollout
@@ -191,36 +154,38 @@ class Trainer:
             padding=pad_token(self.tokenizer),
         )
 
-    def _advantages(self, experience: Experience) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-        """Return advantages, (N,) of groups or (N, T) of tokens, and with a critic its returns and values."""
-        if self.config.advantage != "gae":
-            group = self.config.rollout.group_size
-            if experience.token_rewards is None:
-                return self.advantages.group_advantages(experience.rewards, group), None
-            function = import_module(f"{OBJECTIVES}.token_rewards").token_advantages
-            mask = experience.sequences.mask.cpu()
-            return function(experience.token_rewards, mask, group, scale=self.advantages.SCALE), None
-        advantages, returns, values = self.critic_module.estimate(
-            self.modules["critic"],
-            experience.sequences,
-            experience.rewards if experience.token_rewards is None else experience.token_rewards,
-            self.config.critic,
-            self.critic_memory,
+    def _group_advantages(self, experience: Experience) -> Tensor:
+        """Return the advantages of responses (N,), or of tokens (N, T) where these are rewarded."""
+        group = self.config.rollout.group_size
+        if experience.token_rewards is None:
+            return self.advantages.group_advantages(experience.rewards, group)
+        function = import_module(f"{OBJECTIVES}.token_rewards").token_advantages
+        mask = experience.sequences.mask.cpu()
+        return function(experience.token_rewards, mask, group, scale=self.advantages.SCALE)
+
+    def _learner(self, model: nn.Module, lr: float) -> Learner:
+        update = self.config.update
+        return Learner.adamw(
+            model,
+            lr=lr,
+            betas=update.betas,
+            weight_decay=update.weight_decay,
+            max_grad_norm=update.max_grad_norm,
+            memory=self.stage.micro_batch(update.micro_batch),
         )
-        return advantages, (returns, values)
 
-    def _set_rates(self, step: int) -> None:
-        warm = min(1.0, (step + 1) / max(1, self.config.update.warmup_steps))
-        for name, optimizer in self.optimizers.items():
-            for group in optimizer.param_groups:
-                group["lr"] = self.rates[name] * warm
+    def _critic(self, policy: Path, placement: Placement) -> "Critic":
+        """Return PPO's critic, which starts from the policy's body."""
+        module = import_module("trainers.policy.critic")
+        learner = self._learner(module.build_critic(policy, placement), self.config.critic.lr)
+        return module.Critic(learner, self.config.critic)
 
-    def _reward_model(self, policy: Path) -> dict[str, Any]:
+    def _reward_model(self, policy: Path, placement: Placement) -> dict[str, Any]:
         """Return the sampler's reward model: of responses, or of tokens."""
         if self.config.reward.level == "sequence":
-            return {"reward_model": load_reward_model(self.stage, self.config.reward, self.placement)}
+            return {"reward_model": load_reward_model(self.stage, self.config.reward, placement)}
         module = import_module("trainers.policy.token_rewards")
-        return {"token_rewards": module.TokenRewardModel(reward_model_folder(self.stage), self.placement, policy)}
+        return {"token_rewards": module.TokenRewardModel(reward_model_folder(self.stage), placement, policy)}
 
     def _penalty(self) -> tuple[Any, Any] | None:
         if self.config.overlong_penalty is None:

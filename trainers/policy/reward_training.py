@@ -4,20 +4,22 @@ The policy is then trained on what the classifier has learnt, and measured by th
 read off. The classifier is the warm start's body with a linear head on the last token of `prompt response`.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.micro_batch import MicroBatch
+from trainers.loop import run_steps
 from trainers.policy.config import PolicyConfig, Precision, RewardTraining
 from trainers.policy.experience import Sampler
+from trainers.policy.learner import Learner
 from trainers.policy.models import load_policy, load_tokenizer, save_policy, without_dropout
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import encode, pair_texts, prepare_tokenizer
 from trainers.policy.sources import REWARD_MODEL, asset_files, load_task, policy_folder
-from trainers.policy.supervised import warmup_cosine
+from trainers.policy.supervised import Schedule, warmup_cosine
 from trainers.stage import Stage
 from trainers.tasks.interface import bucket, read_problems
 
@@ -35,9 +37,12 @@ def train(stage: Stage) -> None:
     model.config.pad_token_id = tokenizer.pad_token_id
     held_out = torch.arange(len(texts)) // settings.samples % HELD_OUT == 0
     rows = (~held_out).nonzero()[:, 0]
-    _fit(stage, model, tokenizer, texts=texts, targets=targets, rows=rows, placement=placement)
+    classifier = _Classifier(model, tokenizer, placement)
+    _fit(stage, classifier, texts, targets, rows)
     rows = held_out.nonzero()[:, 0]
-    scores = _scores(model, tokenizer, [texts[i] for i in rows], placement, stage.micro_batch(settings.micro_batch))
+    with torch.no_grad():
+        memory = stage.micro_batch(settings.micro_batch)
+        scores = torch.cat(memory.run([texts[i] for i in rows], lambda part: classifier.scores(part).cpu()))
     stage.log_metrics(settings.steps, agreement(scores, targets[rows], correct[rows]))
     save_policy(stage.out / REWARD_MODEL, model, tokenizer)
 
@@ -83,9 +88,8 @@ def _judged(stage: Stage, folder: Path, placement: Placement) -> tuple[list[str]
     )
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
     generator = torch.Generator().manual_seed(bucket(f"judge {settings.seed}", 2**62))
-    _, responses = sampler.responses(
-        problems, group_size=settings.samples, generator=generator, batch_size=settings.sampled_at_once
-    )
+    memory = stage.micro_batch(settings.sampled_at_once)
+    _, responses = sampler.responses(problems, group_size=settings.samples, generator=generator, memory=memory)
     asked = [problem for problem in problems for _ in range(settings.samples)]
     pairs = list(zip(asked, responses, strict=True))
     rewards = torch.tensor([task.reward(problem, response) for problem, response in pairs])
@@ -94,57 +98,44 @@ def _judged(stage: Stage, folder: Path, placement: Placement) -> tuple[list[str]
     return texts, rewards, correct
 
 
-def _fit(
-    stage: Stage,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    texts: list[str],
-    targets: Tensor,
-    rows: Tensor,
-    placement: Placement,
-) -> None:
+def _fit(stage: Stage, classifier: "_Classifier", texts: list[str], targets: Tensor, rows: Tensor) -> None:
     """Minimise the mean squared error of the scores, responses drawn with replacement."""
     settings: RewardTraining = stage.config.reward_training
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
     generator = torch.Generator().manual_seed(bucket(f"judge order {settings.seed}", 2**62))
     memory = stage.micro_batch(settings.micro_batch)
-    model.train()
-    for step in range(settings.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.lr * warmup_cosine(step, settings.steps)
-        chosen = rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)]
+    learner = Learner.adamw(classifier.model, lr=settings.lr, memory=memory)
 
-        def backward(part: Tensor) -> Tensor:
-            scores = _forward(model, tokenizer, [texts[i] for i in part], placement)
-            loss = (scores - targets[part].to(scores)).square().sum() / settings.batch_size
-            loss.backward()
-            return loss.detach()
+    def draw(_: int) -> list[int]:
+        return rows[torch.randint(len(rows), (settings.batch_size,), generator=generator)].tolist()
 
-        losses = memory.run(chosen, backward, lambda: optimizer.zero_grad(set_to_none=True))
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % 10 == 0 or step + 1 == settings.steps:
-            stage.log_metrics(step, {"reward_model/loss": sum(losses)})
-        stage.progress(step + 1, settings.steps)
-    model.eval()
+    schedule = Schedule(draw, settings.steps, settings.lr, warmup_cosine)
 
+    def backward(part: Tensor) -> Tensor:
+        scores = classifier.scores([texts[i] for i in part])
+        loss = (scores - targets[part].to(scores)).square().sum() / settings.batch_size
+        loss.backward()
+        return loss.detach()
 
-@torch.no_grad()
-def _scores(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: list[str],
-    placement: Placement,
-    memory: MicroBatch,
-) -> Tensor:
-    parts = memory.run(texts, lambda part: _forward(model, tokenizer, part, placement).cpu())
-    return torch.cat(parts)
+    def step(number: int) -> None:
+        learner.set_rate(schedule.lr_at(number))
+        losses, _ = learner.step(torch.tensor(schedule.rows(number)), backward)
+        if schedule.logs(number):
+            stage.log_metrics(number, {"reward_model/loss": sum(losses)})
+
+    with learner.training():
+        run_steps(stage, step, steps=settings.steps)
 
 
-def _forward(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], placement: Placement
-) -> Tensor:
-    inputs = encode(tokenizer, texts).to(placement.policy)
-    with placement.autocast(placement.policy):
-        return model(**inputs).logits[:, 0].float()
+@dataclass(frozen=True)
+class _Classifier:
+    """A reward model in training, and how it reads."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    placement: Placement
+
+    def scores(self, texts: list[str]) -> Tensor:
+        """Return the scores (N,), float32, with their graph."""
+        inputs = encode(self.tokenizer, texts).to(self.placement.policy)
+        with self.placement.autocast(self.placement.policy):
+            return self.model(**inputs).logits[:, 0].float()

@@ -109,8 +109,11 @@ def sample_all(
     uniforms: Tensor | None = None,
     **settings: float,
 ) -> Sequences:
-    """Return `sample`, about `batch_size` responses (at least one group) at a time; None: all at once."""
-    step = len(prompt_ids) if batch_size is None else max(1, batch_size // group_size)
+    """Return `sample`, at most `batch_size` responses at a time, whole groups where one fits; None: all at once."""
+    if batch_size is not None and batch_size < group_size:  # each prompt is read once per response
+        prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
+        group_size = 1
+    step = len(prompt_ids) if batch_size is None else batch_size // group_size
     parts = []
     for start in range(0, len(prompt_ids), step):
         chosen = slice(start * group_size, (start + step) * group_size)

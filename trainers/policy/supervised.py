@@ -2,91 +2,116 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.loop import run_steps
 from trainers.policy.batch import Sequences, token_logps
+from trainers.policy.learner import Learner
 from trainers.policy.placement import Placement
 from trainers.policy.text import pad, pad_token
 from trainers.stage import Stage
-from trainers.state import pack, unpack
+from trainers.state import State
 
 Rate = Callable[[int, int], float]  # step, steps -> share of the peak rate
+LOG_EVERY = 10  # steps
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Prompts and the responses to them as token ids; a response has its end-of-sequence token. `pad`: any id."""
+
+    prompts: Sequence[Sequence[int]]
+    responses: Sequence[Sequence[int]]
+    pad: int
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[Sequence[int]],
+        responses: Sequence[Sequence[int]],
+    ) -> "Examples":
+        """Return examples that are padded as the tokenizer says."""
+        return cls(prompts, responses, pad_token(tokenizer))
+
+    def batch(self, rows: Sequence[int]) -> Sequences:
+        """Return the examples of these numbers, on the CPU."""
+        prompts = pad([self.prompts[i] for i in rows], self.pad, left=True)
+        return Sequences(*prompts, *pad([self.responses[i] for i in rows], self.pad, left=False))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps of AdamW. `rows`: the examples of a step; with checkpoints they must depend on the step alone.
+
+    lr: the peak rate; rate: its share at a step. micro_batch: examples per forward and backward; None: a step's.
+    """
+
+    rows: Callable[[int], Sequence[int]]
+    steps: int
+    lr: float
+    rate: Rate
+    micro_batch: int | None = None
+
+    def lr_at(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        return self.lr * self.rate(step, self.steps)
+
+    def logs(self, step: int) -> bool:
+        """Tell whether the figures of a step are logged: of some steps and of the last."""
+        return step % LOG_EVERY == 0 or step + 1 == self.steps
 
 
 def train_on_responses(
     stage: Stage,
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[Sequence[int]],
-    responses: Sequence[Sequence[int]],
+    examples: Examples,
+    schedule: Schedule,
     *,
-    rows: Callable[[int], Sequence[int]],
-    steps: int,
-    lr: float,
-    rate: Rate,
     metric: str,
     placement: Placement,
-    micro_batch: int | None = None,
     checkpoint_every: int | None = None,
-    after: Callable[[int], None] | None = None,
+    after: Callable[[int], object] | None = None,
 ) -> None:
-    """Minimise the cross-entropy per response token, in nats; the prompt has no loss.
+    """Minimise the cross-entropy per response token, in nats, in place; the prompt has no loss.
 
-    Args:
-        stage: logs `metric`, and `lr` and `grad_norm` under the same prefix; keeps checkpoints.
-        model: in place; on the policy's device.
-        tokenizer: says how to pad.
-        prompts: token ids, one list per example.
-        responses: token ids, the end-of-sequence token included.
-        rows: the examples of a step. With checkpoints it must depend on the step alone.
-        steps: of AdamW.
-        lr: its peak rate.
-        rate: share of the peak rate at a step.
-        metric: name of the loss.
-        placement: devices and precision.
-        micro_batch: examples per forward and backward (gradient accumulation); None: all of a step.
-        checkpoint_every: steps between checkpoints, from which a killed stage goes on; None: no checkpoints.
-        after: called with the number of steps taken, after each.
+    metric: name of the loss; `lr` and `grad_norm` are logged under its prefix. checkpoint_every: steps between
+    checkpoints, from which a killed stage goes on; None: no checkpoints. after: called with the number of steps taken.
     """
     prefix = metric.rpartition("/")[0]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
-    modules, optimizers = {"model": model}, {"optimizer": optimizer}
-    found = stage.load_checkpoint() if checkpoint_every else None
-    if found is not None:
-        unpack(found.tensors, modules, optimizers, {})
-    memory = stage.micro_batch(micro_batch)
-    model.train()
-    for step in range(0 if found is None else found.step, steps):
-        for group in optimizer.param_groups:
-            group["lr"] = lr * rate(step, steps)
-        chosen = rows(step)
-        batch = Sequences(
-            *pad([prompts[i] for i in chosen], pad_token(tokenizer), left=True),
-            *pad([responses[i] for i in chosen], pad_token(tokenizer), left=False),
-        ).to(placement.policy)
+    learner = Learner.adamw(model, lr=schedule.lr, memory=stage.micro_batch(schedule.micro_batch))
+    state = State({"model": model}, {"optimizer": learner.optimizer})
 
-        def backward(part: Tensor, batch: Sequences = batch) -> Tensor:
-            with placement.autocast(placement.policy):
-                logps, _ = token_logps(model, batch.select(part))
-            loss = -logps.sum() / batch.mask.sum()  # of the whole batch, so that micro-batches add up to it
-            loss.backward()
-            return loss.detach()
-
-        losses = memory.run(torch.arange(len(batch)), backward, lambda: optimizer.zero_grad(set_to_none=True))
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % 10 == 0 or step + 1 == steps:
-            values = {metric: sum(losses), f"{prefix}/lr": lr * rate(step, steps), f"{prefix}/grad_norm": norm}
-            stage.log_metrics(step, values)
-        stage.progress(step + 1, steps)
+    def step(number: int) -> None:
+        lr = schedule.lr_at(number)
+        learner.set_rate(lr)
+        losses, norm = fit(learner, examples.batch(schedule.rows(number)).to(placement.policy), placement)
+        if schedule.logs(number):
+            stage.log_metrics(number, {metric: sum(losses), f"{prefix}/lr": lr, f"{prefix}/grad_norm": norm})
         if after is not None:
-            after(step + 1)
-        if checkpoint_every and (step + 1) % checkpoint_every == 0 and step + 1 < steps:
-            stage.save_checkpoint(step + 1, pack(modules, optimizers, {}), {})
-    model.eval()
+            after(number + 1)
+
+    first = state.restore(stage) if checkpoint_every else 0
+    with learner.training():
+        run_steps(stage, step, steps=schedule.steps, first=first, state=state, checkpoint_every=checkpoint_every)
+
+
+def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[Tensor], Tensor]:
+    """Take one step on the cross-entropy of the responses' tokens; return the parts of the loss and the norm."""
+    tokens = batch.mask.sum()  # of the whole batch, so that micro-batches add up to it
+
+    def backward(part: Tensor) -> Tensor:
+        with placement.autocast(placement.policy):
+            logps, _ = token_logps(learner.model, batch.select(part))
+        loss = -logps.sum() / tokens
+        loss.backward()
+        return loss.detach()
+
+    return learner.step(torch.arange(len(batch)), backward)
 
 
 def warmup_cosine(step: int, steps: int) -> float:

@@ -7,7 +7,7 @@ from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.policy.models import POLICY, build_policy, load_policy, load_tokenizer, save_policy
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files, load_task, mark_untrained
-from trainers.policy.supervised import train_on_responses, warmup_cosine
+from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
 from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, Task, bucket, read_problems
@@ -50,16 +50,14 @@ def train(
     if missing:
         raise ValueError(f"warm.jsonl: {missing} problems have no demonstration; set warm_start.steps to 0")
     generator = torch.Generator().manual_seed(bucket(f"warm start {settings.seed}", 2**62))
-    train_on_responses(
-        stage,
-        model,
+
+    def rows(_: int) -> list[int]:
+        return torch.randint(len(problems), (settings.batch_size,), generator=generator).tolist()
+
+    examples = Examples.of(
         tokenizer,
         [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
         [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
-        rows=lambda _: torch.randint(len(problems), (settings.batch_size,), generator=generator).tolist(),
-        steps=settings.steps,
-        lr=settings.lr,
-        rate=warmup_cosine,
-        metric="warm_start/loss",
-        placement=placement,
     )
+    schedule = Schedule(rows, settings.steps, settings.lr, warmup_cosine)
+    train_on_responses(stage, model, examples, schedule, metric="warm_start/loss", placement=placement)

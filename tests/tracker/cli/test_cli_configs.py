@@ -1,28 +1,25 @@
-import argparse
-
 import pytest
 import yaml
 
 from contract.errors import ConfigError
 from tests.tracker.toy_study import VARIANTS, Toy
-from tracker.cli import configs as cli_configs
+from tracker.cli.main import run_command
+from tracker.cli.parser import build_parser
 from tracker.plan import build as plan
 
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_configs, "build_plan", lambda settings: plan.build_plan(settings, root=tmp_path))
+    whole = plan.build_plan
+    monkeypatch.setattr(plan, "build_plan", lambda settings: whole(settings, root=tmp_path))
     return Toy(tmp_path)
 
 
 @pytest.fixture
 def run(toy, capsys):
     def call(*argv):
-        parser = argparse.ArgumentParser()
-        cli_configs.register(parser.add_subparsers(required=True))
-        arguments = parser.parse_args(argv)
-        assert not arguments.run(arguments)
+        assert run_command(build_parser().parse_args(argv)) == 0
         return capsys.readouterr().out
 
     return call
@@ -89,17 +86,42 @@ def test_diff_both_ways_and_none(run):
     assert run("diff", "v2", "v2").startswith("no difference\n")
 
 
-def test_errors_suggest(run, toy):
+@pytest.fixture
+def two_studies(toy):
+    """`two` has base, and v2 under another meaning; `own` stands in `two` only."""
+    toy.yaml("studies/two/_study.yaml", yaml.safe_load((toy.folder / "_study.yaml").read_text()) | {"published": None})
+    toy.yaml("studies/two/base.yaml", VARIANTS["base"])
+    toy.yaml("studies/two/own.yaml", {"extends": "base", "why": "alone", "lr": 0.5})
+
+
+def test_a_variant_needs_no_study_where_one_study_has_it(run, two_studies):
+    both = ("--config", "studies=toy,two")
+    assert run("diff", "v2", "v10", *both).endswith("why v10: other\n")
+    assert run("diff", "base", "own", *both) == "lr: 0.001 -> 0.5\nwhy own: alone\n"  # base stands in both, own in one
+    assert run("show", "own", *both).startswith("# two/own")
+    assert run("show", "own").startswith("# two/own")  # a study that the settings do not list
+
+
+def test_a_variant_of_several_studies_needs_one(run, two_studies):
+    both = ("--config", "studies=toy,two")
+    with pytest.raises(ConfigError, match="base: is in 2 studies; name the study: toy/base, two/base"):
+        run("show", "base", *both)
+    with pytest.raises(ConfigError, match="v2 and own: no study has both"):
+        run("diff", "v2", "own", *both)
+    with pytest.raises(ConfigError, match="owm: no study has such a variant; did you mean 'own'"):
+        run("diff", "base", "owm", *both)
+    with pytest.raises(ConfigError, match="toy and two: are two studies"):
+        run("diff", "toy/base", "two/base")
+    with pytest.raises(ConfigError, match="two and toy: are two studies"):
+        run("diff", "toy/base", "base", "--study", "two")
+    assert run("show", "base").startswith("# toy/base")  # the only one that the settings list
+
+
+def test_errors_suggest(run, two_studies):
     with pytest.raises(ConfigError, match="did you mean 'v10'"):
         run("show", "v100")
     with pytest.raises(ConfigError, match="did you mean 'toy'"):
-        run("variants", "toi")
+        run("variants", "toyy")
     with pytest.raises(ConfigError, match="KEY=VALUE"):
         run("validate", "--config", "seeds")
-    toy.yaml("studies/two/_study.yaml", yaml.safe_load((toy.folder / "_study.yaml").read_text()) | {"published": None})
-    toy.yaml("studies/two/base.yaml", {**VARIANTS["base"]})
-    with pytest.raises(ConfigError, match="names no study"):
-        run("show", "base", "--config", "studies=toy,two")
-    with pytest.raises(ConfigError, match="another study"):
-        run("diff", "toy/base", "two/base")
     assert run("variants", "two").startswith("two: Toy\nbase")

@@ -15,7 +15,8 @@ from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
 from tracker.show.page.published import FindingGroup, Panel, finding_groups, published_panels
 from tracker.show.tables import Table, build_table
-from tracker.store.database import Store, StoredStudy
+from tracker.store.database import Store
+from tracker.store.stored_study import StoredStudy
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
 Check = Callable[[str, Mapping[str, Any]], Sequence[Finding]]

@@ -1,0 +1,147 @@
+"""What may be typed after `python -m tracker`: every command with its arguments, and the function that runs it.
+
+The function is named, not imported: a command pays for what it uses itself, and `--help` for nothing.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_Commands = Any  # argparse gives the type of `add_subparsers` no public name
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of `python -m tracker`; each command sets `run`, `module:function` of the parsed arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tracker",
+        description="What exactly changed between two variants, whether it helped, and whether to believe it.",
+    )
+    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _configurations(commands)
+    _results(commands)
+    _models(commands)
+    _judgement(commands)
+    return parser
+
+
+def _configurations(commands: _Commands) -> None:
+    """Add validate, variants, show, diff: none of them needs a result or a GPU."""
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        parser = _add(commands, name, f"tracker.cli.configs:run_{name}", text)
+        parser.add_argument(
+            "--scale", help="as sized by configs/scales/SCALE.yaml (show, diff: as declared by default)"
+        )
+        parser.add_argument(
+            "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake"
+        )
+        parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of the configurations")
+        return parser
+
+    validate = add("validate", "Check every variant of every study, and count jobs.")
+    validate.add_argument("--write-schema", action="store_true", help="also write configs/schema/*.json for editors")
+    variants = add("variants", "The lineage of a study: what each variant changes, and why.")
+    variants.add_argument("study", metavar="STUDY")
+    show = add("show", "The resolved configuration of one variant, as YAML.")
+    show.add_argument(
+        "variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out where one study has such a variant"
+    )
+    compare = add("diff", "What variant B changes with respect to variant A, exactly.")
+    compare.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
+    compare.add_argument("b", metavar="B", help="the new one, likewise")
+    compare.add_argument("--study", help="the study of both, instead of STUDY/")
+
+
+def _results(commands: _Commands) -> None:
+    """Add status, collect, tables, figures, gate, sql, tensorboard."""
+
+    def add(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
+        parser = _add(commands, name, f"tracker.cli.results:run_{name}", text, epilog)
+        _add_results(parser)
+        parser.add_argument("--reports", type=Path, help="folder of tables and figures (default: likewise)")
+        return parser
+
+    status = add("status", "How far each study is, what runs, what failed, and the time left.")
+    status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
+    status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
+    add("collect", "Build the DuckDB file from the stage folders; the old one is replaced when it is done.")
+    add("tables", "Write each study's table as Markdown, CSV, LaTeX and HTML, and runs.csv, one row per run.")
+    add("figures", "Draw each study's learning curves, primary metric and lineage as SVG and PNG.")
+    add("gate", "List what failed, diverged, is blocked or corrupt; exit status 1 if anything is.")
+    sql = add(
+        "sql",
+        "Query the database. It is opened read-only and can reach no other file.",
+        "tables: studies, variants, runs, results, curves, items, stages, metrics, health, published; see "
+        'docs/architecture.md. Example: python -m tracker sql "select variant, avg(value) from results where '
+        "metric = 'edited/mean/ss_distance' group by all order by all\"",
+    )
+    sql.add_argument("query", metavar="QUERY", help="one SQL statement, or - to read it from stdin")
+    shape = sql.add_mutually_exclusive_group()
+    shape.add_argument("--csv", action="store_true", help="print CSV at full precision")
+    shape.add_argument("--json", action="store_true", help="print a JSON list of rows")
+    board = add("tensorboard", "Start TensorBoard over all runs, named variant/seed/stage.")
+    board.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
+
+
+def _models(commands: _Commands) -> None:
+    """Add export."""
+    copy = _add(
+        commands,
+        "export",
+        "tracker.cli.results:run_export",
+        "Copy a model of a run as a Hugging Face folder, or a sharded checkpoint of verl, merged.",
+        "python -m tracker export gad d-final --to DIR                        the final student\n"
+        "python -m tracker export gad d-final --part critic --step 40 --to DIR\n"
+        "python -m tracker export --from checkpoints/global_step_200/actor --to DIR",
+    )
+    _add_results(copy)
+    copy.add_argument("study", metavar="STUDY", nargs="?")
+    copy.add_argument("variant", metavar="VARIANT", nargs="?")
+    copy.add_argument("--seed", type=int, help="default: the first of the plan")
+    copy.add_argument("--part", metavar="NAME", help="another model than the trained one, as `critic`")
+    copy.add_argument("--stage", metavar="STAGE", help="default: the last one that left it")
+    copy.add_argument("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
+    copy.add_argument("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
+    copy.add_argument("--hf-model", type=Path, metavar="DIR", help="config and tokenizer, if not beside the weights")
+    copy.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="default: as the weights are")
+    copy.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is new or empty")
+
+
+def _judgement(commands: _Commands) -> None:
+    """Add verdicts, audit, decide, report."""
+
+    def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
+        parser = _add(commands, name, f"tracker.cli.{module}:run_{name}", text)
+        _add_results(parser)
+        return parser
+
+    verdicts = add(
+        "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid."
+    )
+    verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    verdicts.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    check = add("audit", "analysis", "Check a study's published numbers, and set ours beside them where there are any.")
+    check.add_argument("study", metavar="STUDY", help="a study, or the name of a file in configs/published")
+    more = add(
+        "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."
+    )
+    more.add_argument("study", metavar="STUDY")
+    more.add_argument("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
+    more.add_argument("--cores", default="all", help="of snakemake (default: all)")
+    more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
+    more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
+    page = add("report", "report", "Write the report page: one HTML file that opens offline.")
+    page.add_argument("--reports", type=Path, help="folder that index.html goes into (default: likewise)")
+    page.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+
+
+def _add(commands: _Commands, name: str, run: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=epilog)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results", type=Path, help="folder of plan and stages (default: that of configs/config.yaml)")

@@ -1,0 +1,137 @@
+"""The policy that learns: what its loss needs of a step's responses, and epochs of minibatches over them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from trainers.objectives.aggregation import aggregate, loss_units
+from trainers.objectives.kl import k3
+from trainers.objectives.statistics import Diagnostics, Mean, Sum
+from trainers.policy.batch import Sequences, batched_logps, token_logps
+from trainers.policy.config import Update
+from trainers.policy.learner import Learner
+from trainers.policy.minibatches import Averages, minibatches
+from trainers.policy.objective import Objective
+from trainers.policy.placement import Placement
+
+
+@dataclass(frozen=True)
+class Batch:
+    """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's.
+
+    `needed`: (N,), true where a response has a term in the loss; None: everywhere. The others are not forwarded.
+    """
+
+    sequences: Sequences
+    advantages: Tensor
+    old_logps: Tensor
+    reference_logps: Tensor | None
+    needed: Tensor | None = None
+
+    def select(self, rows: Tensor) -> "Batch":
+        """Return the rows, without columns that are padding in all of them."""
+        sequences = self.sequences.select(rows)
+        width = sequences.mask.shape[1]
+        per_token = self.advantages.dim() == 2
+        return Batch(
+            sequences,
+            self.advantages[rows, :width] if per_token else self.advantages[rows],
+            self.old_logps[rows, :width],
+            None if self.reference_logps is None else self.reference_logps[rows, :width],
+            None if self.needed is None else self.needed[rows],
+        )
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A policy with its optimiser, and what its loss is made of: objective, KL to the reference, entropy bonus.
+
+    temperature: of sampling, and so of all log-probabilities. recompute_logps: take the old log-probabilities from a
+    forward pass before the update, not from the sampler. reference: None: there is no KL.
+    """
+
+    learner: Learner
+    objective: Objective
+    update: Update
+    placement: Placement
+    reference: PreTrainedModel | None = None
+    temperature: float = 1.0
+    recompute_logps: bool = False
+
+    def batch(self, sequences: Sequences, advantages: Tensor) -> Batch:
+        """Return what the update needs of all responses, with advantages (N,) or (N, T).
+
+        A response without advantage has no policy term, but its KL and its entropy count (seed 004): only where there
+        is neither can `drop_zero_advantage` leave it out.
+        """
+        needed = None
+        if self.update.drop_zero_advantage and self.reference is None and self.update.entropy_coef == 0:
+            needed = with_advantage(advantages).to(sequences.mask.device)
+        old_logps = sequences.logps
+        if self.recompute_logps or old_logps is None:
+            old_logps = self.logps(sequences, needed)
+        reference_logps = None
+        if self.reference is not None:
+            with self.placement.autocast(self.placement.reference):
+                there = sequences.to(self.placement.reference)
+                reference_logps = batched_logps(self.reference, there, self.temperature, self.learner.memory)
+            reference_logps = reference_logps.to(self.placement.policy)
+        return Batch(sequences, advantages.to(self.placement.policy), old_logps, reference_logps, needed)
+
+    def logps(self, sequences: Sequences, needed: Tensor | None = None) -> Tensor:
+        """Return the policy's log-probabilities (N, T) of the responses `needed` (None: of all), 0 of the others."""
+        with self.placement.autocast(self.placement.policy):
+            if needed is None:
+                return batched_logps(self.learner.model, sequences, self.temperature, self.learner.memory)
+            logps = torch.zeros(sequences.mask.shape, device=sequences.mask.device)
+            if needed.any():
+                chosen = sequences.select(needed.nonzero()[:, 0])
+                found = batched_logps(self.learner.model, chosen, self.temperature, self.learner.memory)
+                logps = logps.to(found.dtype)
+                logps[needed, : found.shape[1]] = found
+            return logps
+
+    def learn(self, batch: Batch, *, kl_coef: float, generator: torch.Generator) -> dict[str, float]:
+        """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
+
+        Losses of micro-batches are divided by the tokens or responses of their minibatch, so that accumulation does not
+        change the gradient; those that are not needed count too, so that leaving them out does not change it either.
+        """
+        averages, aggregation = Averages(), self.update.aggregation
+        with self.learner.training():
+            for everything in minibatches(len(batch.sequences), self.update, generator):
+                units = loss_units(batch.sequences.mask[everything], aggregation)
+                rows = everything if batch.needed is None else everything[batch.needed.cpu()[everything]]
+
+                def backward(part: Tensor, units: float = units) -> Diagnostics:
+                    losses, diagnostics = self._losses(batch.select(part), units, kl_coef)
+                    sum(losses.values()).backward()
+                    return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
+
+                parts, norm = self.learner.step(rows, backward)
+                # A loss of 0 is added for the minibatch in which no response is needed.
+                whole = {"policy/grad_norm": Sum(norm), "policy/loss": Sum(norm.new_zeros(()))}
+                averages.close_minibatch(*parts, whole)
+        return averages.means()
+
+    def _losses(self, batch: Batch, units: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
+        """Return the parts of the loss of some responses, as shares of `units`, and diagnostics."""
+        mask, update = batch.sequences.mask, self.update
+        with self.placement.autocast(self.placement.policy):
+            logps, entropy = token_logps(self.learner.model, batch.sequences, self.temperature)
+        policy_loss, diagnostics = self.objective(logps, batch.old_logps, batch.advantages, mask, units=units)
+        entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
+        losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
+        diagnostics["policy/entropy"] = Mean.of(entropy, mask)
+        if batch.reference_logps is not None:
+            divergence = k3(logps, batch.reference_logps)
+            losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
+            diagnostics["kl/divergence"] = Mean.of(divergence, mask)
+        return losses, diagnostics
+
+
+def with_advantage(advantages: Tensor) -> Tensor:
+    """Return where the responses of advantages (N,) or (N, T) have one that is not 0: (N,), bool."""
+    return (advantages != 0).view(len(advantages), -1).any(1)

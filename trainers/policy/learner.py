@@ -1,0 +1,67 @@
+"""A model that learns: gradients of micro-batches, clipping, one step of its optimiser."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from trainers.micro_batch import MicroBatch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A model, its AdamW, the norm to which its gradients are clipped, and how many rows fit into memory."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    max_grad_norm: float = 1.0
+    memory: MicroBatch = field(default_factory=MicroBatch)
+
+    @classmethod
+    def adamw(
+        cls,
+        model: nn.Module,
+        *,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        max_grad_norm: float = 1.0,
+        memory: MicroBatch | None = None,
+    ) -> "Learner":
+        """Return a learner with a new AdamW over all parameters."""
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=betas, weight_decay=weight_decay)
+        return cls(model, optimizer, max_grad_norm, memory or MicroBatch())
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Put the model into training mode, where activation checkpointing is active (dropout is off anyway)."""
+        self.model.train()
+        try:
+            yield
+        finally:
+            self.model.eval()
+
+    def set_rate(self, lr: float) -> None:
+        """Set the learning rate of the next steps."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+    def step(self, rows: Tensor, backward: Callable[[Tensor], T]) -> tuple[list[T], Tensor]:
+        """Take one step on `rows`; return what `backward` returned for each micro-batch, and the norm before clipping.
+
+        `backward(part)` adds the gradient of some rows, divided by what all rows count (trainers/micro_batch.py).
+        Without rows all gradients are 0, not None: AdamW goes on with its momentum.
+        """
+        results = self.memory.run(rows, backward, lambda: self.optimizer.zero_grad(set_to_none=True))
+        if len(rows) == 0:
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        self.optimizer.step()
+        return results, norm

@@ -1,0 +1,64 @@
+"""Sampled responses to prompts: token ids in, sequences and texts out, as many at once as memory allows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from trainers.micro_batch import MicroBatch
+from trainers.policy.batch import Sequences
+from trainers.policy.placement import Placement
+from trainers.policy.rollout import sample_all
+from trainers.policy.text import decode, pad, pad_token
+
+
+@dataclass(frozen=True)
+class Responder:
+    """Samples with `model` as it is at that moment: there is no copy of its weights that could become stale."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    placement: Placement
+
+    def __call__(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        limit: int,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+        memory: MicroBatch | None = None,
+    ) -> tuple[Sequences, list[str]]:
+        """Return group_size responses per prompt, those of a prompt side by side, and their texts.
+
+        prompts: token ids. limit: longest response in tokens. generator: None takes the most likely tokens.
+        memory: how many responses are drawn at once; fewer where the device's memory does not suffice.
+        """
+        rows, uniforms = len(prompts) * group_size, None
+        if generator is not None:
+            uniforms = torch.rand(rows, limit, generator=generator, dtype=torch.float64)
+
+        def draw(batch_size: int) -> Sequences:
+            with self.placement.autocast(self.placement.policy):
+                return sample_all(
+                    self.model,
+                    *self.padded(prompts),
+                    batch_size=batch_size,
+                    group_size=group_size,
+                    uniforms=uniforms,
+                    max_new_tokens=limit,
+                    eos=self.tokenizer.eos_token_id,
+                    pad=pad_token(self.tokenizer),
+                    temperature=temperature,
+                )
+
+        sequences = (memory or MicroBatch()).retry(rows, draw)
+        return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+
+    def padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Return ids and mask (B, P), padded on the left, on the policy's device."""
+        ids, mask = pad(prompts, pad_token(self.tokenizer), left=True)
+        return ids.to(self.placement.policy), mask.to(self.placement.policy)
