@@ -6,21 +6,19 @@
 Both take the same items and the same hypernetwork, at its true start, and must agree; the largest deviations are
 printed. The reference pads to 64, runs the whole model, keeps all logits and loops over sentences, as BiasEdit's public
 code does, but it is not that code: it takes autograd through the ridge solve in float64. What the authors' own code
-costs stands in docs/studies/debias.md. CPU seconds (all threads) are printed beside the clock, for machines that
-do other work too.
-Preparing (once for all variants, seeds and epochs) is timed apart. Peak memory is that of the process of each path.
+costs stands in docs/studies/debias.md. The two take turns in one process, `--repeats` times; printed are medians, with
+the smallest and largest in brackets, and CPU seconds of all threads beside the clock, for machines that do other work
+too. Preparing (once for all variants, seeds and epochs) is timed apart.
 """
 
 import argparse
 import copy
-import multiprocessing
-import resource
+import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "trainers")]
@@ -41,87 +39,66 @@ def settings(n_edits: int, dtype: str = "float32", rank: int = 128):  # noqa: AN
     )
 
 
-def make_trainer(folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str, rank: int):  # noqa: ANN201
-    """A trainer at its start, and the items of the step."""
-    from debias_helpers import make_stage
+class Fast:
+    """The fast path: one edit batch of a trainer, from the hypernetwork's true start every time."""
 
-    from trainers.assets import files
-    from trainers.debias.measure import load_suffix
-    from trainers.debias.prepared import Prepared
-    from trainers.debias.train import Trainer
+    def __init__(self, folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str, rank: int) -> None:
+        from debias_helpers import make_stage
 
-    prepared = Prepared(inputs["prepare"])
-    stage = make_stage(folder, "probe", settings(n_edits, dtype, rank), inputs)
-    trainer = Trainer(stage, prepared, load_suffix(files(inputs["model"]), prepared))
-    return trainer, prepared, prepared.indices("train")[:n_edits]
+        from trainers.assets import files
+        from trainers.debias.measure import load_suffix
+        from trainers.debias.prepared import Prepared
+        from trainers.debias.train import Trainer
 
+        self.prepared = Prepared(inputs["prepare"])
+        stage = make_stage(folder, "probe", settings(n_edits, dtype, rank), inputs)
+        self.trainer = Trainer(stage, self.prepared, load_suffix(files(inputs["model"]), self.prepared))
+        self.indices = self.prepared.indices("train")[:n_edits]
+        self.fresh = copy.deepcopy(self.trainer.hypernetwork.state_dict())
 
-def measured(function: Callable[..., dict], threads: int, *arguments: object) -> dict:
-    import torch
+    def step(self) -> tuple[dict, dict]:
+        """Figures, and gradients by parameter."""
+        self.trainer.optimiser.zero_grad()
+        figures = self.trainer._edit_batch(self.indices, 1.0)
+        gradients = self.trainer.hypernetwork.named_parameters()
+        return figures, {name: parameter.grad.clone() for name, parameter in gradients}
 
-    torch.set_num_threads(threads)
-    result = function(*arguments)
-    return result | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-
-
-def in_process(function: Callable[..., dict], threads: int, *arguments: object) -> dict:
-    """Run a function in a process of its own, so that its peak memory is its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measured, function, threads, *arguments).result()
-
-
-def prepare_once(folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str) -> dict:
-    from debias_helpers import make_stage
-
-    from trainers.debias import prepare
-
-    stage = make_stage(folder, "prepare", settings(n_edits, dtype), inputs)
-    start = time.perf_counter()
-    prepare.run(stage)
-    return {"seconds": time.perf_counter() - start}
+    def reset(self) -> None:
+        self.trainer.hypernetwork.load_state_dict(self.fresh)
 
 
-def fast(  # noqa: PLR0917
-    folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str, rank: int, repeats: int
-) -> dict:
-    trainer, prepared, indices = make_trainer(folder, inputs, n_edits, dtype, rank)
-    fresh = copy.deepcopy(trainer.hypernetwork.state_dict())
-    seconds, cpu = [], []
-    for _ in range(repeats):
-        trainer.hypernetwork.load_state_dict(fresh)
-        trainer.optimiser.zero_grad()
-        start, cpu_start = time.perf_counter(), time.process_time()
-        figures = trainer._edit_batch(indices, 1.0)
-        seconds.append(time.perf_counter() - start)
-        cpu.append(time.process_time() - cpu_start)
-    gradients = {name: p.grad.numpy() for name, p in trainer.hypernetwork.named_parameters()}
-    tokens = prepared.tokens(indices)
-    figures = {"figures": figures, "gradients": gradients, "tokens": sum(map(len, tokens))}
-    return {"seconds": min(seconds), "cpu": min(cpu), **figures}
+class Plain:
+    """The tests' reference on the same items, from the same start."""
+
+    def __init__(self, fast: Fast, inputs: dict[str, Path], n_edits: int, dtype: str, rank: int) -> None:
+        from reference.debias import Editor
+
+        from trainers.assets import files
+        from trainers.models import load_model
+
+        self.network = copy.deepcopy(fast.trainer.hypernetwork)
+        names = [module.name for module in fast.prepared.modules]
+        model = load_model(files(inputs["model"]), dtype=dtype)
+        self.editor = Editor(model, names, self.network, settings(n_edits, dtype, rank))
+        kinds = ("anti", "stereo", "unrelated")
+        self.part = {kind: [fast.prepared.items[i].tokens[kind] for i in fast.indices] for kind in kinds}
+        self.fresh = fast.fresh
+
+    def step(self) -> tuple[dict, dict]:
+        result = self.editor.run([self.part])
+        return {"loss": result.loss, **result.figures}, result.gradients
+
+    def reset(self) -> None:
+        self.network.load_state_dict(self.fresh)
+        self.network.zero_grad()
 
 
-def plain(folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str, rank: int) -> dict:
-    from reference.debias import Editor
-
-    from trainers.assets import files
-    from trainers.models import load_model
-
-    trainer, prepared, indices = make_trainer(folder, inputs, n_edits, dtype, rank)
-    names = [module.name for module in prepared.modules]
-    editor = Editor(
-        load_model(files(inputs["model"]), dtype=dtype), names, trainer.hypernetwork, settings(n_edits, dtype, rank)
-    )
-    part = {kind: [prepared.items[i].tokens[kind] for i in indices] for kind in ("anti", "stereo", "unrelated")}
-    start, cpu_start = time.perf_counter(), time.process_time()
-    result = editor.run([part])
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu_start
-    figures = {"loss": result.loss, **result.figures}
-    return {
-        "seconds": seconds,
-        "cpu": cpu,
-        "figures": figures,
-        "gradients": {name: gradient.numpy() for name, gradient in result.gradients.items()},
-    }
+def timed(path: "Fast | Plain") -> tuple[float, float, tuple[dict, dict]]:
+    """Seconds by the clock, CPU seconds of all threads, and what a step gives."""
+    path.reset()
+    start, cpu = time.perf_counter(), time.process_time()
+    result = path.step()
+    return time.perf_counter() - start, time.process_time() - cpu, result
 
 
 def main() -> int:
@@ -146,43 +123,59 @@ def main() -> int:
 
 
 def compare(folder: Path, arguments: argparse.Namespace) -> int:
-    import numpy
+    import torch
+    from debias_helpers import make_stage
 
+    from trainers.debias import prepare
+
+    torch.set_num_threads(arguments.threads)
     inputs = {"model": arguments.model, "data": arguments.data}
     if arguments.random:
         inputs = random_inputs(folder)
-    threads, n_edits, dtype, rank = arguments.threads, arguments.n_edits, arguments.dtype, arguments.rank
-    prepared = in_process(prepare_once, threads, folder, inputs, n_edits, dtype)
+    n_edits, dtype, rank = arguments.n_edits, arguments.dtype, arguments.rank
+    stage = make_stage(folder, "prepare", settings(n_edits, dtype), inputs)
+    cpu = time.process_time()
+    prepare.run(stage)
+    items = len(json.loads((folder / "prepare" / "stereoset.json").read_text())["items"])
+    print(f"prepare, once: {time.process_time() - cpu:.2f} CPU s for {items} items")
     inputs["prepare"] = folder / "prepare"
-    quick = in_process(fast, threads, folder, inputs, n_edits, dtype, rank, arguments.repeats)
-    slow = in_process(plain, threads, folder, inputs, n_edits, dtype, rank)
+    fast = Fast(folder, inputs, n_edits, dtype, rank)
+    plain = Plain(fast, inputs, n_edits, dtype, rank)
+    timed(fast)  # the first use of each operator costs more
+    pairs = [(timed(fast), timed(plain)) for _ in range(arguments.repeats)]
+    lengths = [len(tokens) for tokens in fast.prepared.tokens(fast.indices)]
     print(
-        f"n_edits {n_edits}, {3 * n_edits} sentences of {quick['tokens'] / 3 / n_edits:.1f} tokens, {threads} threads"
+        f"rank {rank}, n_edits {n_edits}, {len(lengths)} sentences of {sum(lengths) / len(lengths):.1f} tokens, "
+        f"{arguments.threads} threads, {arguments.repeats} pairs of steps, one after the other"
     )
-    print(f"prepare, once   {prepared['seconds']:8.2f} s   peak {prepared['peak']:6.0f} MiB")
-    for name, path in (("fast", quick), ("plain", slow)):
-        print(
-            f"{name + ', a step':15} {path['seconds']:8.2f} s   peak {path['peak']:6.0f} MiB   CPU {path['cpu']:8.2f} s"
-        )
-    print(f"ratio           {slow['seconds'] / quick['seconds']:8.1f}   CPU {slow['cpu'] / quick['cpu']:.1f}")
-    for name, value in slow["figures"].items():
-        print(f"{name:12}  fast {quick['figures'][name]:+.8f}   plain {value:+.8f}")
+    for number, unit in ((1, "CPU seconds"), (0, "seconds by the clock")):
+        columns = [[pair[side][number] for pair in pairs] for side in (0, 1)]
+        ratios = [slow / quick for quick, slow in zip(*columns, strict=True)]
+        spread = [f"{median(c):.2f} ({min(c):.2f} to {max(c):.2f})" for c in (*columns, ratios)]
+        print(f"{unit}: fast {spread[0]}, plain {spread[1]}, ratio {spread[2]}")
+    return agree(pairs[0][0][2], pairs[0][1][2], dtype)
+
+
+def agree(fast: tuple[dict, dict], plain: tuple[dict, dict], dtype: str) -> int:
+    """Print the deviations of figures and gradients; 0 where they are those of rounding."""
+    for name, value in plain[0].items():
+        print(f"{name:12}  fast {fast[0][name]:+.8f}   plain {value:+.8f}")
     entry, norm, where = 0.0, 0.0, ""
-    for name, expected in slow["gradients"].items():
-        difference = quick["gradients"][name] - expected
-        if not numpy.any(expected):  # A and scale, in the first step
-            assert not numpy.any(difference), name
+    for name, expected in plain[1].items():
+        difference = fast[1][name] - expected
+        if not expected.any():  # A and scale, in the first step
+            assert not difference.any(), name
             continue
-        norm = max(norm, float(numpy.linalg.norm(difference) / numpy.linalg.norm(expected)))
-        entry, where = max((entry, where), (float(numpy.abs(difference).max() / numpy.abs(expected).max()), name))
-    loss = abs(quick["figures"]["loss"] / slow["figures"]["loss"] - 1)
+        norm = max(norm, float(difference.norm() / expected.norm()))
+        entry, where = max((entry, where), (float(difference.abs().max() / expected.abs().max()), name))
+    loss = abs(fast[0]["loss"] / plain[0]["loss"] - 1)
     print(f"loss: relative deviation {loss:.1e}")
     print(
         f"hypernetwork gradients, worst tensor: {norm:.1e} in norm; worst entry {entry:.1e} of the largest, in {where}"
     )
     # 30 layers in float32 leave noise that float64 does not have: there the two agree as the tests ask of small models.
-    limit, exact = (1e-4, 1e-5) if arguments.dtype == "float64" else (1e-3, 1e-4)
-    return 0 if norm < limit and loss < exact and quick["figures"]["ss"] == slow["figures"]["ss"] else 1
+    limit, exact = (1e-4, 1e-5) if dtype == "float64" else (1e-3, 1e-4)
+    return 0 if norm < limit and loss < exact and fast[0]["ss"] == plain[0]["ss"] else 1
 
 
 def random_inputs(folder: Path) -> dict[str, Path]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from contract.errors import TrackerError
+from contract.reading import read_bytes
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def write_text(path: Path, text: str, *, sync: bool = True) -> None:
 def update_text(path: Path, text: str, *, sync: bool = True) -> None:
     """Replace `path` by `text` unless it holds it already; what cannot be read is replaced."""
     with suppress(OSError):
-        if path.read_bytes() == text.encode():
+        if read_bytes(path) == text.encode():
             return
     write_text(path, text, sync=sync)
 

@@ -11,7 +11,7 @@ from trainers.debias.editor import applied, micro_batches
 from trainers.debias.hypernetwork import Hypernetwork, RunningMeanStd
 from trainers.debias.measure import ItemScores, summarise, term_means
 from trainers.debias.ridge import Ridge
-from trainers.debias.scores import icat, language_modelling, stereotype_preferred, unique_prefixes
+from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred
 from trainers.debias.suffix import SuffixModel
 from trainers.models import EditedModule, find_modules
 from trainers.random_model import build_random_model
@@ -126,10 +126,13 @@ def test_weights_come_back_to_the_last_bit_even_after_an_exception(architecture)
 
 
 def test_shared_prefixes_are_found_once():
-    rows, inverse = unique_prefixes([[1, 5, 6, 7], [1, 5, 8, 7], [1, 9]])
-    # prefixes: (1) (1 5) (1 5 6) | (1) (1 5) (1 5 8) | (1)
-    assert rows.tolist() == [0, 1, 2, 5]
-    assert inverse.tolist() == [0, 1, 2, 0, 1, 3, 0]
+    tree = PrefixTree.of([[1, 5, 6, 7], [1, 5, 8, 7], [1, 9]])
+    # prefixes: (1) (1 5) (1 5 6) (1 5 6 7) | (1) (1 5) (1 5 8) (1 5 8 7) | (1) (1 9)
+    assert tree.rows.tolist() == [0, 1, 2, 3, 6, 7, 9]
+    assert tree.inverse.tolist() == [0, 1, 2, 3, 0, 1, 4, 5, 0, 6]
+    assert tree.depth.tolist() == [0, 1, 2, 3, 2, 3, 1]
+    begins_with = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4], [0, 1, 4, 5], [0, 6]]
+    assert [row.nonzero().flatten().tolist() for row in tree.seen] == begins_with
 
 
 def test_ss_lms_and_icat_by_hand():

@@ -8,10 +8,12 @@ from debias_helpers import config, make_stage, run_prepare
 from reference.debias import Editor
 
 from trainers.assets import files
+from trainers.debias import prepare
 from trainers.debias.editor import micro_batches, predict
 from trainers.debias.head import OutputMatrix, label_log_probs, log_partition, reference, token_kl
 from trainers.debias.measure import load_suffix, measure, score_items
 from trainers.debias.prepared import Prepared
+from trainers.debias.suffix import SuffixModel
 from trainers.debias.train import Trainer
 from trainers.models import load_model
 
@@ -59,7 +61,7 @@ def assert_step_equals(trainer, plain, batches):
     parts = [{kind: [prepared.items[i].tokens[kind] for i in part] for kind in kinds} for part in batches]
     expected = plain.run(parts)
 
-    assert figures["loss"] == pytest.approx(expected.loss, rel=1e-5)
+    assert figures["loss"] == pytest.approx(expected.loss, rel=1e-5, abs=1e-6)
     for name, value in expected.figures.items():
         assert figures[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
     torch.testing.assert_close(torch.cat([s.p for s in scored]), expected.p, rtol=1e-5, atol=0)
@@ -134,6 +136,21 @@ def test_suffix_on_cached_states_equals_the_whole_model(prepared_stage):
     p, logp = prepared.unedited(indices)
     torch.testing.assert_close(scores.p.view(-1, 3), p, rtol=1e-5, atol=0)
     torch.testing.assert_close(scores.logp.view(-1, 3), logp, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("overlooked", ["attention_mask", "position_ids"])
+def test_a_model_that_overlooks_mask_or_positions_is_refused(prepared_stage, overlooked, monkeypatch, tmp_path):
+    _, inputs = prepared_stage
+    told = SuffixModel._attention
+
+    def without(model, mask, positions):
+        arguments = told(model, mask, positions)
+        return arguments if positions is None else arguments | {overlooked: None}
+
+    monkeypatch.setattr(SuffixModel, "_attention", without)
+    stage = make_stage(tmp_path, "prepare", config(), {**inputs, "data": inputs["model"].parent / "data"})
+    with pytest.raises(ValueError, match="overlooks the attention mask or the positions"):
+        prepare.run(stage)
 
 
 def head_case(bias):

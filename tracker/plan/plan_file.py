@@ -11,12 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from contract.errors import ConfigError
+from contract.reading import read_bytes
 from tracker.config.names import Strict
 from tracker.config.published_schema import PublishedFile
 from tracker.config.study import Change
 from tracker.config.study_schema import Resources, StudyDefinition
 
 PLAN_FILE = "plan.json"
+_MAX_BYTES = 1 << 30
 
 
 class PlannedVariant(Strict):
@@ -127,11 +129,11 @@ def digest_of_plan(text: str) -> str:
 def read_plan(path: Path) -> PlanFile:
     """Return the plan; raise ConfigError where there is none or it cannot be read."""
     try:
-        return PlanFile.model_validate_json(path.read_bytes())
+        return PlanFile.model_validate_json(read_bytes(path, _MAX_BYTES))
     except FileNotFoundError:
         raise ConfigError(path, "", None, "there is no plan", "run `snakemake`, which writes it") from None
     except OSError as error:
-        raise ConfigError(path, "", None, f"cannot be read ({error.strerror})", "make it readable") from None
+        raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key, problem = ".".join(map(str, first["loc"])), first["msg"]

@@ -13,7 +13,9 @@ from typing import Any
 
 from contract.atomic import write_text
 from contract.errors import ConfigError
-from contract.stage_folder import DATABASE, FAILED, StageState, read_state
+from contract.reading import read_json
+from contract.stage_folder import DATABASE
+from contract.status import FAILED, StageState, misplaced, read_state
 from tracker.plan.plan import Address, Plan
 from tracker.plan.plan_file import PlannedStage
 
@@ -35,10 +37,11 @@ def pending(plan: Plan, study: str | None = None) -> list[PlannedStage]:
 
 
 def refuse_links(plan: Plan) -> None:
-    """Refuse a stage's folder that is a link: the stage would write over what is not its. Raises ConfigError."""
+    """Raise ConfigError where a link or a file is in a stage's place: the stage would write over what is not its."""
     for stage in plan.selected():
-        if stage.dir.is_symlink():
-            problem, remedy = f"is a link to {os.readlink(stage.dir)}", "put the folder itself there, or remove it"
+        if misplaced(stage.dir) == [stage.dir]:
+            problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is no folder"
+            remedy = "put the folder itself there, or remove it"
             raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
 
 
@@ -95,17 +98,19 @@ def digest(states: Iterable[tuple[str, StageState]]) -> str:
 
 
 def _set_aside(stage: PlannedStage) -> None:
-    """Rename the status to the first free `status.attempt-N.json`."""
-    number = 1
-    while (aside := stage.dir / f"status.attempt-{number}.json").exists():
-        number += 1
-    os.rename(stage.status, aside)
+    """Rename the status to the first free `status.attempt-N.json`, and what is in place of a file likewise."""
+    for path in {stage.status, *misplaced(stage.dir)}:
+        number = 1
+        while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):
+            number += 1
+        if os.path.lexists(path):
+            os.rename(path, aside)
 
 
 def _read(results: Path) -> dict[str, Any]:
     """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
     try:
-        content = json.loads((results / COLLECTED).read_text(encoding="utf-8"))
+        content = read_json(results / COLLECTED)
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) and isinstance(content.get("corrupt"), dict) else {}

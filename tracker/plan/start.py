@@ -8,6 +8,7 @@ from pathlib import Path
 from contract.errors import TrackerError
 from tracker.config.settings import load_settings
 from tracker.plan.build import PROJECT, build_plan
+from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.plan import Plan
 from tracker.plan.retry import refuse_links, repair, retry_failed
@@ -22,7 +23,7 @@ def prepare(plan: Plan, root: Path = PROJECT) -> list[str]:
     Raises:
         ConfigError: a study wants a clean tree below `root` and it is not; a stage's folder is a link.
     """
-    said = [f"warning: {warning}" for warning in check_trees(plan, root)]
+    said = [f"warning: {warning}" for warning in (*settle_times(plan), *check_trees(plan, root))]
     if plan.settings.retry == "failed":
         retry_failed(plan)
     refuse_links(plan)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from contract.atomic import write_text
-from contract.stage_folder import FAILED
+from contract.status import FAILED
 from tracker.config.display_schema import ReferenceDefinition
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.lineage import lineage

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import read_state
+from contract.status import read_state
 from tracker.config.settings import suggest
 from tracker.plan.plan_file import PLAN_FILE, read_plan
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from contract.stage_folder import FAILED
+from contract.status import FAILED
 from tracker.store.database import Store
 
 

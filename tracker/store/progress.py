@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from contract.stage_folder import FAILED, Progress, StageState, read_progress, read_state
+from contract.stage_folder import Progress, read_progress
+from contract.status import FAILED, StageState, read_state
 from tracker.plan.plan_file import PLAN_FILE, PlannedStage, read_plan
 
 BAR = 24

@@ -20,7 +20,7 @@ from trainers.debias.scores import (
 )
 from trainers.debias.suffix import SuffixModel
 from trainers.models import load_model
-from trainers.objectives import bias_edit
+from trainers.objectives.debias import bias_edit
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
 
 def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
     """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
-    return score(last_hidden(model, prepared.hidden(indices)), prepared.tokens(indices), model.matrix)
+    tokens = prepared.tokens(indices)
+    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
 
 
 @torch.no_grad()

@@ -18,10 +18,10 @@ from trainers.debias.data import KINDS, SPLITS, Item, read_items, split_items
 from trainers.debias.head import reference
 from trainers.debias.own_splits import read_own_splits, refuse_swapped, split_files
 from trainers.debias.prepared import PAIR, Layout, TokenisedItem, save_prepared
-from trainers.debias.scores import last_hidden, score, unique_prefixes
+from trainers.debias.scores import PrefixTree, last_hidden, score
 from trainers.debias.suffix import SuffixModel, pad
 from trainers.models import load_model, load_tokenizer
-from trainers.objectives.bias_edit import edit_loss
+from trainers.objectives.debias.bias_edit import edit_loss
 from trainers.stage import Stage
 
 BATCH = 16  # items of similar length per pass
@@ -120,6 +120,7 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
         items: tokenised items.
         stage: for progress.
     """
+    _refuse_if_packing_matters(model, [items[0].tokens[kind] for kind in KINDS])
     layout = Layout(items)
     width, count = model.matrix.weight.shape[1], layout.pair_start[-1]
     dtype = model.matrix.weight.dtype
@@ -142,6 +143,30 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
     return tensors
 
 
+def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Tensor:
+    """Hidden states [N, d] that enter the first edited block at all tokens; equal prefixes are run once."""
+    tree = PrefixTree.of(sentences).to(model.device)
+    ids = torch.tensor([token for tokens in sentences for token in tokens], device=model.device)
+    return model.prefix(ids[tree.rows].unsqueeze(0), tree.seen, tree.depth)[0, tree.inverse]
+
+
+@torch.no_grad()
+def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> None:
+    """Raise ValueError where sentences that share their prefixes do not give what each gives alone."""
+    lengths = [len(tokens) for tokens in sentences]
+    packed = last_hidden(model, _packed_prefix(model, sentences).split(lengths), sentences)
+    ids, mask = pad([torch.tensor(tokens, device=model.device) for tokens in sentences])
+    alone = model.model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+    alone = alone[:, :-1][mask[:, 1:].bool()]
+    error = float((packed - alone).norm() / alone.norm())
+    if not error < torch.finfo(alone.dtype).eps ** 0.5:
+        name = type(model.model).__name__
+        raise ValueError(
+            f"model: {name} gives sentences that share their prefixes other states than each alone (relative deviation "
+            f"{error:.2g}): it overlooks the attention mask or the positions that it is given; not supported"
+        )
+
+
 def _prefix_and_unrelated(
     model: SuffixModel,
     items: Sequence[TokenisedItem],
@@ -151,14 +176,12 @@ def _prefix_and_unrelated(
 ) -> None:
     """Fill `hidden` for all sentences of the chosen items, and the scores of the unrelated ones."""
     sentences = [items[i].tokens[kind] for i in chosen for kind in KINDS]
-    ids, mask = pad([torch.tensor(tokens, device=model.device) for tokens in sentences])
-    states = model.prefix(ids, mask)
-    per_sentence = [states[row, : len(tokens)] for row, tokens in enumerate(sentences)]
+    per_sentence = _packed_prefix(model, sentences).split([len(tokens) for tokens in sentences])
     for n, index in enumerate(chosen):
         tensors["hidden"][layout.tokens(index)] = torch.cat(per_sentence[3 * n : 3 * n + 3]).cpu()
     unrelated = [items[i].tokens["unrelated"] for i in chosen]
     with torch.no_grad():
-        scored = score(last_hidden(model, per_sentence[2::3]), unrelated, model.matrix)
+        scored = score(last_hidden(model, per_sentence[2::3], unrelated), unrelated, model.matrix)
     tensors["scores"][list(chosen), 2] = torch.stack((scored.p, scored.logp), -1).cpu()
 
 
@@ -183,8 +206,8 @@ def _pairs(
     # The loss is a mean over items: times their number it is the sum of the items' own losses.
     loss = edit_loss(p[:, 0], logp[:, 0], p[:, 1], logp[:, 1]) * len(chosen)
     gradients = torch.autograd.grad(loss, [output for _, output in seen.values()])
-    rows, inverse = (index.to(model.device) for index in unique_prefixes(sentences))
-    mean, offset = reference(final.detach(), rows, inverse, model.matrix)
+    tree = PrefixTree.of([tokens[:-1] for tokens in sentences]).to(model.device)
+    mean, offset = reference(final.detach(), tree.rows, tree.inverse, model.matrix)
 
     labelled = mask.bool()
     labelled[:, 0] = False

@@ -7,14 +7,15 @@ predicts token t. A sentence's scores are means over its labelled tokens.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from trainers.debias.head import OutputMatrix, label_log_probs
-from trainers.debias.suffix import SuffixModel, pad
+from trainers.debias.suffix import SuffixModel
 
-GROUP = 32  # sentences of similar length that are padded and run together
+GROUP = 96  # sentences (of 32 items) that are run together
 
 
 @dataclass(frozen=True)
@@ -28,50 +29,66 @@ class SentenceScores:
     sentence: Tensor  # [N], which sentence a position belongs to
 
 
-def last_hidden(model: SuffixModel, states: Sequence[Tensor], *, group: int = GROUP) -> Tensor:
-    """Run the suffix and return the hidden states of all predicting positions, in the order of the sentences.
+@dataclass(frozen=True)
+class PrefixTree:
+    """The distinct prefixes of some sentences: a causal model gives equal prefixes equal states, so each is run once.
+
+    The three sentences of an item agree up to the word that differs: more than half of all positions are repetitions.
+    Positions are numbered sentence by sentence, prefixes (R of them) in the order in which they are first met.
+    """
+
+    rows: Tensor  # [R], the first position of each prefix
+    inverse: Tensor  # [N], the prefix that ends at each position
+    depth: Tensor  # [R], tokens before the last one of the prefix: its position in the sentence
+    seen: Tensor  # [R, R], whether the first prefix begins with the second: what its last token attends to
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]]) -> Self:
+        """Find the distinct prefixes of sentences of token ids."""
+        known: dict[tuple[int, int], int] = {}  # (prefix without its last token, last token) -> prefix
+        rows, inverse, depth, parents = [], [], [], []
+        for sentence in sentences:
+            node = -1
+            for position, token in enumerate(sentence):
+                parent, node = node, known.setdefault((node, token), len(rows))
+                if node == len(rows):
+                    rows.append(len(inverse))
+                    depth.append(position)
+                    parents.append(parent)
+                inverse.append(node)
+        seen = torch.eye(len(rows), dtype=torch.bool)
+        for node, parent in enumerate(parents):
+            if parent >= 0:
+                seen[node] |= seen[parent]
+        return cls(torch.tensor(rows), torch.tensor(inverse), torch.tensor(depth), seen)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on a device."""
+        return type(self)(*(tensor.to(device) for tensor in (self.rows, self.inverse, self.depth, self.seen)))
+
+
+def last_hidden(
+    model: SuffixModel, states: Sequence[Tensor], tokens: Sequence[Sequence[int]], *, group: int = GROUP
+) -> Tensor:
+    """Run the suffix and return the hidden states of all predicting positions, sentence by sentence.
 
     Args:
         model: the partial model.
         states: per sentence [L_i, d], what enters the first edited block.
-        group: at most so many sentences, of similar length, in one padded pass.
+        tokens: per sentence its L_i token ids, BOS first.
+        group: at most so many sentences in one pass: their distinct prefixes are one row of tokens, without padding.
 
     Returns:
         [sum(L_i - 1), d].
     """
-    order = sorted(range(len(states)), key=lambda i: len(states[i]))
-    parts, positions, end = [], [None] * len(states), 0
-    for begin in range(0, len(order), group):
-        chosen = order[begin : begin + group]
-        hidden, mask = pad([states[i] for i in chosen])
-        parts.append(model.forward(hidden, mask)[:, :-1][mask[:, 1:].bool()])
-        for i in chosen:
-            positions[i] = torch.arange(end, end + len(states[i]) - 1)
-            end += len(states[i]) - 1
-    return torch.cat(parts).index_select(0, torch.cat(positions).to(parts[0].device))
-
-
-def unique_prefixes(tokens: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Find the predicting positions that follow the same tokens: a causal model gives them the same distribution.
-
-    The three sentences of an item agree up to the word that differs, so about half of all positions need no logits.
-
-    Args:
-        tokens: per sentence its token ids, BOS first.
-
-    Returns:
-        rows [R], the first position of each distinct prefix, and inverse [N], the row that each position equals.
-    """
-    seen: dict[tuple[int, ...], int] = {}
-    rows, inverse = [], []
-    for sentence in tokens:
-        for length in range(1, len(sentence)):
-            prefix = tuple(sentence[:length])
-            if prefix not in seen:
-                seen[prefix] = len(rows)
-                rows.append(len(inverse))
-            inverse.append(seen[prefix])
-    return torch.tensor(rows), torch.tensor(inverse)
+    parts = []
+    for begin in range(0, len(tokens), group):
+        chosen = [sentence[:-1] for sentence in tokens[begin : begin + group]]
+        tree = PrefixTree.of(chosen).to(model.device)
+        entering = torch.cat([state[:-1] for state in states[begin : begin + group]])
+        hidden = model.forward(entering[tree.rows].unsqueeze(0), tree.seen, tree.depth)
+        parts.append(hidden[0].index_select(0, tree.inverse))
+    return torch.cat(parts)
 
 
 def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix) -> SentenceScores:
@@ -83,11 +100,11 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
         matrix: output matrix.
     """
     device = hidden.device
-    rows, inverse = (index.to(device) for index in unique_prefixes(tokens))
+    tree = PrefixTree.of([sentence[:-1] for sentence in tokens]).to(device)
     labels = torch.tensor([token for sentence in tokens for token in sentence[1:]], device=device)
     lengths = torch.tensor([len(sentence) - 1 for sentence in tokens], device=device)
     sentence = torch.repeat_interleave(torch.arange(len(tokens), device=device), lengths)
-    logp, partition = label_log_probs(hidden, labels, rows, inverse, matrix)
+    logp, partition = label_log_probs(hidden, labels, tree.rows, tree.inverse, matrix)
 
     def mean(values: Tensor) -> Tensor:
         return torch.zeros(len(tokens), dtype=values.dtype, device=device).index_add(0, sentence, values) / lengths

@@ -61,8 +61,8 @@ class SuffixModel:
         for index in range(self.first):
             self.layers[index] = _Passed()
 
-    def prefix(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Hidden states [B, T, d] that enter the first edited block; ids and mask are [B, T], padded on the right."""
+    def prefix(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Hidden states [B, T, d] that enter the first edited block, from ids [B, T]; the rest is as in `forward`."""
 
         def stop(module: nn.Module, args: tuple, kwargs: dict) -> None:
             raise _PrefixDone(args[0] if args else kwargs["hidden_states"])
@@ -70,19 +70,29 @@ class SuffixModel:
         handle = self.layers[self.first].register_forward_pre_hook(stop, with_kwargs=True)
         try:
             with torch.no_grad():
-                self.model.base_model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
+                self.model.base_model(input_ids=input_ids, **self._attention(attention_mask, position_ids))
         except _PrefixDone as done:
             return done.hidden
         finally:
             handle.remove()
         raise AssertionError("the first edited block was never reached")
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    def _attention(self, mask: Tensor, positions: Tensor | None) -> dict[str, object]:
+        """What a base model is told of its attention."""
+        if positions is None:
+            return {"attention_mask": mask, "use_cache": False}
+        dtype = self.matrix.weight.dtype
+        hidden = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+        return {"attention_mask": hidden[None, None], "position_ids": positions.unsqueeze(0), "use_cache": False}
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Last hidden state [B, T, d] (after the final norm) from the states that enter the first edited block.
 
         Args:
             hidden: [B, T, d].
-            attention_mask: [B, T], 1 for tokens, 0 for padding on the right.
+            attention_mask: [B, T], 1 for tokens, 0 for padding on the right. With `position_ids`, where B is 1: [T, T],
+                whether the first token attends to the second.
+            position_ids: [T], or None: 0, 1, 2, ...
         """
 
         def replace(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -94,7 +104,7 @@ class SuffixModel:
         self.drop_prefix()
         handle = self.layers[self.first].register_forward_pre_hook(replace, with_kwargs=True)
         try:
-            output = self.model.base_model(inputs_embeds=hidden, attention_mask=attention_mask, use_cache=False)
+            output = self.model.base_model(inputs_embeds=hidden, **self._attention(attention_mask, position_ids))
         finally:
             handle.remove()
             for index, layer in enumerate(skipped):

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.tracker.toy_study import VARIANTS, Toy
 from tracker.config.settings import load_settings
 from tracker.plan import keys
 from tracker.plan.build import build_plan
-from tracker.plan.retry import retry_failed
+from tracker.plan.retry import pending, repair, retry_failed
 from tracker.store.health_events import as_rule
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -420,6 +421,28 @@ def test_retry_sets_aside_what_did_not_end_well(toy):
     assert retry_failed(plan) == []
 
 
+def test_a_stage_that_lost_a_file_runs_again_without_being_asked(toy):
+    plan = build(toy, seed=0)
+    first, second, third, *whole = plan.selected()
+    for stage in (first, second, third, *whole):
+        finish(stage, json.dumps({"state": "ok", "key": stage.key, "files": {"metrics.parquet": 4}}))
+        (stage.dir / "metrics.parquet").write_text("four")
+    assert repair(plan) == []
+    (first.dir / "metrics.parquet").unlink()
+    (second.dir / "metrics.parquet").write_text("less"[:3])
+    (third.dir / "metrics.parquet").unlink()
+    (third.dir / "metrics.parquet").mkdir()
+    assert pending(plan) == [first, second, third]
+    assert repair(plan) == [first, second, third]
+    assert not any(stage.status.exists() for stage in (first, second, third))
+    assert all(stage.status.exists() for stage in whole)
+    assert (third.dir / "metrics.attempt-1.parquet").is_dir()  # out of the way of the new one
+    assert repair(plan) == []
+    whole[0].status.unlink()
+    os.mkfifo(whole[0].status)  # nobody waits for what it may say
+    assert repair(plan) == [whole[0]]
+
+
 # Size
 
 
@@ -465,7 +488,7 @@ def edit(file, old, new):
 
 def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/rcs_adaptive.py"
+    file = copy / "trainers/objectives/debias/rcs_adaptive.py"
     file.write_text("# a comment\n" + file.read_text() + "\n# another\n")
     assert changed(before, debias(copy)) == set()
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
@@ -474,14 +497,14 @@ def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
 
 def test_editing_the_fairness_term_rekeys_v10_only(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/fairness.py"
+    file = copy / "trainers/objectives/debias/fairness.py"
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
     assert changed(before, debias(copy)) == names(BELOW, ("v10",))
 
 
 def test_editing_the_edit_loss_rekeys_everything(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/bias_edit.py"
+    file = copy / "trainers/objectives/debias/bias_edit.py"
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
     assert names(BELOW, before.studies["debias"].variants) <= changed(before, debias(copy))
 
