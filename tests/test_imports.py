@@ -56,7 +56,7 @@ def test_the_reader_of_imports():
 def test_there_is_something_to_check():
     assert {"tracker.plan.build", "tracker.config.variants"} <= modules("tracker").keys()
     assert "contract.health.rules" in modules("contract")
-    assert "trainers.objectives.bias_edit" in modules("trainers")
+    assert "trainers.objectives.debias.bias_edit" in modules("trainers")
     assert {"debias", "gad"} <= set(STUDIES)
     assert sorted(ENGINES) == ["policy"]
 

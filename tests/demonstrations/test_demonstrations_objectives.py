@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from trainers.demonstrations.config import Reward
-from trainers.objectives import selection_advantage_rank as rank
-from trainers.objectives import selection_advantage_zscore as zscore
-from trainers.objectives import selection_rce as rce
-from trainers.objectives.selection_conditional import positives, trained_queries
-from trainers.objectives.selection_grpo import grpo_loss
-from trainers.objectives.selection_rce_rank import rank_normalised
+from trainers.objectives.selection import advantage_rank as rank
+from trainers.objectives.selection import advantage_zscore as zscore
+from trainers.objectives.selection import rce
+from trainers.objectives.selection.conditional import positives, trained_queries
+from trainers.objectives.selection.grpo import grpo_loss
+from trainers.objectives.selection.rce_rank import rank_normalised
 
 NAN = math.nan
 # A right sequence, a wrong one with half the soft accuracy, a loss of information, and one of which nothing is known.
@@ -26,7 +26,7 @@ INFO = [0.05, 0.3, -0.2, NAN]
 
 
 def rewards(mode, correct=CORRECT, acc=ACC, info=INFO, **settings):
-    module = import_module(f"trainers.objectives.selection_reward_{mode}")
+    module = import_module(f"trainers.objectives.selection.reward_{mode}")
     tensors = [torch.tensor([values], dtype=torch.float64) for values in (correct, acc, info)]
     return module.rewards(*tensors, Reward(mode=mode, **settings))[0].tolist()
 

@@ -5,9 +5,12 @@ import math
 import pytest
 import torch
 
-from trainers.objectives import discriminator_final, discriminator_original, discriminator_v1, discriminator_v2
-from trainers.objectives.discriminator_scores import Scores, pair_diagnostics, pool, ranking_loss
-from trainers.objectives.group_correlation import within_group_correlation
+from trainers.objectives.diagnostics.group_correlation import within_group_correlation
+from trainers.objectives.discriminators import final as discriminator_final
+from trainers.objectives.discriminators import original as discriminator_original
+from trainers.objectives.discriminators import v1 as discriminator_v1
+from trainers.objectives.discriminators import v2 as discriminator_v2
+from trainers.objectives.discriminators.scores import Scores, pair_diagnostics, pool, ranking_loss
 
 VALUES_T = torch.tensor([[1.0, 2.0, 3.0], [0.5, -0.5, 9.0], [4.0, 4.0, 9.0]], dtype=torch.float64)
 MASK_T = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0]])

@@ -6,8 +6,11 @@ import pytest
 import torch
 from policy_helpers import SMALL, stage
 
-from trainers.objectives import clipped, ratio_gspo, ratio_product, ratio_token
-from trainers.objectives.policy_loss import policy_loss
+from trainers.objectives.losses import clipped
+from trainers.objectives.losses.policy_loss import policy_loss
+from trainers.objectives.ratios import gspo as ratio_gspo
+from trainers.objectives.ratios import product as ratio_product
+from trainers.objectives.ratios import token as ratio_token
 from trainers.policy import evaluate, reinforce
 from trainers.policy.config import PolicyConfig, Sampling
 

@@ -6,7 +6,9 @@ from functools import partial
 import pytest
 import torch
 
-from trainers.objectives import asymmetric_clip, ema_smoothing, ptrw, temporal_decay
+from trainers.objectives.losses import asymmetric_clip, ptrw
+from trainers.objectives.ratios import ema_smoothing
+from trainers.objectives.weights import temporal_decay
 from trainers.policy.config import PolicyConfig
 from trainers.policy.objective import build_objective
 

@@ -29,6 +29,6 @@ def test_configurations_that_cannot_work_are_refused(values, problem):
 def test_a_variant_uses_exactly_the_modules_of_its_objective():
     grpo, conservative = PolicyConfig(), PolicyConfig(ema_smoothing={}, temporal_decay={})
     difference = set(conservative.used_modules("reinforce")) - set(grpo.used_modules("reinforce"))
-    assert difference == {"trainers.objectives.ema_smoothing", "trainers.objectives.temporal_decay"}
-    assert "trainers.objectives.sequence_ratio" in PolicyConfig(ptrw={}).used_modules("reinforce")
-    assert "trainers.objectives.clipped" not in PolicyConfig(ptrw={}).used_modules("reinforce")
+    assert difference == {"trainers.objectives.ratios.ema_smoothing", "trainers.objectives.weights.temporal_decay"}
+    assert "trainers.objectives.ratios.sequence_ratio" in PolicyConfig(ptrw={}).used_modules("reinforce")
+    assert "trainers.objectives.losses.clipped" not in PolicyConfig(ptrw={}).used_modules("reinforce")

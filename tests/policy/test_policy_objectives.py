@@ -6,29 +6,21 @@ from functools import partial
 import pytest
 import torch
 
-from trainers.objectives import (
-    advantage_gae,
-    advantage_normalized,
-    advantage_relative,
-    amic,
-    asymmetric_clip,
-    clipped,
-    ema_smoothing,
-    gradient_adaptive,
-    kl,
-    kl_control,
-    ptrw,
-    ratio_gspo,
-    ratio_gspo_token,
-    ratio_token,
-    temporal_decay,
-)
-from trainers.objectives.aggregation import aggregate, loss_units, masked_mean
-from trainers.objectives.entropy import token_entropy
-from trainers.objectives.overlong_penalty import overlong_penalty
-from trainers.objectives.policy_loss import policy_loss
-from trainers.objectives.sequence_ratio import arithmetic_ratio
-from trainers.objectives.value_loss import value_loss
+from trainers.objectives.advantages import gae as advantage_gae
+from trainers.objectives.advantages import normalized as advantage_normalized
+from trainers.objectives.advantages import relative as advantage_relative
+from trainers.objectives.losses import asymmetric_clip, clipped, kl, kl_control, ptrw
+from trainers.objectives.losses.aggregation import aggregate, loss_units, masked_mean
+from trainers.objectives.losses.entropy import token_entropy
+from trainers.objectives.losses.policy_loss import policy_loss
+from trainers.objectives.losses.value_loss import value_loss
+from trainers.objectives.ratios import amic, ema_smoothing
+from trainers.objectives.ratios import gspo as ratio_gspo
+from trainers.objectives.ratios import gspo_token as ratio_gspo_token
+from trainers.objectives.ratios import token as ratio_token
+from trainers.objectives.ratios.sequence_ratio import arithmetic_ratio
+from trainers.objectives.rewards.overlong_penalty import overlong_penalty
+from trainers.objectives.weights import gradient_adaptive, temporal_decay
 
 CLIP = partial(clipped.surrogate, low=0.2, high=0.2)
 UNCLIPPED = partial(clipped.surrogate, low=1e9, high=1e9)

@@ -12,17 +12,14 @@ from functools import partial
 import pytest
 import torch
 
-from trainers.objectives import (
-    advantage_gae,
-    advantage_normalized,
-    clipped,
-    kl,
-    ratio_gspo,
-    ratio_gspo_token,
-    ratio_token,
-)
-from trainers.objectives.policy_loss import policy_loss
-from trainers.objectives.value_loss import value_loss
+from trainers.objectives.advantages import gae as advantage_gae
+from trainers.objectives.advantages import normalized as advantage_normalized
+from trainers.objectives.losses import clipped, kl
+from trainers.objectives.losses.policy_loss import policy_loss
+from trainers.objectives.losses.value_loss import value_loss
+from trainers.objectives.ratios import gspo as ratio_gspo
+from trainers.objectives.ratios import gspo_token as ratio_gspo_token
+from trainers.objectives.ratios import token as ratio_token
 
 
 @pytest.fixture(params=range(4))

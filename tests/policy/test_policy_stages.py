@@ -8,7 +8,7 @@ import pytest
 import torch
 from policy_helpers import CPU, SMALL, sampled_batch, stage, train
 
-from trainers.objectives import advantage_gae
+from trainers.objectives.advantages import gae as advantage_gae
 from trainers.policy import evaluate, reinforce
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences

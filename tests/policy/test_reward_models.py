@@ -11,8 +11,9 @@ from contract.health import Monitor, parse_rules
 from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies
 from trainers.assets_config import Asset, PathSource
-from trainers.objectives import advantage_normalized, advantage_relative
-from trainers.objectives.token_rewards import increments, returns_to_go, token_advantages
+from trainers.objectives.advantages import normalized as advantage_normalized
+from trainers.objectives.advantages import relative as advantage_relative
+from trainers.objectives.rewards.token_rewards import increments, returns_to_go, token_advantages
 from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
 from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
 from trainers.policy.reward_training import agreement

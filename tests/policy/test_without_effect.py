@@ -13,7 +13,7 @@ from contract.errors import ConfigError
 from tracker.config import dotted
 from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies
-from trainers.objectives.kl_control import adapt_coefficient
+from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.policy import config as settings
 from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart

@@ -69,7 +69,7 @@ def test_nothing_is_said_where_nothing_changes_or_all_does(parent):
 
 def test_what_is_said_is_what_the_curriculum_does():
     """Brute force: alike for every SS that a batch can have, by the module that training uses."""
-    from trainers.objectives.rcs_adaptive import alpha
+    from trainers.objectives.debias.rcs_adaptive import alpha
 
     for low, high in [(0.015, 0.04), (0.02, 0.07), (0.0, 0.05), (0.03125, 0.05), (0.04, 0.06)]:
         distances = [abs(count / 32 - 0.5) for count in range(33)]

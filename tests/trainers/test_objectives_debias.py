@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from trainers.debias.config import DebiasConfig, Grpo
-from trainers.objectives import bias_edit, fairness, grpo_debias, grpo_reward_balanced, grpo_reward_directional
-from trainers.objectives import rcs_adaptive as rcs
+from trainers.objectives.debias import bias_edit, fairness, grpo_debias, grpo_reward_balanced, grpo_reward_directional
+from trainers.objectives.debias import rcs_adaptive as rcs
 
 ANTI = torch.tensor([-2.0, -3.0])
 STEREO = torch.tensor([-1.0, -3.5])

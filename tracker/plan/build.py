@@ -11,13 +11,15 @@ from pydantic import BaseModel
 
 from contract.errors import ConfigError, TrackerError
 from contract.fingerprint import HARNESS, Code, code_of, digest_of
+from contract.status import misplaced, read_state
 from tracker.config import dotted
 from tracker.config.settings import Settings, load_settings, suggest
 from tracker.config.study_schema import Resources
 from tracker.config.variants import StageSpec, Study, Variant, load_studies
+from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.extra_seeds import extended, load_extra_seeds
-from tracker.plan.files import plan_text, state, study_row, write_if_changed
+from tracker.plan.files import plan_text, study_row, write_if_changed
 from tracker.plan.keys import canonical, config_modules, key_of, key_values, path_digest
 from tracker.plan.retry import RETRIED, mark_stale, repair_corrupt, retry_failed
 
@@ -135,13 +137,17 @@ class Plan:
             )
 
     def pending(self, study: str | None = None) -> list[PlannedStage]:
-        """Return the selected stages that have no status yet or, with `retry: failed`, are to run again."""
-        again = RETRIED if self.settings.retry == "failed" else ()
-        return [stage for stage in self.selected(study) if state(stage.status) in (None, *again)]
+        """Return the selected stages that have not ended, are damaged or, with `retry: failed`, are to run again."""
+        again = ("missing", "running", "corrupt", *(RETRIED if self.settings.retry == "failed" else ()))
+        return [stage for stage in self.selected(study) if read_state(stage.dir, stage.key).state in again]
 
     def check_trees(self, root: Path = _PROJECT) -> list[str]:
         """Return warnings about uncommitted files, as each study's `dirty_tree` asks. ConfigError where it refuses."""
         return check_trees(self, root)
+
+    def settle_times(self) -> list[str]:
+        """See `tracker.plan.clock`. To be called once, by the process that starts the jobs, before all else."""
+        return settle_times(self)
 
     def retry_failed(self) -> list[PlannedStage]:
         """See `tracker.plan.retry`. To be called once, by the process that starts the jobs."""
@@ -150,8 +156,9 @@ class Plan:
     def repair(self) -> list[PlannedStage]:
         """Make stages with damaged files run again, and have what the database lacks collected; return the stages."""
         for stage in self.selected():
-            if stage.dir.is_symlink():
-                problem, remedy = f"is a link to {os.readlink(stage.dir)}", "put the folder itself there, or remove it"
+            if misplaced(stage.dir) == [stage.dir]:
+                problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is no folder"
+                remedy = "put the folder itself there, or remove it"
                 raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
         mark_stale(self)
         return repair_corrupt(self)

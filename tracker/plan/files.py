@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from contract.reading import read_text
 from tracker.config.variants import Study, Variant
 from tracker.plan.keys import key_of
 
@@ -66,21 +67,10 @@ def plan_text(plan: Mapping[str, Any]) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
-def state(status: Path) -> str | None:
-    """Return the state in a status file; a file that cannot be read counts as failed, a missing one as None."""
-    try:
-        state = json.loads(status.read_text(encoding="utf-8"))["state"]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return "failed"
-    return state if isinstance(state, str) else "failed"
-
-
 def write_if_changed(file: Path, text: str, *, sync: bool) -> None:
     """Write the file unless it holds the text already."""
     with contextlib.suppress(OSError, ValueError):  # a part, or garbage, is replaced
-        if file.read_text(encoding="utf-8") == text:
+        if read_text(file) == text:
             return
     write(file, text, sync=sync)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contract.atomic import write_text
-from contract.stage_folder import DATABASE, StageState, read_state
-from tracker.plan.files import state as ended_as
+from contract.reading import read_json
+from contract.stage_folder import DATABASE
+from contract.status import StageState, misplaced, read_state
 
 if TYPE_CHECKING:
     from tracker.plan.build import Plan, PlannedStage
@@ -24,7 +25,7 @@ COLLECTED = "collected.json"
 
 def retry_failed(plan: "Plan") -> "list[PlannedStage]":
     """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    again = [stage for stage in plan.selected() if ended_as(stage.status) in RETRIED]
+    again = [stage for stage in plan.selected() if read_state(stage.dir, stage.key).state in (*RETRIED, "corrupt")]
     for stage in again:
         _set_aside(stage)
     return again
@@ -77,17 +78,19 @@ def digest(states: Iterable[tuple[str, StageState]]) -> str:
 
 
 def _set_aside(stage: "PlannedStage") -> None:
-    """Rename the status to the first free `status.attempt-N.json`."""
-    number = 1
-    while (aside := stage.dir / f"status.attempt-{number}.json").exists():
-        number += 1
-    os.rename(stage.status, aside)
+    """Rename the status to the first free `status.attempt-N.json`, and what is in place of a file likewise."""
+    for path in {stage.status, *misplaced(stage.dir)}:
+        number = 1
+        while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):
+            number += 1
+        if os.path.lexists(path):
+            os.rename(path, aside)
 
 
 def _read(results: Path) -> dict[str, Any]:
     """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
     try:
-        content = json.loads((results / COLLECTED).read_text(encoding="utf-8"))
+        content = read_json(results / COLLECTED)
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) and isinstance(content.get("corrupt"), dict) else {}

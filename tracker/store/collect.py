@@ -4,34 +4,27 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from contract.atomic import replacing
+from contract.clock import date, from_the_future
 from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import DATABASE, StageState, folders, read_plan, read_state
+from contract.rows import SHARDS
+from contract.stage_folder import DATABASE, folders, read_plan
+from contract.status import STATUS, StageState, read_state
 from tracker.store.analysis_history import record_analysis
 from tracker.store.database import SCHEMA, SCHEMA_VERSION, is_whole
 from tracker.store.health_events import find_events
+from tracker.store.shards import DOCUMENTS, drop_corrupt, insert, load_documents, load_shards
 
-# What a shard must hold: its columns, as an Arrow type test each.
-SHARDS = {
-    "metrics": {"step": "integer", "name": "string", "value": "number"},
-    "items": {"item": "string", "subset": "string", "protocol": "string", "name": "string", "value": "number"},
-}
-IS_TYPE = {
-    "integer": pa.types.is_integer,
-    "string": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_dictionary(t),
-    "number": lambda t: pa.types.is_floating(t) or pa.types.is_integer(t),
-}
+_DISK_FAULTS = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException, duckdb.OutOfMemoryException)
 
 
 @dataclass
@@ -41,15 +34,6 @@ class Collected:
     database: Path
     rows: dict[str, int] = field(default_factory=dict)
     states: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One readable Parquet file of one stage."""
-
-    key: str
-    path: Path
-    rows: int
 
 
 def collect(results: Path) -> Collected:
@@ -87,6 +71,8 @@ def _collect(results: Path) -> Collected:
     plan_path, database = results / "plan.json", results / DATABASE
     plan = read_plan(plan_path)
     places = folders(plan, results)
+    with suppress(OSError):  # somebody else's files: only Snakemake minds, and says so
+        date(from_the_future(folder / STATUS for folder in places.values()))
     read = {key: read_state(folder, key) for key, folder in places.items()}
     states = dict(read)
     _note_analysis(results, plan, states)
@@ -96,15 +82,15 @@ def _collect(results: Path) -> Collected:
                 connection.execute(SCHEMA)
                 _write_plan(connection, plan, hashlib.sha256(plan_path.read_bytes()).hexdigest()[:16])
                 for table in SHARDS:
-                    _write_shards(connection, table, places, states)
-                for table, row in (("provenance", _provenance_row), ("weights", _weights_row)):
-                    _write_documents(connection, table, row, places, states)
-                _drop_corrupt(connection, states)
-                _insert(connection, "health", find_events(connection, plan, plan_path))
+                    load_shards(connection, table, places, states)
+                for table in DOCUMENTS:
+                    load_documents(connection, table, places, states)
+                drop_corrupt(connection, states)
+                insert(connection, "health", find_events(connection, plan, plan_path))
                 _write_stages(connection, plan, places, states)
                 collected = _summary(connection, database)
                 connection.execute("CHECKPOINT")
-        except (duckdb.IOException, duckdb.FatalException) as error:  # a full disk, then or at the checkpoint
+        except _DISK_FAULTS as error:  # a full disk, then, in a commit or at the checkpoint
             raise OSError(" ".join(str(error).split())) from error
         finally:
             with suppress(OSError):
@@ -130,7 +116,7 @@ def _note_analysis(results: Path, plan: dict[str, Any], states: dict[str, StageS
 def _write_plan(connection: duckdb.DuckDBPyConnection, plan: dict[str, Any], digest: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     meta = {"scale": plan.get("scale"), "created": now, "plan digest": digest, "schema version": SCHEMA_VERSION}
-    _insert(connection, "meta", meta.items())
+    insert(connection, "meta", meta.items())
     for study in plan["studies"]:
         name = study["name"]
         kept = (
@@ -145,15 +131,15 @@ def _write_plan(connection: duckdb.DuckDBPyConnection, plan: dict[str, Any], dig
             "last_stage",
         )
         definition = json.dumps({key: study.get(key) for key in kept})
-        _insert(connection, "studies", [(name, study["title"], study["question"], study.get("source"), definition)])
-        _insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(study["variants"])))
+        insert(connection, "studies", [(name, study["title"], study["question"], study.get("source"), definition)])
+        insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(study["variants"])))
         rows = [
             (name, run["variant"], run["seed"], stage, position, key)
             for run in study["runs"]
             for position, (stage, key) in enumerate(run["stages"].items())
         ]
-        _insert(connection, "run_stages", rows)
-        _insert(connection, "published", _published(name, study.get("published")))
+        insert(connection, "run_stages", rows)
+        insert(connection, "published", _published(name, study.get("published")))
 
 
 def _variant(study: str, position: int, entry: dict[str, Any]) -> tuple[Any, ...]:
@@ -170,100 +156,6 @@ def _published(study: str, published: dict[str, Any] | None) -> Iterable[tuple[A
                 yield study, variant, column, value, published["source"]
 
 
-def _write_shards(
-    connection: duckdb.DuckDBPyConnection, table: str, places: dict[str, Path], states: dict[str, StageState]
-) -> None:
-    shards = []
-    for key, folder in places.items():
-        path = folder / f"{table}.parquet"
-        if states[key].state in ("corrupt", "missing", "running") or not path.exists():
-            continue
-        try:
-            shards.append(Shard(key, path, _count_rows(path, SHARDS[table])))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            states[key] = _corrupt(states[key], path, error)
-    _load(connection, table, shards, states)
-    written = dict(connection.execute(f"SELECT key, count(*) FROM {table} GROUP BY key").fetchall())
-    expected = {shard.key: shard.rows for shard in shards if shard.rows and states[shard.key].state != "corrupt"}
-    if written != expected:
-        wrong = sorted(key for key in written.keys() | expected.keys() if written.get(key) != expected.get(key))
-        raise TrackerError(f"{table}: rows in the database differ from the shards of the stages {', '.join(wrong[:5])}")
-
-
-def _count_rows(path: Path, columns: dict[str, str]) -> int:
-    """Rows of a Parquet file, by its footer; ValueError where a column is missing or of the wrong type."""
-    with pq.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        for name, kind in columns.items():
-            if name not in schema.names:
-                raise ValueError(f"column {name} is missing")
-            if not IS_TYPE[kind](schema.field(name).type):
-                raise ValueError(f"column {name} is {schema.field(name).type}, not {kind}")
-        return file.metadata.num_rows
-
-
-def _load(
-    connection: duckdb.DuckDBPyConnection, table: str, shards: Sequence[Shard], states: dict[str, StageState]
-) -> None:
-    """Insert the shards in one statement; where it fails, halve until the broken file is alone and mark its stage."""
-    if not shards:
-        return
-    columns = ", ".join(SHARDS[table])
-    keys = {str(shard.path): shard.key for shard in shards}
-    query = f"""
-        INSERT INTO {table} (key, {columns})
-        SELECT map_extract_value(?::MAP(VARCHAR, VARCHAR), filename), {columns}
-        FROM read_parquet(?, filename = true, union_by_name = false)"""
-    connection.execute("BEGIN")
-    try:
-        connection.execute(query, [keys, list(keys)])
-        connection.execute("COMMIT")
-    except duckdb.Error as error:
-        connection.execute("ROLLBACK")
-        if len(shards) == 1:
-            [shard] = shards
-            states[shard.key] = _corrupt(states[shard.key], shard.path, error)
-            return
-        middle = len(shards) // 2
-        _load(connection, table, shards[:middle], states)
-        _load(connection, table, shards[middle:], states)
-
-
-def _write_documents(
-    connection: duckdb.DuckDBPyConnection,
-    table: str,
-    row: Callable[[Any], tuple[Any, ...]],
-    places: dict[str, Path],
-    states: dict[str, StageState],
-) -> None:
-    """Insert `<table>.json` of each stage that has one."""
-    rows = []
-    for key, folder in places.items():
-        path = folder / f"{table}.json"
-        if states[key].state in ("corrupt", "missing", "running") or not path.exists():
-            continue
-        try:
-            rows.append((key, *row(json.loads(path.read_text(encoding="utf-8")))))
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            states[key] = _corrupt(states[key], path, error)
-    _insert(connection, table, rows)
-
-
-def _provenance_row(document: Any) -> tuple[Any, ...]:
-    return (json.dumps(document, sort_keys=True),)
-
-
-def _weights_row(document: Any) -> tuple[Any, ...]:
-    return str(document["digest"]), [float(value) for value in document["moved"]]
-
-
-def _drop_corrupt(connection: duckdb.DuckDBPyConnection, states: dict[str, StageState]) -> None:
-    corrupt = [key for key, state in states.items() if state.state == "corrupt"]
-    for table in (*SHARDS, "provenance", "weights"):
-        if corrupt:
-            connection.execute(f"DELETE FROM {table} WHERE list_contains(?, key)", [corrupt])
-
-
 def _write_stages(
     connection: duckdb.DuckDBPyConnection, plan: dict[str, Any], places: dict[str, Path], states: dict[str, StageState]
 ) -> None:
@@ -275,7 +167,7 @@ def _write_stages(
         known = (state.state, state.reason, state.started, state.ended, state.wall_s, state.attempt, state.device)
         head = (key, stage.get("study"), stage["stage"], stage["seed"], stage["label"])
         rows.append((*head, *known, stage["dir"], inputs))
-    _insert(connection, "stages", rows)
+    insert(connection, "stages", rows)
 
 
 def _summary(connection: duckdb.DuckDBPyConnection, database: Path) -> Collected:
@@ -286,19 +178,6 @@ def _summary(connection: duckdb.DuckDBPyConnection, database: Path) -> Collected
     counts = connection.execute("SELECT state, count(*) FROM stages GROUP BY state ORDER BY state")
     collected.states = dict(counts.fetchall())
     return collected
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Append rows through Arrow: executemany takes half a millisecond a row."""
-    columns = list(zip(*rows, strict=True))
-    if columns:
-        connection.register("incoming", pa.table({f"c{i}": pa.array(values) for i, values in enumerate(columns)}))
-        connection.execute(f"INSERT INTO {table} SELECT * FROM incoming")
-        connection.unregister("incoming")
-
-
-def _corrupt(state: StageState, path: Path, error: Exception) -> StageState:
-    return replace(state, state="corrupt", reason=f"{path.name}: {' '.join(str(error).split())}")
 
 
 def load_or_collect(results: Path) -> Path:

@@ -11,16 +11,26 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from contract.errors import ConfigError, TrackerError
+from contract.rows import SHARDS
 from contract.stage_folder import DATABASE
 
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
     import pandas as pd
 
-__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "is_whole"]
+__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
 SCHEMA_VERSION = "3"
+_NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
 
-SCHEMA = r"""
+TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
+_SHARDS = "".join(
+    f"CREATE TABLE {table} (key VARCHAR, {', '.join(f'{name} {TYPES[kind]}' for name, kind in columns.items())});\n"
+    for table, columns in SHARDS.items()
+)
+
+SCHEMA = (
+    _SHARDS
+    + r"""
 CREATE TABLE meta (key VARCHAR, value VARCHAR);
 CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VARCHAR, definition JSON);
 CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
@@ -32,8 +42,6 @@ CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, lab
     device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600
         * coalesce(try_cast(regexp_extract(device, '^(\d+) x ', 1) AS INTEGER), 1)) VIRTUAL);
 CREATE TABLE run_stages (study VARCHAR, variant VARCHAR, seed BIGINT, stage VARCHAR, position INTEGER, key VARCHAR);
-CREATE TABLE metrics (key VARCHAR, step BIGINT, name VARCHAR, value DOUBLE);
-CREATE TABLE items (key VARCHAR, item VARCHAR, subset VARCHAR, protocol VARCHAR, name VARCHAR, value DOUBLE);
 CREATE TABLE health (key VARCHAR, rule VARCHAR, metric VARCHAR, severity VARCHAR, first_step BIGINT, last_step BIGINT,
     value DOUBLE, diagnosis VARCHAR, remedy VARCHAR);
 CREATE TABLE weights (key VARCHAR, digest VARCHAR, moved DOUBLE[]);
@@ -67,6 +75,7 @@ SELECT r.study, r.variant, r.seed, r.stage, m.step, m.name AS metric, m.value
 FROM run_stages r JOIN studies d USING (study) JOIN metrics m USING (key)
 WHERE r.stage <> d.definition->>'last_stage';
 """
+)
 
 
 class Store:
@@ -110,7 +119,10 @@ class Store:
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
         """Run one query; a mistake in it is a TrackerError with DuckDB's own words."""
         try:
-            return self._connection.execute(query, list(parameters)).df()
+            found = self._connection.execute(query, list(parameters))
+            if found is None:
+                raise TrackerError(_NO_STATEMENT)
+            return found.df()
         except duckdb.Error as error:
             raise TrackerError(" ".join(str(error).split())) from None
 
@@ -119,7 +131,7 @@ class Store:
         try:
             done = self._connection.execute(query, list(parameters))
             if done is None:
-                raise TrackerError("the query is empty")
+                raise TrackerError(_NO_STATEMENT)
             return [column[0] for column in done.description], done.fetchall()
         except duckdb.Error as error:
             if "'pytz'" in str(error):

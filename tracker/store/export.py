@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import folders, read_plan, read_state
+from contract.stage_folder import folders, read_plan
+from contract.status import read_state
 from tracker.config.settings import suggest
 
 KEPT = "steps"  # subfolder of a stage with one folder per kept step

@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from contract.stage_folder import Progress, StageState, folders, read_plan, read_progress, read_state
+from contract.stage_folder import Progress, folders, read_plan, read_progress
+from contract.status import StageState, read_state
 
 FAILED = ("failed", "diverged", "blocked", "corrupt")
 BAR = 24

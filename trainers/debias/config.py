@@ -255,11 +255,11 @@ class DebiasConfig(_Strict):
         """Return the objective modules that `stage` loads by name; their code counts for the key of this variant."""
         if stage != "train":
             return []
-        modules = [f"{OBJECTIVES}.bias_edit"]
+        modules = [f"{OBJECTIVES}.debias.bias_edit"]
         if self.grpo.weight > 0:
-            modules += [f"{OBJECTIVES}.grpo_reward_{self.grpo.reward}", f"{OBJECTIVES}.grpo_debias"]
+            modules += [f"{OBJECTIVES}.debias.grpo_reward_{self.grpo.reward}", f"{OBJECTIVES}.debias.grpo_debias"]
         if self.rcs.mode == "adaptive":
-            modules.append(f"{OBJECTIVES}.rcs_adaptive")
+            modules.append(f"{OBJECTIVES}.debias.rcs_adaptive")
         if self.mo_fairness_weight > 0:
-            modules.append(f"{OBJECTIVES}.fairness")
+            modules.append(f"{OBJECTIVES}.debias.fairness")
         return modules

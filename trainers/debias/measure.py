@@ -20,7 +20,7 @@ from trainers.debias.scores import (
 )
 from trainers.debias.suffix import SuffixModel
 from trainers.models import load_model
-from trainers.objectives import bias_edit
+from trainers.objectives.debias import bias_edit
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from trainers.debias.head import token_kl
 from trainers.debias.scores import SentenceScores, language_modelling, stereotype_preferred
-from trainers.objectives import bias_edit
+from trainers.objectives.debias import bias_edit
 
 
 @dataclass(frozen=True)

@@ -307,15 +307,15 @@ class DemonstrationsConfig(_Strict):
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         trained = self.selector.kind == "pointer"
         if stage == "rce":
-            names = ["selection_rce", *(["selection_rce_rank"] if self.rce.weights == "rank" else [])]
-            return self._reward_modules() + [f"{OBJECTIVES}.{name}" for name in names] if trained else []
+            names = ["rce", *(["rce_rank"] if self.rce.weights == "rank" else [])]
+            return self._reward_modules() + [f"{OBJECTIVES}.selection.{name}" for name in names] if trained else []
         if stage == "grpo":
             if not (trained and self.grpo.enabled):
                 return []
-            names = [f"selection_advantage_{self.grpo.advantage}"]
-            names += [] if self.grpo.min_positive_ratio is None else ["selection_conditional"]
-            return self._reward_modules() + [f"{OBJECTIVES}.{name}" for name in names]
+            names = [f"advantage_{self.grpo.advantage}"]
+            names += [] if self.grpo.min_positive_ratio is None else ["conditional"]
+            return self._reward_modules() + [f"{OBJECTIVES}.selection.{name}" for name in names]
         return [f"{IN_CONTEXT}_{self.task.name}"]
 
     def _reward_modules(self) -> list[str]:
-        return [f"{OBJECTIVES}.selection_reward_{reward.mode}" for reward in rewards(self)]
+        return [f"{OBJECTIVES}.selection.reward_{reward.mode}" for reward in rewards(self)]

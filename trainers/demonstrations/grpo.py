@@ -16,7 +16,7 @@ from trainers.demonstrations.training import (
     save_selector,
     train_selectors,
 )
-from trainers.objectives.selection_grpo import grpo_loss
+from trainers.objectives.selection.grpo import grpo_loss
 from trainers.stage import Stage
 
 
@@ -49,13 +49,13 @@ class _Loss:
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.grpo, model, data
-        advantage = import_module(f"{OBJECTIVES}.selection_advantage_{self.settings.advantage}")
+        advantage = import_module(f"{OBJECTIVES}.selection.advantage_{self.settings.advantage}")
         bound = self.settings.advantage_clip
         self.present = data.offline.present
         self.advantages = advantage.advantages(rewards, self.present).clamp(-bound, bound)
         self.trained = torch.ones(len(data), dtype=torch.bool, device=rewards.device)
         if self.settings.min_positive_ratio is not None:
-            conditional = import_module(f"{OBJECTIVES}.selection_conditional")
+            conditional = import_module(f"{OBJECTIVES}.selection.conditional")
             positive = conditional.positives(rewards, data.offline.correct, self.settings.positive_threshold)
             self.trained = conditional.trained_queries(positive, self.settings.min_positive_ratio, self.present)
         self.reference = self.old = self._logps(model)  # the RCE policy, also where training goes on from a checkpoint

@@ -40,11 +40,11 @@ class _Loss:
     """The loss of a batch of queries at a step."""
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
-        self.objective = import_module(f"{OBJECTIVES}.selection_rce")
+        self.objective = import_module(f"{OBJECTIVES}.selection.rce")
         self.settings, self.model, self.data, self.rewards = stage.config.rce, model, data, rewards
         self.present = data.offline.present
         if self.settings.weights == "rank":
-            ranks = import_module(f"{OBJECTIVES}.selection_rce_rank")
+            ranks = import_module(f"{OBJECTIVES}.selection.rce_rank")
             self.rewards = ranks.rank_normalised(rewards, self.present)
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
         self.steps = self.settings.epochs * -(-len(data) // self.settings.batch_size)

@@ -50,7 +50,7 @@ def rewards_of(offline: OfflineData, reward: Reward) -> Tensor:
 
     Raises ValueError where all sequences have the same: there is nothing to learn.
     """
-    module = import_module(f"{OBJECTIVES}.selection_reward_{reward.mode}")
+    module = import_module(f"{OBJECTIVES}.selection.reward_{reward.mode}")
     gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
     rewards = module.rewards(offline.correct, offline.acc_score, gain, reward)
     filled = rewards[offline.present]

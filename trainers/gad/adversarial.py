@@ -22,7 +22,7 @@ from trainers.gad.students import keep_models, latest_critic, latest_student, sa
 from trainers.gad.version import count_steps, set_steps, steps_taken
 from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
-from trainers.objectives.aggregation import masked_mean
+from trainers.objectives.losses.aggregation import masked_mean
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES, PolicyConfig
@@ -108,7 +108,7 @@ class Trainer:
             max_grad_norm=config.critic.max_grad_norm,
             memory=stage.micro_batch(config.critic.micro_batch),
         )
-        self.advantages = import_module(f"{OBJECTIVES}.advantage_{config.advantage}").group_advantages
+        self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}").group_advantages
         self.loss = build_loss(config)
         self.task = rule_of(config)
         self.lengths = teacher_lengths(stage.inputs["data"], course.name)

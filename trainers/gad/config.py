@@ -291,5 +291,10 @@ class GadConfig(_Strict):
         task = [] if self.task is None else [f"{TASKS}.{self.task.name}"]
         if stage not in ("warmup", "gad"):
             return task
-        names = (f"advantage_{self.advantage}", f"ratio_{self.ratio}", "clipped", f"discriminator_{self.discriminator}")
+        names = (
+            f"advantages.{self.advantage}",
+            f"ratios.{self.ratio}",
+            "losses.clipped",
+            f"discriminators.{self.discriminator}",
+        )
         return [*task, *(f"{OBJECTIVES}.{name}" for name in names)]

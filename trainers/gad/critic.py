@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.discriminator_scores import Diagnostics, Pooling, Scores, pair_diagnostics, pool
-from trainers.objectives.statistics import Sum
+from trainers.objectives.diagnostics.statistics import Sum
+from trainers.objectives.discriminators.scores import Diagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
 from trainers.policy.learner import Learner
@@ -25,7 +25,7 @@ Loss = Callable[[Scores, Scores], tuple[Tensor, Diagnostics]]
 
 def build_loss(config: GadConfig) -> Loss:
     """Return the loss of the variant's discriminator, with its settings; only its module is imported."""
-    function = import_module(f"{OBJECTIVES}.discriminator_{config.discriminator}").discriminator_loss
+    function = import_module(f"{OBJECTIVES}.discriminators.{config.discriminator}").discriminator_loss
     settings = {
         "original": {},
         "v1": config.hinge.model_dump(exclude={"max_margin", "upper_on"}),

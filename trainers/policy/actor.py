@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from trainers.objectives.aggregation import aggregate, loss_units
-from trainers.objectives.kl import k3
-from trainers.objectives.statistics import Diagnostics, Mean, Sum
+from trainers.objectives.diagnostics.statistics import Diagnostics, Mean, Sum
+from trainers.objectives.losses.aggregation import aggregate, loss_units
+from trainers.objectives.losses.kl import k3
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.config import Update
 from trainers.policy.learner import Learner

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.entropy import token_entropy
+from trainers.objectives.losses.entropy import token_entropy
 
 
 @dataclass(frozen=True)

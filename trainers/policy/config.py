@@ -386,16 +386,18 @@ class PolicyConfig(_Strict):
             return [task, "trainers.policy.reward_training"] if self.reward_training.enabled else []
         if stage != "reinforce":
             return [task]
-        modules = [task, f"{OBJECTIVES}.advantage_{self.advantage}", f"{OBJECTIVES}.ratio_{self.ratio}"]
-        modules += [f"{OBJECTIVES}.{name}" for name in transforms(self)]
-        modules += [f"{OBJECTIVES}.{name}" for name in ("gradient_adaptive", "temporal_decay") if getattr(self, name)]
-        modules.append(f"{OBJECTIVES}.{surrogate(self)}")
+        modules = [task, f"{OBJECTIVES}.advantages.{self.advantage}", f"{OBJECTIVES}.ratios.{self.ratio}"]
+        modules += [f"{OBJECTIVES}.ratios.{name}" for name in transforms(self)]
+        modules += [
+            f"{OBJECTIVES}.weights.{name}" for name in ("gradient_adaptive", "temporal_decay") if getattr(self, name)
+        ]
+        modules.append(f"{OBJECTIVES}.losses.{surrogate(self)}")
         if self.advantage == "gae":
-            modules += [f"{OBJECTIVES}.value_loss", "trainers.policy.critic"]
+            modules += [f"{OBJECTIVES}.losses.value_loss", "trainers.policy.critic"]
         if self.overlong_penalty is not None:
-            modules.append(f"{OBJECTIVES}.overlong_penalty")
+            modules.append(f"{OBJECTIVES}.rewards.overlong_penalty")
         if self.dynamic_sampling is not None:
             modules.append("trainers.policy.dynamic_sampling")
         if self.reward.level == "token":
-            modules += ["trainers.policy.token_rewards", f"{OBJECTIVES}.token_rewards"]
+            modules += ["trainers.policy.token_rewards", f"{OBJECTIVES}.rewards.token_rewards"]
         return modules

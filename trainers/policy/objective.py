@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from trainers.objectives.policy_loss import policy_loss
-from trainers.objectives.statistics import Diagnostics
+from trainers.objectives.diagnostics.statistics import Diagnostics
+from trainers.objectives.losses.policy_loss import policy_loss
 from trainers.policy import choices
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 
@@ -21,14 +21,16 @@ def build_objective(config: PolicyConfig) -> Objective:
     bounds = config.clip if loss == "clipped" else getattr(config, loss)
     return partial(
         policy_loss,
-        ratio=_load(f"ratio_{config.ratio}").importance_ratio,
-        transforms=[_bind(_load(name).transform, getattr(config, name, None)) for name in choices.transforms(config)],
+        ratio=_load(f"ratios.{config.ratio}").importance_ratio,
+        transforms=[
+            _bind(_load(f"ratios.{name}").transform, getattr(config, name, None)) for name in choices.transforms(config)
+        ],
         weights=[
-            _bind(_load(name).token_weights, getattr(config, name))
+            _bind(_load(f"weights.{name}").token_weights, getattr(config, name))
             for name in ("gradient_adaptive", "temporal_decay")
             if getattr(config, name) is not None
         ],
-        surrogate=_bind(_load(loss).surrogate, bounds),
+        surrogate=_bind(_load(f"losses.{loss}").surrogate, bounds),
         weight_on=config.weight_on,
         aggregation=config.update.aggregation,
     )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.loop import run_steps
-from trainers.objectives.kl_control import adapt_coefficient
+from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.policy.actor import Actor, with_advantage
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.experience import Experience, Sampler
@@ -69,7 +69,7 @@ class Trainer:
             recompute_logps=config.rollout.recompute_logps,
         )
         self.critic = self._critic(folder, placement) if config.advantage == "gae" else None
-        self.advantages = import_module(f"{OBJECTIVES}.advantage_{config.advantage}")
+        self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}")
         self.sampler = Sampler(
             model=self.policy,
             tokenizer=self.tokenizer,
@@ -159,7 +159,7 @@ class Trainer:
         group = self.config.rollout.group_size
         if experience.token_rewards is None:
             return self.advantages.group_advantages(experience.rewards, group)
-        function = import_module(f"{OBJECTIVES}.token_rewards").token_advantages
+        function = import_module(f"{OBJECTIVES}.rewards.token_rewards").token_advantages
         mask = experience.sequences.mask.cpu()
         return function(experience.token_rewards, mask, group, scale=self.advantages.SCALE)
 
@@ -190,7 +190,7 @@ class Trainer:
     def _penalty(self) -> tuple[Any, Any] | None:
         if self.config.overlong_penalty is None:
             return None
-        return import_module(f"{OBJECTIVES}.overlong_penalty").overlong_penalty, self.config.overlong_penalty
+        return import_module(f"{OBJECTIVES}.rewards.overlong_penalty").overlong_penalty, self.config.overlong_penalty
 
 
 def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.token_rewards import increments
+from trainers.objectives.rewards.token_rewards import increments
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel

@@ -33,7 +33,7 @@ def load_plan() -> Plan:
         if workflow.is_main_process and executes:
             hold_results(plan)
             prefer_own_sacct()
-            for warning in plan.check_trees():
+            for warning in [*plan.settle_times(), *plan.check_trees()]:
                 print(f"warning: {warning}", file=sys.stderr)
             if plan.settings.retry == "failed":
                 plan.retry_failed()

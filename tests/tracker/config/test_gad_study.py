@@ -15,8 +15,10 @@ from trainers.gad.config import GadConfig
 from trainers.gad.data import response_limit
 from trainers.gad.order import number_of_steps
 from trainers.gad.rows import Row, split_rows
-from trainers.objectives import discriminator_final, discriminator_v1, discriminator_v2
-from trainers.objectives.discriminator_scores import Scores
+from trainers.objectives.discriminators import final as discriminator_final
+from trainers.objectives.discriminators import v1 as discriminator_v1
+from trainers.objectives.discriminators import v2 as discriminator_v2
+from trainers.objectives.discriminators.scores import Scores
 
 
 def settings_at(scale, **overrides):
@@ -112,7 +114,7 @@ def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
 def test_a_variant_uses_exactly_the_modules_of_its_objective():
     original, final = GadConfig(discriminator="original"), GadConfig()
     difference = set(final.used_modules("gad")) ^ set(original.used_modules("gad"))
-    assert difference == {"trainers.objectives.discriminator_final", "trainers.objectives.discriminator_original"}
+    assert difference == {"trainers.objectives.discriminators.final", "trainers.objectives.discriminators.original"}
     assert not any("objectives" in name for name in final.used_modules("evaluate"))
     for name in final.used_modules("warmup"):
         importlib.import_module(name)

@@ -46,7 +46,7 @@ def plan_with(toy, policy, **overrides):
 def end(stages, state="ok"):
     for stage in stages:
         stage.status.parent.mkdir(parents=True, exist_ok=True)
-        stage.status.write_text(json.dumps({"state": state}))
+        stage.status.write_text(json.dumps({"state": state, "key": stage.key}))
 
 
 def test_changed_new_and_removed_files_are_dirty_ignored_ones_are_not(toy):

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -392,7 +393,7 @@ def test_writing_twice_touches_nothing(toy):
 
 def finish(stage, state):
     stage.dir.mkdir(parents=True, exist_ok=True)
-    stage.status.write_text(state if state.startswith("{") else json.dumps({"state": state}))
+    stage.status.write_text(state if state.startswith("{") else json.dumps({"state": state, "key": stage.key}))
 
 
 def test_retry_sets_aside_what_did_not_end_well(toy):
@@ -404,14 +405,36 @@ def test_retry_sets_aside_what_did_not_end_well(toy):
     finish(other, "failed")
     assert plan.retry_failed() == stages[1:5]
     assert [stage.status.exists() for stage in stages[:6]] == [True, False, False, False, False, True]
-    assert json.loads((stages[1].dir / "status.attempt-1.json").read_text()) == {"state": "failed"}
+    assert json.loads((stages[1].dir / "status.attempt-1.json").read_text())["state"] == "failed"
     assert (stages[4].dir / "status.attempt-1.json").read_text() == "{torn"
     assert other.status.exists()  # not selected
     finish(stages[1], "diverged")
     assert plan.retry_failed() == [stages[1]]
-    assert json.loads((stages[1].dir / "status.attempt-1.json").read_text()) == {"state": "failed"}
-    assert json.loads((stages[1].dir / "status.attempt-2.json").read_text()) == {"state": "diverged"}
+    assert json.loads((stages[1].dir / "status.attempt-1.json").read_text())["state"] == "failed"
+    assert json.loads((stages[1].dir / "status.attempt-2.json").read_text())["state"] == "diverged"
     assert plan.retry_failed() == []
+
+
+def test_a_stage_that_lost_a_file_runs_again_without_being_asked(toy):
+    plan = build(toy, seed=0)
+    first, second, third, *whole = plan.selected()
+    for stage in (first, second, third, *whole):
+        finish(stage, json.dumps({"state": "ok", "key": stage.key, "files": {"metrics.parquet": 4}}))
+        (stage.dir / "metrics.parquet").write_text("four")
+    assert plan.repair() == []
+    (first.dir / "metrics.parquet").unlink()
+    (second.dir / "metrics.parquet").write_text("less"[:3])
+    (third.dir / "metrics.parquet").unlink()
+    (third.dir / "metrics.parquet").mkdir()
+    assert plan.pending() == [first, second, third]
+    assert plan.repair() == [first, second, third]
+    assert not any(stage.status.exists() for stage in (first, second, third))
+    assert all(stage.status.exists() for stage in whole)
+    assert (third.dir / "metrics.attempt-1.parquet").is_dir()  # out of the way of the new one
+    assert plan.repair() == []
+    whole[0].status.unlink()
+    os.mkfifo(whole[0].status)  # nobody waits for what it may say
+    assert plan.repair() == [whole[0]]
 
 
 # Size
@@ -459,7 +482,7 @@ def edit(file, old, new):
 
 def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/rcs_adaptive.py"
+    file = copy / "trainers/objectives/debias/rcs_adaptive.py"
     file.write_text("# a comment\n" + file.read_text() + "\n# another\n")
     assert changed(before, debias(copy)) == set()
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
@@ -468,14 +491,14 @@ def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
 
 def test_editing_the_fairness_term_rekeys_v10_only(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/fairness.py"
+    file = copy / "trainers/objectives/debias/fairness.py"
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
     assert changed(before, debias(copy)) == names(BELOW, ("v10",))
 
 
 def test_editing_the_edit_loss_rekeys_everything(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/bias_edit.py"
+    file = copy / "trainers/objectives/debias/bias_edit.py"
     file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
     assert names(BELOW, before.studies["debias"].variants) <= changed(before, debias(copy))
 

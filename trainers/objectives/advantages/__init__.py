@@ -1,0 +1,1 @@
+"""Advantages of responses and tokens."""

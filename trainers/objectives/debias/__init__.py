@@ -1,0 +1,1 @@
+"""Objectives of an editor that removes stereotypes."""

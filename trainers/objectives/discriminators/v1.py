@@ -1,0 +1,26 @@
+"""d-v1 of seed 002: a lower hinge on the difference of pooled scores, and a softened Bradley-Terry loss."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trainers.objectives.discriminators.scores import Diagnostics, Scores, ranking_loss
+
+MAX_MARGIN = 5.0  # d-v2's bound: beyond it a difference of d-v1 is too large too, only that nothing holds it
+
+
+def discriminator_loss(
+    teacher: Scores, student: Scores, *, margin: float = 1.0, temperature: float = 2.0, ranking_weight: float = 0.5
+) -> tuple[Tensor, Diagnostics]:
+    """Return relu(margin - diff) + ranking_weight * -log sigmoid(clamp(diff / temperature)), (P,), on pooled scores.
+
+    Nothing bounds diff from above: the ranking term rewards any growth of it, until the clamp at 10 * temperature.
+    """
+    diff = teacher.pooled - student.pooled
+    hinge, ranking = functional.relu(margin - diff), ranking_loss(diff, temperature)
+    diagnostics = {
+        "critic/hinge_loss_lower": hinge,
+        "critic/ranking_loss": ranking,
+        "critic/diff_limit": torch.full_like(hinge, MAX_MARGIN),
+    }
+    return hinge + ranking_weight * ranking, diagnostics

@@ -1,0 +1,37 @@
+"""d-v2 of seed 002: d-v1 with an upper hinge, so that the difference is held between the two."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trainers.objectives.discriminators import v1 as discriminator_v1
+from trainers.objectives.discriminators.scores import Diagnostics, Scores
+
+
+def discriminator_loss(
+    teacher: Scores,
+    student: Scores,
+    *,
+    margin: float = 1.0,
+    max_margin: float = 5.0,
+    upper_on: Literal["pooled", "raw"] = "pooled",
+    temperature: float = 2.0,
+    ranking_weight: float = 0.5,
+) -> tuple[Tensor, Diagnostics]:
+    """Return d-v1 + relu(diff - max_margin), (P,).
+
+    upper_on: which difference the upper hinge holds; section 12 of seed 002 has the pooled one, section 21.2 the raw
+    one, since sums drifted to a difference of 335 while their means kept within the bound.
+    """
+    loss, diagnostics = discriminator_v1.discriminator_loss(
+        teacher, student, margin=margin, temperature=temperature, ranking_weight=ranking_weight
+    )
+    held = teacher.raw - student.raw if upper_on == "raw" else teacher.pooled - student.pooled
+    upper = functional.relu(held - max_margin)
+    diagnostics |= {
+        "critic/hinge_loss_upper": upper,
+        "critic/diff_limit": torch.full_like(upper, max_margin),
+    }
+    return loss + upper, diagnostics

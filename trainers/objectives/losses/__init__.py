@@ -1,0 +1,1 @@
+"""Losses of policies and values, their aggregation, KL and entropy."""

@@ -1,0 +1,1 @@
+"""Importance ratios, and what is done to them before the loss."""

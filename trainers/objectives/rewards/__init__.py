@@ -1,0 +1,1 @@
+"""Rewards by length and by token."""

@@ -1,0 +1,1 @@
+"""Rewards, advantages and losses of policies that choose demonstrations."""

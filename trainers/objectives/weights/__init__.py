@@ -1,0 +1,1 @@
+"""Weights of tokens within a response."""
