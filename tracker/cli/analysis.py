@@ -17,7 +17,7 @@ from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.edges import Edge
 from tracker.judge.measurements import read_measurements
 from tracker.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
-from tracker.store.collect import load_or_collect
+from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 
 SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "p_adjusted", "mde", "seeds", "cost_hours"]

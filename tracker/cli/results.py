@@ -56,7 +56,7 @@ def run_collect(arguments: argparse.Namespace) -> int:
 def run_tables(arguments: argparse.Namespace) -> int:
     """Write the tables."""
     from tracker.show.table_files import render_tables
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
 
     _list(render_tables(load_or_collect(_results(arguments)), _reports(arguments)))
     return 0
@@ -65,7 +65,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
 def run_figures(arguments: argparse.Namespace) -> int:
     """Draw the figures."""
     from tracker.show.figures.render import render_figures
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
 
     _list(render_figures(load_or_collect(_results(arguments)), _reports(arguments)))
     return 0
@@ -73,7 +73,7 @@ def run_figures(arguments: argparse.Namespace) -> int:
 
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print failures; 1 if there are any."""
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
     from tracker.store.gate import gate
 
     report, passed = gate(load_or_collect(_results(arguments)))
@@ -83,7 +83,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
 def run_sql(arguments: argparse.Namespace) -> int:
     """Print the rows of one query."""
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
     from tracker.store.database import Store
 
     query = sys.stdin.read() if arguments.query == "-" else arguments.query

@@ -23,7 +23,7 @@ def measured(store: Store, study: Measurements, published: Mapping[str, Any]) ->
     them.
     """
     columns = published.get("columns") or []
-    rows = {variant: _row(study, variant, columns) for variant in study.variants["variant"]}
+    rows = {variant.name: _row(study, variant.name, columns) for variant in study.variants}
     return Measured(
         {variant: row for variant, row in rows.items() if row},
         _difference(store, study, published),
@@ -52,34 +52,32 @@ def _row(study: Measurements, variant: str, columns: list[str]) -> dict[str, Mea
     values, _, _ = paired_values(study, [variant])
     if not values:
         return {}
-    parts: dict[str, list[Array]] = dict(zip(study.analysis["subsets"], ([v] for v in values), strict=True))
+    parts: dict[str, list[Array]] = dict(zip(study.analysis.subsets, ([v] for v in values), strict=True))
     parts.setdefault("mean", values)
     return {column: _cell(study, parts[column]) for column in columns if column in parts}
 
 
 def _delta(study: Measurements, delta: Mapping[str, Any]) -> MeasuredCell | None:
     """Our own difference for a published one, paired by seeds and items; in the metric's sense, not as a gain."""
-    if not {delta["variant"], delta["against"]} <= set(study.variants["variant"]):
+    if not {delta["variant"], delta["against"]} <= {variant.name for variant in study.variants}:
         return None
     values, _, _ = paired_values(study, [delta["variant"], delta["against"]])
-    parts: dict[str, list[Array]] = dict(zip(study.analysis["subsets"], ([v] for v in values), strict=False))
+    parts: dict[str, list[Array]] = dict(zip(study.analysis.subsets, ([v] for v in values), strict=False))
     parts.setdefault("mean", values)
     if not values or delta["column"] not in parts:
         return None
-    numbers = contrast(
-        parts[delta["column"]], (1, -1), study.analysis["direction"], confidence=1 - study.analysis["alpha"]
-    )
-    if study.analysis["direction"] == "max":
+    numbers = contrast(parts[delta["column"]], (1, -1), study.direction, confidence=1 - study.analysis.alpha)
+    if study.direction == "max":
         return MeasuredCell(numbers.effect, numbers.low, numbers.high, numbers.seeds)
     return MeasuredCell(-numbers.effect, -numbers.high, -numbers.low, numbers.seeds)
 
 
 def _cell(study: Measurements, values: list[Array]) -> MeasuredCell:
-    numbers = contrast(values, (1,), study.analysis["direction"], confidence=1 - study.analysis["alpha"])
-    if study.analysis["direction"] == "max":
+    numbers = contrast(values, (1,), study.direction, confidence=1 - study.analysis.alpha)
+    if study.direction == "max":
         return MeasuredCell(numbers.effect, numbers.low, numbers.high, numbers.seeds)
     # A gain is minus the number that is printed; a distance is never below 0.
-    low = -numbers.high if study.analysis["direction"] == "min" else max(0.0, -numbers.high)
+    low = -numbers.high if study.direction == "min" else max(0.0, -numbers.high)
     return MeasuredCell(-numbers.effect, low, -numbers.low, numbers.seeds)
 
 

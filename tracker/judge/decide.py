@@ -65,7 +65,7 @@ def decide(
             raise TrackerError(f"the grid left no database in {results} (exit status {status})")
         judged, looks, per_seed = _read(database, study)
         edges, measurements = judged.edges, judged.measurements
-        counts = {variant: len(measurements.seeds(variant)) for variant in measurements.variants["variant"]}
+        counts = {variant.name: len(measurements.seeds(variant.name)) for variant in measurements.variants}
         total = float(measurements.stages.drop_duplicates("key")["hours"].sum())
         start = total if start is None else start
         spent = total - start
@@ -104,7 +104,7 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], dict[str,
                WHERE r.study = ? AND s.seed IS NOT NULL GROUP BY r.variant""",
             [study],
         )
-    looks = judged.measurements.analysis.get("looks")
+    looks = judged.measurements.analysis.looks
     if not looks:
         remedy = "declare them before there are results, for example `looks: [2, 4, 8]` seeds"
         raise ConfigError(

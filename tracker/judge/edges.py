@@ -1,12 +1,11 @@
 """One word per edge of a lineage (parent -> child), with its evidence. Numbers that do not exist are NaN or None."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from tracker.config.study_schema import Analysis
 from tracker.judge import no_effect
 from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import Warned, paired_values, warnings
@@ -14,6 +13,7 @@ from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.significance import Array, half_width, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast
+from tracker.plan.plan_file import PlannedVariant
 
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 _NAN = float("nan")
@@ -54,7 +54,7 @@ class Edge:
 
 def judge_edges(study: Measurements) -> list[Edge]:
     """Verdicts of one study's edges, in the order of its variants."""
-    edges = [_measure(study, row) for row in study.variants.itertuples() if isinstance(row.parent, str)]
+    edges = [_measure(study, variant, variant.parent) for variant in study.variants if variant.parent is not None]
     analysis = study.analysis
     for edge, p in zip(edges, holm([edge.p for edge in edges]), strict=True):
         edge.p_adjusted = float(p)
@@ -69,13 +69,12 @@ def judge_edges(study: Measurements) -> list[Edge]:
 
 def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
     """What is known of changes without effect; it does not change the verdict."""
-    rows = study.variants.loc[study.variants["variant"] == edge.child, "changes"]
-    changes = json.loads(rows.iloc[0]) if isinstance(rows.iloc[0], str) else rows.iloc[0]
-    return (*no_effect.planned(changes or ()), *no_effect.trained(study.weights, edge.child, edge.parent))
+    [changes] = [variant.changes for variant in study.variants if variant.name == edge.child]
+    return (*no_effect.planned(changes), *no_effect.trained(study.weights, edge.child, edge.parent))
 
 
-def _decide(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any], tested: int) -> None:
-    level = analysis["alpha"] / tested
+def _decide(edge: Edge, numbers: Estimate, analysis: Analysis, tested: int) -> None:
+    level = analysis.alpha / tested
     edge.mde = minimal_detectable_effect(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
     edge.seeds_needed = seeds_needed(numbers.centre, numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
     if edge.detail != "invalid":
@@ -83,37 +82,37 @@ def _decide(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any], tested: 
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
 
 
-def _measure(study: Measurements, row: Any) -> Edge:
-    factors = tuple(json.loads(row.factors) if isinstance(row.factors, str) else row.factors or ())
-    edge = Edge(study.name, row.parent, row.variant, factors=factors, confounded=len(factors) > 1)
-    values, _, problem = paired_values(study, [row.variant, row.parent])
-    edge.cost_hours = _cost_hours(study, row.variant, row.parent)
+def _measure(study: Measurements, variant: PlannedVariant, parent: str) -> Edge:
+    factors = variant.factors
+    edge = Edge(study.name, parent, variant.name, factors=factors, confounded=len(factors) > 1)
+    values, _, problem = paired_values(study, [variant.name, parent])
+    edge.cost_hours = _cost_hours(study, variant.name, parent)
     edge.detail, edge.why = ("invalid", problem) if problem else ("", "")
     if not values:
         return edge
-    direction, confidence = study.analysis["direction"], 1 - study.analysis["alpha"]
+    direction, confidence = study.direction, 1 - study.analysis.alpha
     numbers = contrast(values, (1, -1), direction, confidence=confidence)
     edge.estimate, edge.seeds, edge.items = numbers, numbers.seeds, numbers.items
     edge.effect, edge.low, edge.high = numbers.effect, numbers.low, numbers.high
     if numbers.seeds > 1:
         edge.p_sign_flip = sign_flip(numbers.per_seed)[0]
     if not problem:
-        edge.p = _p_over_looks(study.analysis, values, numbers)
+        edge.p = _p_over_looks(study, values, numbers)
     return edge
 
 
-def _p_over_looks(analysis: Mapping[str, Any], values: Sequence[Array], numbers: Estimate) -> float:
-    if not (looks := analysis.get("looks")):
+def _p_over_looks(study: Measurements, values: Sequence[Array], numbers: Estimate) -> float:
+    if not (looks := study.analysis.looks):
         return numbers.p
     taken = {}
     for look in (count for count in looks if count <= numbers.seeds):
         seen = [subset[:, :look] for subset in values]
-        taken[look] = numbers.p if look == numbers.seeds else contrast(seen, (1, -1), analysis["direction"]).p
-    return sequential_p(taken, look_weights(looks, analysis["alpha"]))
+        taken[look] = numbers.p if look == numbers.seeds else contrast(seen, (1, -1), study.direction).p
+    return sequential_p(taken, look_weights(looks, study.analysis.alpha))
 
 
-def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[str, str]:
-    margin, alpha = analysis["margin"], analysis["alpha"]
+def _word(edge: Edge, numbers: Estimate, analysis: Analysis) -> tuple[str, str]:
+    margin, alpha = analysis.margin, analysis.alpha
     if numbers.seeds == 1:
         tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
         said = f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
@@ -130,7 +129,7 @@ def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[s
     if significant:
         return sign, shown
     if np.isnan(edge.p):
-        shown = f"before the first look, at {analysis['looks'][0]} seeds"
+        shown = f"before the first look, at {analysis.looks[0]} seeds"
     if same:
         unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
         return "undecided", unseen
@@ -138,15 +137,15 @@ def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[s
     return "undecided", f"{shown}; {more} would be needed for an effect this large"
 
 
-def _inside(numbers: Estimate, margin: float, analysis: Mapping[str, Any]) -> bool:
+def _inside(numbers: Estimate, margin: float, analysis: Analysis) -> bool:
     """Two one-sided tests at alpha / 2; with looks, the interval is widened to what the look may spend."""
     low, high = numbers.low, numbers.high
-    if looks := analysis.get("looks"):
-        weights = look_weights(looks, analysis["alpha"])
+    if looks := analysis.looks:
+        weights = look_weights(looks, analysis.alpha)
         taken = [look for look in looks if look <= numbers.seeds]
         if not taken or weights[taken[-1]] <= 0:
             return False
-        level = analysis["alpha"] * weights[taken[-1]]
+        level = analysis.alpha * weights[taken[-1]]
         half = half_width(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
         low, high = min(low, numbers.centre - half), max(high, numbers.centre + half)
     return -margin <= low and high <= margin

@@ -25,8 +25,8 @@ _NAN = float("nan")
 
 def judge_interactions(study: Measurements) -> list[dict[str, Any]]:
     """Return one row of COLUMNS per declared combination."""
-    parents = dict(zip(study.variants["variant"], study.variants["parent"], strict=True))
-    combinations = study.analysis.get("combinations") or {}
+    parents = {variant.name: variant.parent for variant in study.variants}
+    combinations = study.analysis.combinations
     return [{"study": study.name} | _interaction(study, parents, name, parts) for name, parts in combinations.items()]
 
 
@@ -54,5 +54,5 @@ def _interaction(
     if not values:
         return row
     weights = [1.0, *[-1.0] * len(parts), len(parts) - 1.0]
-    numbers = contrast(values, weights, study.analysis["direction"], confidence=1 - study.analysis["alpha"])
+    numbers = contrast(values, weights, study.direction, confidence=1 - study.analysis.alpha)
     return row | {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}

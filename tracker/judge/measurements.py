@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from tracker.config.study_schema import Analysis, Target
 from tracker.judge import no_effect
+from tracker.judge.statistics import Direction
+from tracker.plan.plan_file import PlannedVariant
 from tracker.store.database import Store
 
 Run = tuple[str, int]  # variant, seed
@@ -27,8 +30,8 @@ class Measurements:
     """What the runs of one study measured, as its verdicts need it: read once."""
 
     name: str
-    analysis: Mapping[str, Any]
-    variants: pd.DataFrame  # variant, parent, factors, changes
+    analysis: Analysis
+    variants: Sequence[PlannedVariant]
     states: Mapping[Run, tuple[str, str]]  # (variant, seed): (state, reason)
     aborted: Mapping[Run, str]  # runs with a health event of severity abort
     values: Mapping[Run, Mapping[str, pd.Series]]  # subset: value by item, sorted
@@ -38,6 +41,12 @@ class Measurements:
     weights: no_effect.TrainedWeights = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
+    @property
+    def direction(self) -> Direction:
+        """The direction of improvement, as `tracker.judge.statistics` takes it."""
+        wanted = self.analysis.direction
+        return {"target": wanted.target} if isinstance(wanted, Target) else wanted
+
     def seeds(self, variant: str) -> set[int]:
         """Planned seeds of a variant."""
         return {seed for name, seed in self.states if name == variant}
@@ -46,10 +55,7 @@ class Measurements:
 def read_measurements(store: Store, name: str) -> Measurements:
     """Read one study from the database."""
     definition = store.study(name)
-    analysis = definition["analysis"]
-    variants = store.sql(
-        "SELECT variant, parent, factors, changes FROM variants WHERE study = ? ORDER BY position", [name]
-    )
+    analysis = definition.analysis
     runs = store.runs(name)
     stages = store.sql(
         """SELECT r.variant, r.seed, r.key, s.device_hours AS hours
@@ -61,7 +67,7 @@ def read_measurements(store: Store, name: str) -> Measurements:
     return Measurements(
         name=name,
         analysis=analysis,
-        variants=variants,
+        variants=store.variants(name),
         states={(r["variant"], int(r["seed"])): (r["state"], r["reason"] or "") for r in runs.to_dict("records")},
         aborted={run: "; ".join(map(str, rules)) for run, rules in broken["abort"].items()},
         warned=broken["warn"],
@@ -69,7 +75,7 @@ def read_measurements(store: Store, name: str) -> Measurements:
         duplicates=duplicates,
         stages=stages,
         weights=_trained_weights(store, name),
-        history=definition.get("analysis_history") or (),
+        history=definition.analysis_history,
     )
 
 
@@ -88,15 +94,13 @@ def _broken_rules(store: Store, name: str) -> dict[str, dict[Run, list[Rule]]]:
     return broken
 
 
-def _item_values(
-    store: Store, name: str, analysis: Mapping[str, Any]
-) -> tuple[dict[Run, dict[str, pd.Series]], frozenset[Run]]:
+def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run, dict[str, pd.Series]], frozenset[Run]]:
     """{run: {subset: values by item}} of the runs that ended well, and those of them that have an item twice."""
     items = store.sql(
         """SELECT f.variant, f.seed, i.subset, i.item, i.value FROM finals f JOIN items i USING (key)
            WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset)
            ORDER BY f.variant, f.seed, i.subset, i.item""",
-        [name, analysis["protocol"], analysis["value"], analysis["subsets"]],
+        [name, analysis.protocol, analysis.value, analysis.subsets],
     )
     values: dict[Run, dict[str, pd.Series]] = {}
     duplicates: set[Run] = set()

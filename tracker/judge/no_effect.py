@@ -6,9 +6,10 @@ of one seed be compared. Nothing else is known of it here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from tracker.config.study import Change
 
 NEARLY = 0.01  # of the way from the start: weights that differ by less are nearly equal
 
@@ -25,10 +26,10 @@ class Weights:
 TrainedWeights = Mapping[tuple[str, int], Mapping[str, Weights]]  # (variant, seed): by stage
 
 
-def planned(changes: Sequence[Mapping[str, Any]]) -> list[str]:
+def planned(changes: Sequence[Change]) -> list[str]:
     """Return one phrase per change of which the study's configuration says that it cannot matter."""
-    idle = [change for change in changes if change.get("no_effect")]
-    phrases = [f"{change['key']} can have no effect: {change['no_effect']}" for change in idle]
+    idle = [change for change in changes if change.no_effect]
+    phrases = [f"{change.key} can have no effect: {change.no_effect}" for change in idle]
     if idle and len(idle) == len(changes):
         phrases.append("nothing that this edge changes can have an effect")
     return phrases

@@ -39,7 +39,7 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
         return [], [], "; ".join(dict.fromkeys(problems)) or "no seeds"
     arrays = [
         np.stack([[study.values[variant, seed][subset].to_numpy() for seed in usable] for variant in variants])
-        for subset in study.analysis["subsets"]
+        for subset in study.analysis.subsets
     ]
     return arrays, usable, "; ".join(dict.fromkeys(problems))
 
@@ -54,7 +54,7 @@ def _fault(study: Measurements, variant: str, seed: int) -> str:
     if run in study.duplicates:
         return f"{variant} seed {seed} has an item twice"
     found = study.values.get(run, {})
-    for subset in study.analysis["subsets"]:
+    for subset in study.analysis.subsets:
         if subset not in found:
             return f"{variant} seed {seed} has no items of {subset}"
         if not np.isfinite(found[subset].to_numpy()).all():
@@ -65,7 +65,7 @@ def _fault(study: Measurements, variant: str, seed: int) -> str:
 def _item_faults(study: Measurements, runs: Sequence[tuple[str, int]]) -> Iterator[str]:
     reference = study.values[runs[0]]
     for variant, seed in runs[1:]:
-        for subset in study.analysis["subsets"]:
+        for subset in study.analysis.subsets:
             ours, theirs = reference[subset].index, study.values[variant, seed][subset].index
             if not ours.equals(theirs):
                 shared = len(ours.intersection(theirs))

@@ -1,9 +1,11 @@
 """The tree of a study's variants: its order, and what each edge changed in a few words."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tracker.config.lineage import Place, walk
+from tracker.config.study import Change
+from tracker.plan.plan_file import PlannedVariant
 from tracker.show.text import describe_value
 
 
@@ -23,24 +25,19 @@ class Node:
         return self.parent is not None and len(self.factors) > 1
 
 
-def lineage(variants: Sequence[Mapping[str, Any]]) -> list[Node]:
+def lineage(variants: Sequence[PlannedVariant]) -> list[Node]:
     """Return the variants in tree order: a parent, then each child with its whole subtree."""
-    names = {variant["name"] for variant in variants}
-    children: dict[str | None, list[Mapping[str, Any]]] = {}
-    for variant in variants:
-        parent = variant["parent"] if variant["parent"] in names else None
-        children.setdefault(parent, []).append(variant)
-
-    def walk(parent: str | None, depth: int) -> Iterator[Node]:
-        for variant in children.get(parent, []):
-            changes = tuple(describe_change(change) for change in variant["changes"])
-            yield Node(variant["name"], parent, depth, changes, tuple(variant["factors"]))
-            yield from walk(variant["name"], depth + 1)
-
-    return list(walk(None, 0))
+    named = {variant.name: variant for variant in variants}
+    places = walk({variant.name: variant.parent for variant in variants})
+    return [_node(place, named[place.name]) for place in places]
 
 
-def describe_change(change: Mapping[str, Any]) -> str:
+def _node(place: Place, variant: PlannedVariant) -> Node:
+    changes = tuple(describe_change(change) for change in variant.changes)
+    return Node(place.name, place.parent, place.depth, changes, variant.factors)
+
+
+def describe_change(change: Change) -> str:
     """One changed leaf: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`, marked where it cannot have an effect."""
-    note = " (no effect)" if change.get("no_effect") else ""
-    return f"{change['key']} {describe_value(change['from'])} -> {describe_value(change['to'])}{note}"
+    note = " (no effect)" if change.no_effect else ""
+    return f"{change.key} {describe_value(change.old)} -> {describe_value(change.new)}{note}"

@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
+from tracker.config.study_schema import Analysis
 from tracker.config.yaml_io import load_yaml
 from tracker.judge.audit import attainable, audit, best_case_p, noise_of_difference
 from tracker.judge.audit_reproduction import Measured, MeasuredCell
+from tracker.plan.plan_file import PlannedVariant
 
 DEBIAS = Path(__file__).parents[3] / "configs" / "published" / "debias.yaml"
 
@@ -198,12 +200,13 @@ def test_our_own_difference_is_paired_and_in_the_metrics_sense():
         ("v1", 0): {"a": pd.Series([1.0, 1.0], ["i", "j"])},
         ("v1", 1): {"a": pd.Series([1.0, 0.0], ["i", "j"])},
     }
+    kept = {"parent": None, "why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
     for direction in ("max", "min"):  # never turned into a gain
         study = Measurements(
             **{
                 **{field.name: None for field in dataclasses.fields(Measurements)},
-                "analysis": {"subsets": ["a"], "direction": direction, "alpha": 0.05},
-                "variants": pd.DataFrame({"variant": ["v0", "v1"]}),
+                "analysis": Analysis(value="hit", protocol="test", subsets=["a"], direction=direction, margin=0.1),
+                "variants": [PlannedVariant(name=name, **kept) for name in ("v0", "v1")],
                 "values": values,
                 "states": {run: ("ok", "") for run in values},
                 "aborted": {},

@@ -314,7 +314,7 @@ def test_same_database_same_verdicts(tmp_path):
 def test_a_reason_is_made_of_parts_that_nobody_has_to_take_apart(tmp_path):
     """The diagnosis holds what separates parts of a reason: `; `, `: `, brackets."""
     diagnosis = "too large; see (a): b"
-    event = {"rule": "big: one", "metric": "big/value", "severity": "warn", "first_step": 3, "last_step": 4}
+    event = {"rule": "big-one", "metric": "big/value", "severity": "warn", "first_step": 3, "last_step": 4}
     event |= {"value": 1.0, "diagnosis": diagnosis, "remedy": "none"}
     results = tmp_path / "results"
     simulate(results, [Study(lineage=PAIR, seeds=2, items=ITEMS, health={("v1", 0): [event], ("v1", 1): [event]})])
@@ -323,12 +323,12 @@ def test_a_reason_is_made_of_parts_that_nobody_has_to_take_apart(tmp_path):
         [judged] = judge_studies(store)
     [edge] = judged.edges
     [warned] = edge.warnings
-    assert (warned.rule.id, warned.rule.diagnosis) == ("big: one", diagnosis)
+    assert (warned.rule.id, warned.rule.diagnosis) == ("big-one", diagnosis)
     assert warned.runs == ("v1 seed 0", "v1 seed 1")
-    assert edge.reason == f"{edge.why}; unhealthy (warn): big: one: {diagnosis} (v1 seed 0, v1 seed 1)"
+    assert edge.reason == f"{edge.why}; unhealthy (warn): big-one: {diagnosis} (v1 seed 0, v1 seed 1)"
     printed = " ".join(_reasons(judged.edges).split())
-    assert printed.count("big: one") == 2  # beside the edge, and with what it means
-    assert f"big: one: {diagnosis}" in printed
+    assert printed.count("big-one") == 2  # beside the edge, and with what it means
+    assert f"big-one: {diagnosis}" in printed
 
 
 def test_measured_cells_and_why_they_may_differ(tmp_path):

@@ -184,7 +184,7 @@ def test_a_figure_may_show_some_variants_only_in_the_order_of_the_lineage(store,
 
 
 def test_each_variant_has_a_panel_with_its_parent_and_the_others(store, drawn):
-    parents = {variant["name"]: variant["parent"] for variant in store.variants("s")}
+    parents = {variant.name: variant.parent for variant in store.variants("s")}
     shown = {panel.frame.title.replace("\u00a0", " "): panel for panel in drawn["each"]}
     assert set(shown) == {name if parent is None else f"{name}, from {parent}" for name, parent in parents.items()}
     means = store.curves("s", ["train/m00"]).set_index("variant")["mean"]
@@ -199,7 +199,7 @@ def test_each_variant_has_a_panel_with_its_parent_and_the_others(store, drawn):
 
 def test_subsets_lie_along_the_axis_with_a_line_for_each_chosen_variant(store, drawn):
     hits, nothing = drawn["along"]
-    subsets = store.study("s")["analysis"]["subsets"]
+    subsets = store.study("s").analysis.subsets
     assert ["v3", "v0"] in drawn["legends"]
     assert [label for _, label in hits.frame.x.ticks] == subsets
     for line, variant in zip(hits.all("line"), ["v3", "v0"], strict=True):
@@ -222,7 +222,7 @@ def test_subsets_that_are_numbers_stand_at_them():
 
 def test_distributions_show_quantiles_and_shares_of_each_subset(store, drawn):
     (panel,) = drawn["spread"]
-    subsets = sorted(store.study("s")["analysis"]["subsets"])
+    subsets = sorted(store.study("s").analysis.subsets)
     boxes = panel.all("bar")
     assert len(boxes) == 2 * len(subsets)
     items = store.items("s", protocol="edited", name="hit")

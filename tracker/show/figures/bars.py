@@ -1,8 +1,8 @@
 """Declared figures of kind `bars`: a bar per variant, the mean of a metric over its steps and seeds."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from tracker.config.display_schema import FigureDefinition
 from tracker.show.figures.metric import names_down
 from tracker.show.figures.panel import Frame, draw_grid
 from tracker.show.figures.ranges import spanning
@@ -16,22 +16,22 @@ _QUERY = """SELECT variant, seed, metric, avg(value) AS value FROM curves
             WHERE study = ? AND list_contains(?, metric) AND isfinite(value) GROUP BY ALL ORDER BY ALL"""
 
 
-def draw_bars(store: Store, study: str, figure: Mapping[str, Any], variants: Sequence[str], title: str) -> Sheet:
+def draw_bars(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Sheet:
     """Draw a panel per metric, side by side."""
-    declared = figure["panels"]
-    rows = store.sql(_QUERY, [study, [panel["metric"] for panel in declared]])
+    declared = figure.panels
+    rows = store.sql(_QUERY, [study, [panel.metric for panel in declared]])
     seeds: dict[tuple[str, str], list[float]] = {}
     for variant, metric, value in zip(rows["variant"], rows["metric"], rows["value"], strict=True):
         seeds.setdefault((metric, variant), []).append(float(value))
     names, frames = names_down(variants), {}
     for column, panel in enumerate(declared):
-        values = [value for v in variants for value in seeds.get((panel["metric"], v), [])]
+        values = [value for v in variants for value in seeds.get((panel.metric, v), [])]
         x = spanning([0.0, *values], 4)
-        frames[0, column] = Frame(x, names, title=panel["label"], y_numbers=not column, across=True)
+        frames[0, column] = Frame(x, names, title=panel.label, y_numbers=not column, across=True)
     sheet, panels = draw_grid(title, _NOTE, frames, (WIDTH, ROW * len(variants) + 4))
     for column, panel in enumerate(declared):
         for place, variant in enumerate(variants):
-            values = seeds.get((panel["metric"], variant), [])
+            values = seeds.get((panel.metric, variant), [])
             if not values:
                 panels[0, column].note("no data", 0.0, place)
                 continue

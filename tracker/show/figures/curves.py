@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tracker.config.display_schema import CurveDefinition
+from tracker.config.lineage import walk
 from tracker.show.figures.letters import text_width
 from tracker.show.figures.panel import EDGE, Frame, Legend, Panel, draw_grid
 from tracker.show.figures.ranges import Range, between, spanning
@@ -52,10 +53,7 @@ def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
 
     A group is a parent and its children, at most `most` names; an only child goes on with its own only child.
     """
-    children: dict[str, list[str]] = {node.name: [] for node in nodes}
-    for node in nodes:
-        if node.parent is not None:
-            children[node.parent].append(node.name)
+    children = {place.name: place.children for place in walk({node.name: node.parent for node in nodes})}
     groups: list[list[str]] = []
     covered: set[str] = set()
     for node in nodes:
@@ -71,27 +69,27 @@ def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
     return groups + [alone[i : i + most] for i in range(0, len(alone), most)]
 
 
-def draw_curves(title: str, declared: Sequence[Mapping[str, Any]], nodes: Sequence[Node], frame: pd.DataFrame) -> Sheet:
+def draw_curves(title: str, declared: Sequence[CurveDefinition], nodes: Sequence[Node], frame: pd.DataFrame) -> Sheet:
     """Draw the declared curves that were logged: families are the columns where they are fewer than the curves."""
     logged = set(frame["metric"])
-    curves = [curve for curve in declared if curve["metric"] in logged]
+    curves = [curve for curve in declared if curve.metric in logged]
     if not curves:
         return _nothing(title)
     groups, found = families(nodes), courses(frame)
     across = len(groups) < len(curves)  # families are columns
-    steps = {c["metric"]: frame.loc[frame["metric"] == c["metric"], ["step", "low", "high"]] for c in curves}
+    steps = {c.metric: frame.loc[frame["metric"] == c.metric, ["step", "low", "high"]] for c in curves}
     x_of = {metric: spanning(rows["step"], 4, margin=0.04, whole=True) for metric, rows in steps.items()}
     y_of = {metric: _limits(rows) for metric, rows in steps.items()}
     frames = {}
     for row in range(len(curves) if across else len(groups)):
         for column in range(len(groups) if across else len(curves)):
             curve = curves[row if across else column]
-            (y, clipped), lowest = y_of[curve["metric"]], row == (len(curves) if across else len(groups)) - 1
+            (y, clipped), lowest = y_of[curve.metric], row == (len(curves) if across else len(groups)) - 1
             frames[row, column] = Frame(
-                x_of[curve["metric"]],
+                x_of[curve.metric],
                 y,
-                title="" if across or row else curve["label"],
-                y_label=curve["label"] if across and not column else "",
+                title="" if across or row else curve.label,
+                y_label=curve.label if across and not column else "",
                 x_label="step" if lowest else "",
                 x_numbers=across or lowest,
                 y_numbers=not (across and column),
@@ -104,7 +102,7 @@ def draw_curves(title: str, declared: Sequence[Mapping[str, Any]], nodes: Sequen
     for number, (group, legend) in enumerate(zip(groups, legends, strict=True)):
         for place, curve in enumerate(curves):
             panel = panels[(place, number) if across else (number, place)]
-            _draw_family(panel, group, curve["metric"], found)
+            _draw_family(panel, group, curve.metric, found)
         left, top, right, bottom = panels[(0, number) if across else (number, len(curves) - 1)].box
         if across:
             legend.draw(sheet, left, top - legend.height - 4)

@@ -1,11 +1,11 @@
 """Figures that a study declares in `_study.yaml`: panels of metrics, with a line, a bar or boxes per variant."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tracker.config.display_schema import FigureAxis, FigureDefinition, FigurePanel
 from tracker.show.figures.bars import draw_bars
 from tracker.show.figures.curves import Course, courses, draw_band
 from tracker.show.figures.distributions import draw_distributions
@@ -27,24 +27,24 @@ def declared_figures(store: Store, study: str) -> dict[str, Sheet]:
     definition = store.study(study)
     variants = [node.name for node in lineage(store.variants(study))]
     sheets = {}
-    for figure in definition.get("figures") or []:
-        chosen = [name for name in variants if name in figure["variants"]] if figure.get("variants") else variants
-        title = f"{figure['title']} ({store.meta()['scale']} scale)"
-        sheets[figure["name"]] = _DRAW[figure["kind"]](store, study, figure, chosen, title)
+    for figure in definition.figures:
+        chosen = [name for name in variants if name in figure.variants] if figure.variants else variants
+        title = f"{figure.title} ({store.meta()['scale']} scale)"
+        sheets[figure.name] = _DRAW[figure.kind](store, study, figure, chosen, title)
     return sheets
 
 
-def _draw_lines(store: Store, study: str, figure: Mapping[str, Any], variants: Sequence[str], title: str) -> Sheet:
-    declared, axis = figure["panels"], figure["x"]
-    columns = min(figure["columns"], len(declared))
-    frame = _curves(store, study, [panel["metric"] for panel in declared], axis)
+def _draw_lines(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Sheet:
+    declared, axis = figure.panels, figure.x
+    columns = min(figure.columns, len(declared))
+    frame = _curves(store, study, [panel.metric for panel in declared], axis)
     found, shown = courses(frame), frame[frame["variant"].isin(variants)]
     frames = {
         divmod(index, columns): Frame(
-            _x_range(shown[shown["metric"] == panel["metric"]], axis),
-            _y_range(shown[shown["metric"] == panel["metric"]], panel),
-            title=panel["label"],
-            x_label="step" if axis is None else axis["label"],
+            _x_range(shown[shown["metric"] == panel.metric], axis),
+            _y_range(shown[shown["metric"] == panel.metric], panel),
+            title=panel.label,
+            x_label="step" if axis is None else axis.label,
         )
         for index, panel in enumerate(declared)
     }
@@ -52,7 +52,7 @@ def _draw_lines(store: Store, study: str, figure: Mapping[str, Any], variants: S
     sheet, panels = draw_grid(title, _LINES_NOTE, frames, (150.0, 104.0), right=14 + legend.width)
     for index, panel in enumerate(declared):
         drawn = panels[divmod(index, columns)]
-        known = [(i, found[v, panel["metric"]]) for i, v in enumerate(variants) if (v, panel["metric"]) in found]
+        known = [(i, found[v, panel.metric]) for i, v in enumerate(variants) if (v, panel.metric) in found]
         for number, course in known:
             _draw_course(drawn, course, look(number))
         if not known:
@@ -64,10 +64,10 @@ def _draw_lines(store: Store, study: str, figure: Mapping[str, Any], variants: S
     return sheet
 
 
-def _draw_each(store: Store, study: str, figure: Mapping[str, Any], variants: Sequence[str], title: str) -> Sheet:
-    (panel,), axis = figure["panels"], figure["x"]
-    columns = min(figure["columns"], len(variants))
-    frame = _curves(store, study, [panel["metric"]], axis)
+def _draw_each(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Sheet:
+    (panel,), axis = figure.panels, figure.x
+    columns = min(figure.columns, len(variants))
+    frame = _curves(store, study, [panel.metric], axis)
     found = {variant: course for (variant, _), course in courses(frame).items()}
     parents = {node.name: node.parent for node in lineage(store.variants(study))}
     x, y, frames = _x_range(frame, axis), _y_range(frame, panel), {}
@@ -78,11 +78,11 @@ def _draw_each(store: Store, study: str, figure: Mapping[str, Any], variants: Se
             x,
             y,
             title=variant if parent is None else f"{variant}, from\u00a0{parent}",
-            x_label=("step" if axis is None else axis["label"]) if lowest else "",
+            x_label=("step" if axis is None else axis.label) if lowest else "",
             x_numbers=lowest,
             y_numbers=index % columns == 0,
         )
-    sheet, panels = draw_grid(title, _EACH_NOTE, frames, (140.0, 84.0), y_label=panel["label"])
+    sheet, panels = draw_grid(title, _EACH_NOTE, frames, (140.0, 84.0), y_label=panel.label)
     for index, variant in enumerate(variants):
         drawn, parent = panels[divmod(index, columns)], parents[variant]
         for other in variants:
@@ -96,7 +96,7 @@ def _draw_each(store: Store, study: str, figure: Mapping[str, Any], variants: Se
     return sheet
 
 
-def _curves(store: Store, study: str, metrics: Sequence[str], x: Mapping[str, str] | None) -> pd.DataFrame:
+def _curves(store: Store, study: str, metrics: Sequence[str], x: FigureAxis | None) -> pd.DataFrame:
     """variant, metric, step, mean, low, high, seeds; `step` is the horizontal metric where there is one.
 
     Steps that the horizontal metric does not have are left out.
@@ -104,17 +104,17 @@ def _curves(store: Store, study: str, metrics: Sequence[str], x: Mapping[str, st
     frame = store.curves(study, metrics)
     if x is None:
         return frame
-    position = store.curves(study, [x["metric"]]).set_index(["variant", "step"])["mean"]
+    position = store.curves(study, [x.metric]).set_index(["variant", "step"])["mean"]
     places = pd.MultiIndex.from_frame(frame[["variant", "step"]])
     return frame.assign(step=position.reindex(places).to_numpy()).dropna(subset=["step"])
 
 
-def _x_range(rows: pd.DataFrame, x: Mapping[str, str] | None) -> Range:
+def _x_range(rows: pd.DataFrame, x: FigureAxis | None) -> Range:
     return spanning(rows["step"], 4, margin=0.04, whole=x is None)
 
 
-def _y_range(rows: pd.DataFrame, panel: Mapping[str, Any]) -> Range:
-    return spanning(np.concatenate([rows["low"], rows["high"]]), 5, log=bool(panel.get("log")))
+def _y_range(rows: pd.DataFrame, panel: FigurePanel) -> Range:
+    return spanning(np.concatenate([rows["low"], rows["high"]]), 5, log=bool(panel.log))
 
 
 def _draw_course(panel: Panel, course: Course, style: tuple[str, tuple[float, ...]]) -> None:
@@ -125,7 +125,7 @@ def _draw_course(panel: Panel, course: Course, style: tuple[str, tuple[float, ..
         panel.dots(course.step, course.mean, color, 1.5)
 
 
-_DRAW: Mapping[str, Callable[[Store, str, Mapping[str, Any], Sequence[str], str], Sheet]] = {
+_DRAW: Mapping[str, Callable[[Store, str, FigureDefinition, Sequence[str], str], Sheet]] = {
     "lines": _draw_lines,
     "each": _draw_each,
     "bars": draw_bars,

@@ -1,10 +1,10 @@
 """Declared figures of kind `distributions`: a box per variant and subset of item values, of any stage."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
+from tracker.config.display_schema import FigureDefinition
 from tracker.show.figures.metric import names_down
 from tracker.show.figures.panel import Frame, Legend, Panel, draw_grid
 from tracker.show.figures.ranges import Range, spanning
@@ -24,19 +24,19 @@ _QUERY = """SELECT variant, subset, quantile_cont(value, ?) AS quantiles,
 
 
 def draw_distributions(
-    store: Store, study: str, figure: Mapping[str, Any], variants: Sequence[str], title: str
+    store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str
 ) -> Sheet:
     """Draw a panel per metric `<protocol>/*/<name>` of the items, which need not belong to the last stage."""
-    declared = figure["panels"]
-    chosen = [list(panel["variants"] or variants) for panel in declared]
-    found = [_quantiles(store, study, panel["metric"]) for panel in declared]
+    declared = figure.panels
+    chosen = [list(panel.variants or variants) for panel in declared]
+    found = [_quantiles(store, study, panel.metric) for panel in declared]
     subsets = list(dict.fromkeys(name for frame in found for name in sorted(frame["subset"])))
     rows = max(len(names) for names in chosen)
     frames = {}
     for column, panel in enumerate(declared):
         y = Range(len(chosen[column]) - 0.5, -0.5, names_down(chosen[column]).ticks)
         bounds = [q for row in found[column]["quantiles"] for q in (row[0], row[-1])]
-        frames[0, column] = Frame(_with_room(spanning(bounds, 6)), y, title=panel["label"], across=True)
+        frames[0, column] = Frame(_with_room(spanning(bounds, 6)), y, title=panel.label, across=True)
     legend = Legend([(plain(name.replace("_", " ")), _color(place), ()) for place, name in enumerate(subsets)])
     size = (WIDTH, ROW * rows * max(1, len(subsets)))
     sheet, panels = draw_grid(title, _NOTE, frames, size, right=14 + legend.width)

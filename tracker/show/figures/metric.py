@@ -1,11 +1,12 @@
 """The figure `metric`: a row per variant in tree order; its seeds, their mean, and what was published."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tracker.config.study_schema import Analysis
 from tracker.show.figures.letters import text_width
 from tracker.show.figures.panel import EDGE, Frame, Panel, draw_grid
 from tracker.show.figures.ranges import Range, spanning
@@ -18,12 +19,11 @@ ROW, WIDTH = 16.5, 330.0
 _DASHED = (4.0, 2.0)
 
 
-def primary_column(table: ComparisonTable, definition: Mapping[str, Any]) -> int:
+def primary_column(table: ComparisonTable, analysis: Analysis) -> int:
     """The table's main column: the mean over subsets under the analysis' protocol, else the first."""
-    protocol = (definition.get("analysis") or {}).get("protocol")
     for index, column in enumerate(table.columns):
         parts = column.metric.split("/")
-        if len(parts) == 3 and parts[1] == "mean" and parts[0] == protocol:
+        if len(parts) == 3 and parts[1] == "mean" and parts[0] == analysis.protocol:
             return index
     return 0
 
@@ -34,9 +34,9 @@ def names_down(names: Sequence[str]) -> Range:
     return Range(len(names) - 0.4, -0.6, ticks)
 
 
-def draw_metric(table: ComparisonTable, definition: Mapping[str, Any]) -> Sheet:
+def draw_metric(table: ComparisonTable, analysis: Analysis) -> Sheet:
     """Draw the primary metric of every variant."""
-    index = primary_column(table, definition)
+    index = primary_column(table, analysis)
     reference = [row for row in table.rows if row.is_reference]
     rows = [row for row in table.rows if not row.is_reference]
     means = [row.cells[index].mean for row in reference if row.cells[index].mean is not None]

@@ -45,11 +45,11 @@ def render_figures(database: Path, reports_dir: Path) -> list[Path]:
 
 def _sheets(store: Store, study: str) -> Iterator[tuple[str, Sheet]]:
     definition, nodes = store.study(study), lineage(store.variants(study))
-    title = f"{definition['title']} ({store.meta()['scale']} scale)"
-    yield "metric", draw_metric(build_table(store, study), definition)
-    yield "lineage", draw_tree(definition["title"], nodes)
-    if curves := definition["curves"]:
-        yield "curves", draw_curves(title, curves, nodes, store.curves(study, [curve["metric"] for curve in curves]))
+    title = f"{definition.title} ({store.meta()['scale']} scale)"
+    yield "metric", draw_metric(build_table(store, study), definition.analysis)
+    yield "lineage", draw_tree(definition.title, nodes)
+    if curves := definition.curves:
+        yield "curves", draw_curves(title, curves, nodes, store.curves(study, [curve.metric for curve in curves]))
     yield from declared_figures(store, study).items()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracker.config.display_schema import FigureDefinition
 from tracker.show.figures.panel import Frame, Legend, Panel, draw_grid
 from tracker.show.figures.ranges import Range, spanning
 from tracker.show.figures.sheet import Sheet
@@ -16,35 +17,35 @@ from tracker.store.database import Store
 _NOTE = "Line: mean over seeds. Band: lowest to highest seed."
 
 
-def draw_subsets(store: Store, study: str, figure: Mapping[str, Any], variants: Sequence[str], title: str) -> Sheet:
+def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Sheet:
     """Draw a panel per metric `<protocol>/*/<name>`, each with its own scale and legend; its first variant is black.
 
     Subsets that are numbers are placed at them, others in the order of the analysis; the subset `mean` is left out.
     """
-    declared = figure["panels"]
-    columns = min(figure["columns"], len(declared))
+    declared = figure.panels
+    columns = min(figure.columns, len(declared))
     results = store.results(study)
-    order = [str(name) for name in (store.study(study).get("analysis") or {}).get("subsets", [])]
+    order = store.study(study).analysis.subsets
     frames, lines, legends = {}, {}, {}
     for index, panel in enumerate(declared):
-        rows, place = _along_subsets(results, panel["metric"]), divmod(index, columns)
-        chosen = [] if rows.empty else list(panel["variants"] or variants)
+        rows, place = _along_subsets(results, panel.metric), divmod(index, columns)
+        chosen = [] if rows.empty else list(panel.variants or variants)
         shown = rows[rows["variant"].isin(chosen)]
         places = _places(list(dict.fromkeys(rows["subset"])), order)
         y = spanning(np.concatenate([shown["low"], shown["high"]]), 5)
-        x_label = figure["axis"] or "subset"
-        frames[place] = Frame(_along(places), y, title=panel["label"], x_label=x_label)
+        x_label = figure.axis or "subset"
+        frames[place] = Frame(_along(places), y, title=panel.label, x_label=x_label)
         lines[place] = [(look(i), rows[rows["variant"] == variant], places) for i, variant in enumerate(chosen)]
         legends[place] = _legend(chosen, set(rows["variant"]))
     room = max(legend.height for legend in legends.values()) + 6
     sheet, panels = draw_grid(title, _NOTE, frames, (148.0, 160.0), below=room)
-    for place, panel in panels.items():
+    for place, drawn in panels.items():
         for style, rows, places in lines[place]:
-            _draw_line(panel, rows, places, style)
-        left, _, _, bottom = panel.box
+            _draw_line(drawn, rows, places, style)
+        left, _, _, bottom = drawn.box
         legends[place].draw(sheet, left, bottom + 3.4 * SMALL)
         if not lines[place]:
-            panel.note("no data")
+            drawn.note("no data")
     return sheet
 
 
