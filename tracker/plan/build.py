@@ -21,6 +21,7 @@ from tracker.plan.dirty_tree import check_trees
 from tracker.plan.extra_seeds import extended, load_extra_seeds
 from tracker.plan.files import plan_text, study_row, write_if_changed
 from tracker.plan.keys import canonical, config_modules, key_of, key_values, path_digest
+from tracker.plan.reports import claim_reports
 from tracker.plan.retry import RETRIED, mark_stale, repair_corrupt, retry_failed
 
 # The workflow imports this module only, so what it needs besides is here too.
@@ -148,6 +149,10 @@ class Plan:
     def settle_times(self) -> list[str]:
         """See `tracker.plan.clock`. To be called once, by the process that starts the jobs, before all else."""
         return settle_times(self)
+
+    def claim_reports(self) -> None:
+        """See `tracker.plan.reports`."""
+        claim_reports(self.settings.results, self.settings.reports)
 
     def retry_failed(self) -> list[PlannedStage]:
         """See `tracker.plan.retry`. To be called once, by the process that starts the jobs."""

@@ -32,6 +32,7 @@ def load_plan() -> Plan:
         executes = not workflow.output_settings.dryrun and "--lint" not in sys.argv
         if workflow.is_main_process and executes:
             hold_results(plan)
+            plan.claim_reports()
             prefer_own_sacct()
             for warning in [*plan.settle_times(), *plan.check_trees()]:
                 print(f"warning: {warning}", file=sys.stderr)
