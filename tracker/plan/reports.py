@@ -22,11 +22,11 @@ def claim_reports(results: Path, reports: Path) -> None:
     try:
         theirs = read_text(marker).strip()
     except FileNotFoundError:
-        ours = [
+        drawn = [
             reports / "index.html",
             *(path for table in reports.glob("*/table.html") for path in table.parent.iterdir()),
         ]
-        date((path for path in ours if path.is_file()), _LONG_AGO)
+        date((path for path in drawn if path.is_file()), _LONG_AGO)
         write_text(marker, f"{mine}\n")
         return
     except (OSError, ValueError) as error:
