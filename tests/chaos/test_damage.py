@@ -13,7 +13,8 @@ from light import finish
 from contract.status import read_state
 from tests.simulate import Study, simulate
 from tracker.cli.main import main
-from tracker.store.collect import collect, load_or_collect
+from tracker.store.collect import collect
+from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 from trainers import checkpoint
 

@@ -54,13 +54,13 @@ def test_every_variant_is_in_the_table_with_numbers(grid, study):
 def test_final_metrics_are_those_of_the_items(grid, study):
     """What the trainer reports is what DuckDB computes from the rows of the primary protocol."""
     with Store(grid / "results" / "tracker.duckdb") as store:
-        analysis = store.study(study)["analysis"]
+        analysis = store.study(study).analysis
         stated = store.sql(
             "SELECT r.variant, r.seed, i.subset, avg(i.value) AS of_items, any_value(r.value) AS stated "
             "FROM results r JOIN finals f USING (study, variant, seed) JOIN items i ON i.key = f.key "
             "WHERE r.study = ? AND i.protocol = ? AND i.name = ? "
             "AND r.metric = i.protocol || '/' || i.subset || '/' || i.name GROUP BY ALL",
-            [study, analysis["protocol"], analysis["value"]],
+            [study, analysis.protocol, analysis.value],
         )
     assert len(stated) >= len(CHOSEN[study])
     assert (stated["of_items"] - stated["stated"]).abs().max() < 1e-6

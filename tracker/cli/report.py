@@ -5,7 +5,7 @@ import argparse
 from tracker.config.settings import load_settings
 from tracker.plan.reports import claim_reports
 from tracker.show.page.render import write_report
-from tracker.store.collect import load_or_collect
+from tracker.store.current import load_or_collect
 
 
 def run_report(arguments: argparse.Namespace) -> int:

@@ -57,7 +57,7 @@ def run_collect(arguments: argparse.Namespace) -> int:
 def run_tables(arguments: argparse.Namespace) -> int:
     """Write the tables."""
     from tracker.show.tables import render_tables
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
 
     database = load_or_collect(_results(arguments))
     _list(render_tables(database, _claimed_reports(arguments)))
@@ -67,7 +67,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
 def run_figures(arguments: argparse.Namespace) -> int:
     """Draw the figures."""
     from tracker.show.figures.standard import render_figures
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
 
     database = load_or_collect(_results(arguments))
     _list(render_figures(database, _claimed_reports(arguments)))
@@ -76,7 +76,7 @@ def run_figures(arguments: argparse.Namespace) -> int:
 
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print failures; 1 if there are any."""
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
     from tracker.store.gate import gate
 
     report, passed = gate(load_or_collect(_results(arguments)))
@@ -86,7 +86,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
 def run_sql(arguments: argparse.Namespace) -> int:
     """Print the rows of one query."""
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
     from tracker.store.database import Store
 
     query = sys.stdin.read() if arguments.query == "-" else arguments.query

@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from contract.atomic import write_text
 from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import folders, read_plan
+from tracker.plan.plan_file import PLAN_FILE, PlanFile, read_plan
 
 NOTE = "made_from.json"
 _VERSION = b"brain.Event:2"  # the first record of an event file
@@ -37,13 +37,11 @@ def write_events(results: Path, folder: Path, study: str | None = None) -> int:
     A stage that several runs share is there once, under the first of them. Raises ConfigError where the study is not in
     the plan or no stage has logged, TrackerError where the folder cannot be written.
     """
-    plan = read_plan(results / "plan.json")
-    places = folders(plan, results)
-    names = [entry["name"] for entry in plan["studies"]]
+    plan = read_plan(results / PLAN_FILE)
+    places = plan.folders(results)
+    names = [entry.name for entry in plan.studies]
     if study is not None and study not in names:
-        raise ConfigError(
-            results / "plan.json", "studies", study, "it is not in the plan", f"one of {', '.join(names)}"
-        )
+        raise ConfigError(results / PLAN_FILE, "studies", study, "it is not in the plan", f"one of {', '.join(names)}")
     wanted = {where: places[key] for where, key in _places(plan, study).items()}
     try:
         with _alone(folder):
@@ -58,14 +56,14 @@ def write_events(results: Path, folder: Path, study: str | None = None) -> int:
     return len(written)
 
 
-def _places(plan: Mapping[str, Any], study: str | None) -> dict[Path, str]:
+def _places(plan: PlanFile, study: str | None) -> dict[Path, str]:
     """Return {place of the events: key of the stage}, each stage once."""
     found: dict[str, Path] = {}
-    for entry in plan["studies"]:
-        if study in (None, entry["name"]):
-            for run in entry["runs"]:
-                for stage, key in run["stages"].items():
-                    found.setdefault(key, Path(entry["name"], run["variant"], f"seed {run['seed']}", stage))
+    for entry in plan.studies:
+        if study in (None, entry.name):
+            for run in entry.runs:
+                for stage, key in run.stages.items():
+                    found.setdefault(key, Path(entry.name, run.variant, f"seed {run.seed}", stage))
     return {where: key for key, where in found.items()}
 
 

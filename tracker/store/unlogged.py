@@ -4,8 +4,9 @@ import difflib
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
-from typing import Any
 
+from tracker.config.study_schema import Analysis
+from tracker.plan.plan_file import StudyRecord
 from tracker.store.database import Store
 
 _OVER_SUBSETS = ("subsets", "distributions")  # kinds of figures that read items
@@ -25,38 +26,38 @@ def find_unlogged(store: Store, study: str) -> list[str]:
         for where, metric in _drawn(definition):
             if metric not in everything:
                 found.append(f"{where}: no stage has logged {metric}{_meant(metric, everything)}")
-    if ended.get(definition["last_stage"]):
-        found += _unmeasured(store, study, definition.get("analysis") or {})
+    if ended.get(definition.last_stage):
+        found += _unmeasured(store, study, definition.analysis)
     return list(dict.fromkeys(found))
 
 
-def _unwatched(definition: dict[str, Any], logged: dict[str, set[str]], ended: dict[str, bool]) -> Iterator[str]:
-    for rule in definition.get("health") or []:
-        stage = rule["stage"]
-        for metric in filter(None, (rule["metric"], rule.get("reference"))):
+def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict[str, bool]) -> Iterator[str]:
+    for rule in definition.health:
+        stage = rule.stage
+        for metric in filter(None, (rule.metric, rule.reference)):
             if ended.get(stage) and not any(name == metric or fnmatchcase(name, metric) for name in logged[stage]):
                 meant = _meant(metric, logged[stage])
-                yield f"health rule {rule['id']}: no stage {stage} has logged {metric}{meant}; it watches nothing"
+                yield f"health rule {rule.id}: no stage {stage} has logged {metric}{meant}; it watches nothing"
 
 
-def _drawn(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for curve in definition.get("curves") or []:
-        yield "curves", curve["metric"]
-    for figure in definition.get("figures") or []:
-        if figure["kind"] not in _OVER_SUBSETS:
-            for panel in figure["panels"]:
-                yield f"figure {figure['name']}", panel["metric"]
+def _drawn(definition: StudyRecord) -> Iterator[tuple[str, str]]:
+    for curve in definition.curves:
+        yield "curves", curve.metric
+    for figure in definition.figures:
+        if figure.kind not in _OVER_SUBSETS:
+            for panel in figure.panels:
+                yield f"figure {figure.name}", panel.metric
 
 
-def _unmeasured(store: Store, study: str, analysis: dict[str, Any]) -> Iterator[str]:
+def _unmeasured(store: Store, study: str, analysis: Analysis) -> Iterator[str]:
     query = "SELECT DISTINCT protocol, name, subset FROM finals JOIN items USING (key) WHERE study = ?"
     items = {tuple(row) for row in store.rows(query, [study])[1]}
-    wanted = analysis.get("protocol"), analysis.get("value")
+    wanted = analysis.protocol, analysis.value
     subsets = {subset for protocol, name, subset in items if (protocol, name) == wanted}
-    if analysis and items and not subsets:
+    if items and not subsets:
         yield f"analysis: no item has the protocol {wanted[0]} and the value {wanted[1]}"
         return
-    for subset in analysis.get("subsets") or []:
+    for subset in analysis.subsets:
         if items and subset not in subsets:
             yield f"analysis.subsets: no item is of {subset}{_meant(subset, subsets)}"
 

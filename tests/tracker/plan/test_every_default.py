@@ -21,7 +21,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from contract.absent import Absent
 from contract.errors import ConfigError
-from tracker.config import variants
+from tracker.config import study_file, variant_files, variants
 from tracker.config.settings import load_settings
 from tracker.config.yaml_io import load_yaml
 from tracker.plan import build
@@ -182,7 +182,12 @@ def keys_after(settings, studies, monkeypatch):
     """(study, variant, stage) -> key."""
     monkeypatch.setattr(build, "load_studies", lambda *_: studies)
     plan = build.build_plan(settings, root=ROOT)
-    return {(run.study, run.variant, stage): key for run in plan.runs for stage, key in run.stages.items()}
+    return {
+        (study.name, run.variant, stage): key
+        for study in plan.content.studies
+        for run in study.runs
+        for stage, key in run.stages.items()
+    }
 
 
 def must_differ(before, after):
@@ -190,8 +195,8 @@ def must_differ(before, after):
     found = set()
     for name, study in before.items():
         for variant in study.variants:
-            one = study.variants[variant].resolved_dict()
-            two = after[name].variants[variant].resolved_dict()
+            one = study.variants[variant].values
+            two = after[name].variants[variant].values
             differs = {key for key in one.keys() | two.keys() if one.get(key) != two.get(key)}
             for stage, spec in study.stages.items():
                 assets = {source.removeprefix("asset:").split(".")[0] for source in spec.inputs.values()}
@@ -204,7 +209,8 @@ def must_differ(before, after):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     read = cache(load_yaml)
-    monkeypatch.setattr(variants, "load_yaml", lambda path: deepcopy(read(path)))
+    for module in (study_file, variant_files):
+        monkeypatch.setattr(module, "load_yaml", lambda path: deepcopy(read(path)))
     monkeypatch.chdir(ROOT)
 
 
