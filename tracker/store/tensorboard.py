@@ -90,7 +90,8 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
         table = pq.ParquetFile(stage / "metrics.parquet").read(columns=["step", "name", "value"])
     except (OSError, ValueError):  # none yet, or a damaged one, which `collect` tells of
         return False
-    rows = list(zip(*(column.to_pylist() for column in table.drop_null().columns), strict=True))
+    points = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    rows = [point for point in points if None not in point[:2]]  # a value that is null is NaN
     if not rows:
         return False
     file, size, known = folder / note["file"], note["bytes"], note["rows"]
