@@ -1,4 +1,4 @@
-"""The fast path (cached prefix, closed-form derivative, shared prefixes) against tests/reference (plain, padded)."""
+"""The fast path (cached prefix, closed-form derivative, shared prefixes) against reference.py (plain, padded)."""
 
 import copy
 
