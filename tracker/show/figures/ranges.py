@@ -65,7 +65,7 @@ def _logarithmic(numbers: Array, margin: float) -> Range:
     ends = np.log10([numbers.min(), numbers.max()]) if len(numbers) else np.array([-1.0, 0.0])
     low, high = np.clip(ends, -290, 290).tolist()
     pad = margin * (high - low) if high - low > 0.005 else 0.2
-    low, high = low - pad, high + pad
+    low, high = max(low - pad, -300.0), min(high + pad, 300.0)
     subs = (1.0,) if high - low >= 3 else (1.0, 2.0, 5.0)
     start, end = 10.0**low, 10.0**high
     inside = [float(x) for x in LogLocator(subs=subs, numticks=12).tick_values(start, end) if start <= x <= end]
