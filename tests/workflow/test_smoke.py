@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from smoke import chosen_variants, one_argument
 
+from tests.documented_metrics import differences
 from tracker.store.database import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +65,15 @@ def test_final_metrics_are_those_of_the_items(grid, study):
         )
     assert len(stated) >= len(CHOSEN[study])
     assert (stated["of_items"] - stated["stated"]).abs().max() < 1e-6
+
+
+def test_the_pages_define_what_is_logged_and_nothing_else(grid):
+    query = "SELECT DISTINCT study, name FROM metrics JOIN stages USING (key) WHERE study <> 'assets'"
+    logged = {study: set() for study in STUDIES}
+    with Store(grid / "results" / "tracker.duckdb") as store:
+        for study, name in store.rows(query)[1]:
+            logged[study].add(name)
+    assert differences(logged) == []
 
 
 def test_the_page_shows_every_study(grid):

@@ -38,8 +38,10 @@ def read_variants(folder: Path, model: type[BaseModel], pool: int) -> list[Varia
     """
     files = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix == ".yml":
-            raise ConfigError(path, "", None, "has the suffix .yml", "rename it to .yaml")
+        if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
+            raise ConfigError(path, "", None, f"has the suffix {path.suffix}", "rename it to .yaml")
+        if path.name.lower() == "_study.yaml" != path.name:
+            raise ConfigError(path, "", None, "is no name of a variant", "write _study.yaml, or name it otherwise")
         if path.suffix == ".yaml" and path.name != "_study.yaml":
             files[path.stem] = _read_variant(path, model, pool)
     if not files:

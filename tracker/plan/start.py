@@ -11,6 +11,7 @@ from tracker.plan.build import PROJECT, build_plan
 from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.plan import Plan
+from tracker.plan.reports import claim_reports
 from tracker.plan.retry import refuse_links, repair, retry_failed
 
 # The workflow imports this module only, so what it needs besides is here too.
@@ -30,8 +31,10 @@ def prepare(plan: Plan, root: Path = PROJECT) -> list[str]:
     """Make what has to run again run again, and write plan.json and config.json; return what the user should know.
 
     Raises:
-        ConfigError: a study wants a clean tree below `root` and it is not; a stage's folder is a link.
+        ConfigError: a study wants a clean tree below `root` and it is not; a stage's folder is a link; the folder
+            of reports shows other results.
     """
+    claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in (*settle_times(plan), *check_trees(plan, root))]
     if plan.settings.retry == "failed":
         retry_failed(plan)

@@ -17,6 +17,7 @@ from tracker.show.table_formats import to_csv, to_html, to_latex, to_markdown, t
 from tracker.store.database import Store
 from tracker.store.health_events import OUT_OF_MEMORY
 from tracker.store.stored_study import StoredStudy
+from tracker.store.unlogged import find_unlogged
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,9 @@ def build_table(store: Store, study: str) -> Table:
     reference, warnings = _reference_row(definition.table.reference, columns, results)
     shown = tuple(_with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
-    return Table(
-        study, definition.title, store.meta()["scale"], caption, shown, (*reference, *rows), (*warnings, *notes)
-    )
+    warnings += find_unlogged(store, study)
+    head = (study, definition.title, store.meta()["scale"], caption)
+    return Table(*head, shown, (*reference, *rows), (*warnings, *notes))
 
 
 def _without_published(column: Column) -> Column:

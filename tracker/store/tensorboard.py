@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from contract.atomic import write_text
 from contract.errors import ConfigError, TrackerError
+from contract.status import misplaced
 from tracker.plan.plan_file import PLAN_FILE, PlanFile, read_plan
 
 NOTE = "made_from.json"
@@ -78,6 +79,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _bring_up_to_date(stage: Path, folder: Path) -> bool:
     """Make a stage's event file say what its metrics say; return whether it has any."""
+    if misplaced(stage):  # a pipe, say, for which nobody waits
+        return False
     try:
         found = (stage / "metrics.parquet").stat()
         source = [found.st_mtime_ns, found.st_size, found.st_ino]
@@ -87,7 +90,8 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
         table = pq.ParquetFile(stage / "metrics.parquet").read(columns=["step", "name", "value"])
     except (OSError, ValueError):  # none yet, or a damaged one, which `collect` tells of
         return False
-    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    points = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    rows = [point for point in points if None not in point[:2]]  # a value that is null is NaN
     if not rows:
         return False
     file, size, known = folder / note["file"], note["bytes"], note["rows"]

@@ -414,6 +414,14 @@ def test_seeds(toy, value, seeds):
     assert settings(toy, seeds=value).seeds == seeds
 
 
+def test_without_a_list_every_folder_is_a_study(toy):
+    toy.yaml("config.yaml", {"scale": "full", "studies": None})
+    assert settings(toy).studies == ("toy",)
+    toy.yaml("studies/another/_study.yaml", {})
+    assert settings(toy).studies == ("another", "toy")
+    assert settings(toy, studies="toy").studies == ("toy",)
+
+
 def test_scale_may_list_its_seeds(toy):
     toy.yaml("scales/small.yaml", {"seeds": [3, 5]})
     assert settings(toy, scale="small").seeds == (3, 5)

@@ -6,6 +6,7 @@ an edit; the real studies are planned before and after. Which keys must differ f
 
 import ast
 import contextlib
+import pkgutil
 import sys
 from copy import deepcopy
 from dataclasses import replace
@@ -38,6 +39,8 @@ def class_of(dotted):
 
 
 MODULES = {study: config_modules(class_of(written["config"])) for study, written in CONFIGS.items()}
+TASKS = "trainers.tasks.settings"  # holds no class, but the union of all in its modules
+MODULES |= {study: names | {TASKS} for study, names in MODULES.items() if any(n.startswith(TASKS) for n in names)}
 
 
 @cache
@@ -46,6 +49,8 @@ def source_of(module):
 
 
 def imports(module):
+    if module == TASKS:
+        return {f"{TASKS}.{found.name}" for found in pkgutil.iter_modules(sys.modules[TASKS].__path__)}
     return {node.module for node in ast.walk(source_of(module)) if isinstance(node, ast.ImportFrom)}
 
 
@@ -68,7 +73,9 @@ def defaults(module):
     for found in source_of(module).body:
         fields = [node for node in getattr(found, "body", ()) if isinstance(node, ast.AnnAssign) and node.value]
         for node in fields if isinstance(found, ast.ClassDef) else ():
-            info = getattr(sys.modules[module], found.name).model_fields[node.target.id]
+            info = getattr(sys.modules[module], found.name).model_fields.get(node.target.id)
+            if info is None:  # a ClassVar: what only the validators of a configuration look at
+                continue
             if not info.is_required() and not (
                 get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
             ):
@@ -94,6 +101,8 @@ def default(module, name, texts):
         for other in affected:
             before[other], fresh = sys.modules[other], ModuleType(other)
             fresh.__file__ = before[other].__file__
+            if hasattr(before[other], "__path__"):
+                fresh.__path__ = before[other].__path__
             sys.modules[other] = fresh
             exec(compile(source_of(other), fresh.__file__, "exec"), fresh.__dict__)
         yield
