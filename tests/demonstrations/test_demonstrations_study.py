@@ -67,7 +67,7 @@ def test_stages_are_given_all_that_their_validation_needs():
             for stage in study.stages.values():
                 reads = list(stage.reads)
                 values = variant.resolved.model_dump(mode="json", include=set(reads))
-                config = load_config(study.config_path, values, reads)
+                config = load_config(study.written.config, values, reads)
                 for key in reads:
                     assert getattr(config, key) == getattr(variant.resolved, key)
 
