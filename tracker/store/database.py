@@ -89,6 +89,8 @@ class Store:
         self.path = path
         if not path.exists():
             raise ConfigError(path, "", None, "there is no database", "run `python -m tracker collect`")
+        if not path.is_file():  # a pipe, say, for which DuckDB would wait
+            raise ConfigError(path, "", None, "is no file", "remove it and run `python -m tracker collect`")
         # One thread: sums over several would depend on which thread finished first.
         locked: dict[str, str | bool | int | float | list[str]] = {
             "enable_external_access": False,

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -203,6 +204,21 @@ def test_a_failing_collect_keeps_the_old_database_and_leaves_nothing_aside(resul
         collect(results)
     assert (results / DATABASE).read_bytes() == before
     assert [path.name for path in results.iterdir() if path.name.startswith(f".{DATABASE}")] == []
+
+
+@pytest.mark.parametrize("content", ["[]", '{"toy": 1}', '{"toy": [1]}', '{"toy": [{"digest": 5}]}', "[" * 100_000])
+def test_a_history_that_makes_no_sense_is_one_line(results, content):
+    simulate(results)
+    (results / "analysis_history.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"analysis_history\.json"):
+        collect(results)
+
+
+def test_a_pipe_in_place_of_the_database_is_built_again(results):
+    simulate(results)
+    os.mkfifo(results / DATABASE)
+    assert main(["gate", "--results", str(results)]) == 0
+    assert (results / DATABASE).is_file()
 
 
 def test_rows_that_went_missing_are_an_error(results, monkeypatch):
