@@ -71,8 +71,8 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     scales = sorted(path.stem for path in (configs / "scales").glob("*.yaml"))
     if scale not in scales:
         raise ConfigError(where, "scale", scale, "there is no such scale", suggest(scale, scales))
-    studies = _names("studies", *get("studies", []))
     known_studies = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
+    studies = _names("studies", *get("studies", known_studies))
     study, study_where = get("study")
     if study is not None and str(study) not in studies and study_where == _OVERRIDES:
         studies = (*studies, str(study)) if str(study) in known_studies else studies

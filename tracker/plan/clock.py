@@ -1,18 +1,14 @@
 """Results that a wrong clock dated in the future, made usable before the first job."""
 
-from typing import TYPE_CHECKING
-
 from contract.clock import date, from_the_future
 from contract.stage_folder import DATABASE
 from contract.status import KEPT_STATUS
-
-if TYPE_CHECKING:
-    from tracker.plan.build import Plan
+from tracker.plan.plan import Plan
 
 _LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
 
 
-def settle_times(plan: "Plan") -> list[str]:
+def settle_times(plan: Plan) -> list[str]:
     """Date what is from the future anew; return a warning where there was any.
 
     Statuses and the database count as written now. What is drawn from it, and the copies of statuses, which are taken

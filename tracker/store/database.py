@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +16,12 @@ from contract.stage_folder import DATABASE
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
     import pandas as pd
 
+    from tracker.plan.plan_file import PlannedVariant
+    from tracker.store.stored_study import StoredStudy
+
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 _NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
 
 TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
@@ -146,27 +148,23 @@ class Store:
         """Names of the studies, in the plan's order."""
         return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
 
-    def study(self, study: str) -> dict[str, Any]:
-        """{study, title, question, source} and the keys of the definition: table, curves, analysis, ..."""
-        rows = self.sql("SELECT * FROM studies WHERE study = ?", [study]).to_dict("records")
+    def study(self, study: str) -> StoredStudy:
+        """Return what the plan says of a study, and the history of its analysis plan."""
+        from tracker.store.stored_study import StoredStudy  # late: a query needs no pydantic
+
+        rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]
         if not rows:
             raise ConfigError(self.path, "study", study, "it is not in the database", f"one of {self.studies()}")
-        record: dict[str, Any] = {str(name): value for name, value in rows[0].items()}
-        return json.loads(record.pop("definition")) | record
+        return StoredStudy.model_validate_json(rows[0][0])
 
-    def variants(self, study: str) -> list[dict[str, Any]]:
-        """In the plan's order: name, parent (None for a root), why, file, resolved, factors, changes."""
-        query = """SELECT variant AS name, parent, why, file, resolved, factors, changes
+    def variants(self, study: str) -> list[PlannedVariant]:
+        """Return the variants in the plan's order; their `gpu` is not kept."""
+        from tracker.plan.plan_file import PlannedVariant
+
+        query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'file', file, 'resolved', resolved,
+                       'factors', factors, 'changes', changes)
                    FROM variants WHERE study = ? ORDER BY position"""
-        records = self._connection.execute(query, [study]).fetchall()
-        names = ("name", "parent", "why", "file", "resolved", "factors", "changes")
-        return [
-            {
-                n: json.loads(v) if n in ("resolved", "factors", "changes") else v
-                for n, v in zip(names, record, strict=True)
-            }
-            for record in records
-        ]
+        return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study])[1]]
 
     def runs(self, study: str) -> pd.DataFrame:
         """variant, seed, state, reason, wall_s: one row per run."""

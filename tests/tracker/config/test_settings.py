@@ -8,6 +8,7 @@ import pytest
 from contract.errors import ConfigError, TrackerError
 from tests.tracker.toy_study import Toy
 from tracker.config.settings import load_settings
+from tracker.config.variants import load_studies
 from tracker.config.yaml_io import load_yaml
 from tracker.plan.extra_seeds import load_extra_seeds
 
@@ -156,3 +157,12 @@ def test_the_text_of_an_error_does_nothing_to_a_terminal():
     assert len(str(error)) < 400
     assert str(ConfigError("f", "k", 10**5000, "p", "r")) == "f: k = a number of thousands of digits: p; r"
     assert "\x1b" not in str(TrackerError("\x1b"))
+
+
+@pytest.mark.parametrize("name", ["x.YAML", "x.yml", "x.Yml", "_STUDY.yaml"])
+def test_a_file_that_looks_like_a_variant_and_is_none_is_told(toy, name):
+    (toy.folder / name).write_text("extends: base\nwhy: nobody reads this\n")
+    with pytest.raises(ConfigError) as caught:
+        load_studies(load_settings({}, configs=toy.configs))
+    assert name in str(caught.value)
+    assert "write _study.yaml" in str(caught.value) or "rename it to .yaml" in str(caught.value)

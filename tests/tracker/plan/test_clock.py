@@ -7,7 +7,9 @@ import pytest
 
 from contract.status import KEPT_STATUS
 from tests.tracker.toy_study import Toy
-from tracker.plan.build import build_plan, load_settings
+from tracker.config.settings import load_settings
+from tracker.plan.build import build_plan
+from tracker.plan.clock import settle_times
 
 
 @pytest.fixture
@@ -31,9 +33,9 @@ def test_what_is_from_the_future_gets_a_date_and_a_warning(toy):
     made = [dated(plan.settings.results / "gate.txt", now + 1e6)]
     made += [dated(plan.settings.reports / name, now + 1e6) for name in ("index.html", "toy/table.md")]
     made += [dated(first.dir / KEPT_STATUS, now + 1e6)]
-    [warning] = plan.settle_times()
+    [warning] = settle_times(plan)
     assert f"{status} and 5 more files are dated in the future" in warning
     assert now - 1 < status.stat().st_mtime <= database.stat().st_mtime <= time.time()
     assert early.stat().st_mtime == pytest.approx(now - 1e6, abs=1)
     assert {path.stat().st_mtime for path in made} == {1}
-    assert plan.settle_times() == []
+    assert settle_times(plan) == []

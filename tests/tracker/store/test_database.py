@@ -159,9 +159,9 @@ def test_definition_and_variants_come_back_as_written(results):
         study = store.study("toy")
         variants = store.variants("toy")
         published = store.published("toy")
-    assert study["analysis"]["direction"] == {"target": 0.5}
-    assert study["last_stage"] == "evaluate"
-    assert [v["name"] for v in variants] == ["v0", "v1", "v2", "v3"]
-    assert variants[0]["parent"] is None
-    assert variants[1]["changes"][0]["key"] == "objective.weight"
+    assert study.analysis.direction.target == 0.5
+    assert study.last_stage == "evaluate"
+    assert [v.name for v in variants] == ["v0", "v1", "v2", "v3"]
+    assert variants[0].parent is None
+    assert variants[1].changes[0].key == "objective.weight"
     assert published[["variant", "col", "value"]].values.tolist() == [["v1", "gender", 0.25], ["v1", "mean", 0.3]]
