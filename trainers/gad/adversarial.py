@@ -145,7 +145,7 @@ class Trainer:
                 self.steps,
                 self.course.settings.critic_warmup,
             )
-        values = {"critic/missing_warmup_steps": missing}
+        values: dict[str, float] = {"critic/missing_warmup_steps": missing}
         if self.config.critic.init == "student":
             values["critic/prior_steps"] = self.course.first_step
         return values
@@ -244,7 +244,10 @@ class Trainer:
         Rounding, unless the sampler's weights, cache or precision are not the student's.
         """
         some = sequences.select(torch.arange(self.config.rollout.group_size, device=sequences.mask.device))
-        return masked_mean((self.actor.logps(some) - some.logps).abs(), some.mask).item()
+        sampled = some.logps
+        if sampled is None:
+            raise ValueError("responses that nobody sampled have no log-probabilities to compare with")
+        return masked_mean((self.actor.logps(some) - sampled).abs(), some.mask).item()
 
     def _summary(
         self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor

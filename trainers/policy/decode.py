@@ -2,16 +2,18 @@
 
 Small models are bound by what surrounds their arithmetic: per token and layer transformers makes masks, grows the cache
 by copying it and goes through a dozen Python layers. For the models that are trained from scratch here (Qwen2), and for
-Llama, which is built the same way, a token is computed from the modules themselves, with a cache of its final size: the
+Llama, which is built the same way, a token is computed from the weights themselves, with a cache of its final size: the
 same numbers in about half the time. All other models, and those with hooks, sliding windows or autocast, are called as
 they are.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
 
 
@@ -54,11 +56,13 @@ def is_plain(model: Any) -> bool:
     if type(model) not in (Qwen2ForCausalLM, LlamaForCausalLM):
         return False
     config, device = model.config, model.device
+    linear = [module for name, module in model.model.named_modules() if name.endswith("_proj")]
     windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
     hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     return not (
         windows
         or hooked
+        or any(type(module) is not nn.Linear for module in linear)  # adapters, quantised weights
         or model.dtype != torch.float32
         or torch.is_autocast_enabled(device.type)
         or config._attn_implementation != "sdpa"
@@ -96,13 +100,31 @@ class ModelDecoder(Decoder):
         ).logits[:, -1]
 
 
+class _Layer:
+    """The weights of one block, found once: looking them up in the modules takes as long as small products do."""
+
+    def __init__(self, block: Any) -> None:
+        attention, mlp = block.self_attn, block.mlp
+        self.head_dim, self.scaling, self.activation = attention.head_dim, attention.scaling, mlp.act_fn
+        self.before_attention, self.before_mlp = _norm(block.input_layernorm), _norm(block.post_attention_layernorm)
+        self.query, self.key, self.value, self.output = (
+            (each.weight, each.bias)
+            for each in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+        )
+        self.gate, self.up, self.down = (
+            (each.weight, each.bias) for each in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        )
+
+
 class ModuleDecoder(Decoder):
-    """Computes the token from the modules of a Qwen2 or Llama; keys and values (R, H, P + room, D) per layer."""
+    """Computes the token from the weights of a Qwen2 or Llama; keys and values (R, H, P + room, D) per layer."""
 
     def __init__(
         self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, group_size: int, room: int
     ) -> None:
-        self.body, self.head = model.model, model.lm_head
+        body, self.head = model.model, model.lm_head
+        self.embedding, self.last_norm = body.embed_tokens.weight, _norm(body.norm)
+        self.layers = [_Layer(block) for block in body.layers]
         self.length = mask.shape[1]  # columns that are written
         self.position = last.repeat_interleave(group_size, 0)
         self.keys = [_with_room(layer.keys, group_size, room) for layer in cache.layers]
@@ -111,8 +133,9 @@ class ModuleDecoder(Decoder):
         if not mask.all():
             self.mask = _with_room(mask.bool()[:, None, :, None], group_size, room, fill=True)[..., 0][:, :, None]
         everything = torch.arange(self.length + room, device=mask.device)[None]
-        cos, sin = self.body.rotary_emb(self.keys[0], everything)
-        self.cos, self.sin = cos[0], sin[0]
+        cos, sin = body.rotary_emb(self.keys[0], everything)
+        half = cos.shape[-1] // 2
+        self.cos, self.sin = cos[0], torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)  # for halves changed over
 
     def keep(self, rows: Tensor) -> None:
         """Go on with some of the rows only, by number."""
@@ -126,42 +149,42 @@ class ModuleDecoder(Decoder):
         """Append a token (R,) to each row; return the logits (R, V) of the one after it."""
         self.position = self.position + 1
         cos, sin = self.cos[self.position][:, None], self.sin[self.position][:, None]
-        hidden = self.body.embed_tokens(tokens)
-        for number, layer in enumerate(self.body.layers):
-            hidden = hidden + self._attention(number, _normalised(layer.input_layernorm, hidden), cos, sin)
-            hidden = hidden + layer.mlp(_normalised(layer.post_attention_layernorm, hidden))
+        hidden = functional.embedding(tokens, self.embedding)
+        for number, layer in enumerate(self.layers):
+            hidden = hidden + self._attention(number, layer.before_attention(hidden), cos, sin)
+            inside = layer.before_mlp(hidden)
+            gate = layer.activation(functional.linear(inside, *layer.gate))
+            hidden = hidden + functional.linear(gate * functional.linear(inside, *layer.up), *layer.down)
         self.length += 1
-        return self.head(_normalised(self.body.norm, hidden))
+        return self.head(self.last_norm(hidden))
 
     def _attention(self, number: int, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Return the attention's output (R, H) for the last token; its key and value are kept."""
-        module, rows, end = self.body.layers[number].self_attn, len(hidden), self.length + 1
-        shape = (rows, -1, module.head_dim)
-        query = _rotated(module.q_proj(hidden).view(shape), cos, sin)
+        layer, rows, end = self.layers[number], len(hidden), self.length + 1
         keys, values = self.keys[number], self.values[number]
-        keys[:, :, self.length] = _rotated(module.k_proj(hidden).view(shape), cos, sin)
-        values[:, :, self.length] = module.v_proj(hidden).view(shape)
-        found = nn.functional.scaled_dot_product_attention(
+        both = torch.cat([functional.linear(hidden, *layer.query), functional.linear(hidden, *layer.key)], -1)
+        both = both.view(rows, -1, layer.head_dim)
+        both = both * cos + both.roll(layer.head_dim // 2, -1) * sin  # rotary positions
+        query, key = both.split([both.shape[1] - keys.shape[1], keys.shape[1]], 1)
+        keys[:, :, self.length] = key
+        values[:, :, self.length] = functional.linear(hidden, *layer.value).view(rows, -1, layer.head_dim)
+        found = functional.scaled_dot_product_attention(
             query[:, :, None],
             keys[:, :, :end],
             values[:, :, :end],
             attn_mask=None if self.mask is None else self.mask[..., :end],
-            scale=module.scaling,
+            scale=layer.scaling,
             enable_gqa=query.shape[1] != keys.shape[1],
         )
-        return module.o_proj(found.reshape(rows, -1))
+        return functional.linear(found.reshape(rows, -1), *layer.output)
 
 
 def _with_room(tensor: Tensor, group_size: int, room: int, fill: float = 0) -> Tensor:
     """Return a tensor (B, H, P, D) with each row `group_size` times, and `room` further columns of `fill`."""
-    return nn.functional.pad(tensor.repeat_interleave(group_size, 0), (0, 0, 0, room), value=fill)
+    return functional.pad(tensor.repeat_interleave(group_size, 0), (0, 0, 0, room), value=fill)
 
 
-def _normalised(norm: Any, hidden: Tensor) -> Tensor:
-    return nn.functional.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
-
-
-def _rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return queries or keys (R, H, D) with their rotary position."""
-    half = heads.shape[-1] // 2
-    return heads * cos + torch.cat([-heads[..., half:], heads[..., :half]], -1) * sin
+def _norm(module: Any) -> Callable[[Tensor], Tensor]:
+    """Return RMSNorm with the module's weight."""
+    weight, epsilon = module.weight, module.variance_epsilon
+    return lambda hidden: functional.rms_norm(hidden, weight.shape, weight, epsilon)
