@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,10 +10,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from contract.status import read_state
 from trainers.atomic import write_json, write_text
-from trainers.runlog import read_json
 
 DIFF = "diff.patch"
+_FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
 
 
 def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str]) -> None:
@@ -27,7 +29,7 @@ def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str])
         {
             "git": {**git, "diff_file": DIFF if diff else None},
             "python": platform.python_version(),
-            "packages": {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"]},
+            "packages": _packages(),
             "hardware": describe_hardware(),
             "inputs": {name: _describe_input(folder) for name, folder in inputs.items()},
             "argv": list(argv),
@@ -67,9 +69,16 @@ def describe_hardware() -> dict[str, Any]:
     }
 
 
+def _packages() -> dict[str, str]:
+    """Return the versions of the installed packages. The two lines are read by hand: parsing them all takes 0.15 s."""
+    found = (d.read_text("METADATA") or d.read_text("PKG-INFO") or "" for d in distributions())
+    heads = (dict(_FIELD.findall(text.partition("\n\n")[0])) for text in found)
+    return {head["Name"].strip(): head["Version"].strip() for head in heads if {"Name", "Version"} <= head.keys()}
+
+
 def _describe_input(folder: Path) -> dict[str, Any]:
-    status = read_json(folder / "status.json") or {}
-    return {name: status.get(name) for name in ("stage", "key", "ended", "digests")}
+    status = read_state(folder)
+    return {"stage": status.stage, "key": status.key, "ended": status.ended}
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""What a stage leaves of its course: metrics, evaluation items, progress, TensorBoard and, if asked, wandb."""
+"""What a stage leaves of its course: metrics, evaluation items, progress and, if asked, wandb."""
 
 from __future__ import annotations
 
@@ -7,55 +7,36 @@ import json
 import logging
 import math
 import os
-import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from contract.rows import SHARDS
 from trainers.atomic import replacing, write_json
 from trainers.times import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
-METRICS = pa.schema([("step", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
-ITEMS = pa.schema([(name, pa.string()) for name in ("item", "subset", "protocol", "name")] + [("value", pa.float64())])
+METRICS, ITEMS = (pa.schema([pa.field(*column) for column in SHARDS[name].items()]) for name in ("metrics", "items"))
 FLUSH_SECONDS = 30.0
 LINE_SECONDS = 10.0
 
 
 class Sink(Protocol):
-    """A dashboard that also wants each number: TensorBoard, wandb."""
+    """A dashboard that also wants each number: wandb."""
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Add the values of one step."""
 
     def close(self) -> None:
         """Finish."""
-
-
-class TensorBoard:
-    """Event files under `folder`, begun anew: a resumed stage replays what it had logged; no point is there twice."""
-
-    def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        shutil.rmtree(folder, ignore_errors=True)
-        self._writer = SummaryWriter(str(folder))
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add the values of one step."""
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Flush and close the files."""
-        self._writer.close()
 
 
 class Wandb:
@@ -128,10 +109,7 @@ class Metrics:
 
     def write(self) -> None:
         """Replace the file by all rows."""
-        columns = list(zip(*self._rows, strict=True)) or [(), (), ()]
-        write_table(
-            self._path, pa.table([pa.array(c, f.type) for c, f in zip(columns, METRICS, strict=True)], schema=METRICS)
-        )
+        write_table(self._path, _table(self._rows, METRICS))
         self._flushed = time.monotonic()
 
     def close(self) -> None:
@@ -197,8 +175,26 @@ def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame)
         items.append((*row, float(value)))
     if twice:
         raise ValueError(f"{len(twice)} items are there twice, for example {twice[0]}")
-    columns = zip(*items, strict=True) if items else [()] * len(ITEMS)
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, ITEMS, strict=True)], schema=ITEMS)
+    return _table(items, ITEMS)
+
+
+def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    """Return rows of strings, integers and floats, none of them null, as a table."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    return pa.table([_column(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as a column. `pa.array` would do, but it imports pandas, if only to see that they are no frame."""
+    if kind != pa.string():
+        numbers = np.array(values, kind.to_pandas_dtype())
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
+    texts = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, texts)])
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise ValueError(f"strings of {ends[-1]} bytes do not fit into one column")
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(texts))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -209,7 +205,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 def open_log(path: Path, name: str) -> logging.Logger:
     """Return a logger whose records, and Python's warnings, go to `path` (appended) and not to the terminal."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,27 @@ def test_the_database(disk, capsys, leave):
     assert FULL in line
     assert "the previous version is untouched" in line
     assert listing(disk) == before
+
+
+@pytest.mark.parametrize("size", [1000, 13_000, 300_000, 2_000_000])
+def test_the_database_when_a_commit_or_the_checkpoint_finds_no_space(tmp_path, capsys, size):
+    """At the first bytes, in the commits of the shards and at the end, without a disk of our own."""
+    results = tmp_path / "results"
+    simulate(results, [Study(seeds=2, variants=3, items={"a": 200}, steps=2000)])
+    assert main(["collect", "--results", str(results)]) == 0
+    before = listing(results)
+    capsys.readouterr()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        assert main(["collect", "--results", str(results)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    line = one_line(capsys)
+    assert line.startswith(f"error: {results}/tracker.duckdb: cannot be written (")
+    assert os.strerror(errno.EFBIG) in line
+    assert "the previous version is untouched" in line
+    assert listing(results) == before
 
 
 @pytest.mark.parametrize("command", ["tables", "figures", "report"])

@@ -14,7 +14,7 @@ from trainers.gad.order import number_of_steps, rows_of_step
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.gad.similarity import chrf
 from trainers.policy.text import message_tokens, word_tokenizer
-from trainers.tasks.settings import TemplatedLists
+from trainers.tasks.settings.templated_lists import TemplatedLists
 from trainers.tasks.templated_lists import WORDS, create
 
 

@@ -27,7 +27,8 @@ from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.policy.value_model import ValueModel
 from trainers.random_model import build_random_model
 from trainers.tasks import knights_knaves
-from trainers.tasks.settings import KnightsKnaves, QuestionAnswer
+from trainers.tasks.settings.knights_knaves import KnightsKnaves
+from trainers.tasks.settings.question_answer import QuestionAnswer
 
 
 def test_reward_model_scores_do_not_depend_on_the_batch_around_them(assets):

@@ -109,7 +109,7 @@ def test_single_innovations_are_edges_of_one_factor():
         assert variants[name].parent == "grpo"
         assert len(variants[name].factors) == 1, variants[name].factors
     assert len(studies["gspo"].variants["dapo"].factors) == 1
-    combinations = studies["innovations"].definition["analysis"]["combinations"]
+    combinations = studies["innovations"].written.analysis.combinations
     for combination, parts in combinations.items():
         together = {change.key for part in parts for change in variants[part].changes}
         assert {change.key for change in variants[combination].changes} == together

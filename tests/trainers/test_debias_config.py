@@ -6,11 +6,10 @@ from debias_helpers import config
 V8 = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, 2.0]}
 
 
-def unseen_changes(change, batch_size=32, n_edits=128, parent=V8):
-    edit = {"n_edits": n_edits, "batch_size": batch_size}
-    grpo = {"weight": 0.3}
-    child = config(edit=edit, grpo=grpo, rcs={**parent, **change})
-    return child.unseen_changes(config(edit=edit, grpo=grpo, rcs=parent))
+def unseen_changes(change, batch_size=32, n_edits=128, parent=V8, n_epochs=100):
+    common = {"edit": {"n_edits": n_edits, "batch_size": batch_size}, "grpo": {"weight": 0.3}, "n_epochs": n_epochs}
+    child = config(**common, rcs={**parent, **change})
+    return child.unseen_changes(config(**common, rcs=parent))
 
 
 def test_thresholds_between_the_same_steps_of_ss_cannot_matter():
@@ -32,6 +31,34 @@ def test_alphas_of_a_band_that_no_batch_falls_into_cannot_matter():
     assert unseen_changes({"alphas": [0.0, 1.2, 2.5], "thresholds": [0.015, 0.04]}, batch_size=16).keys() == {
         "rcs.thresholds"
     }
+
+
+def phase(after, high):
+    return {"after": after, "thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, high]}
+
+
+def test_a_phase_that_never_begins_cannot_matter():
+    later = {"schedule": [phase(0.6, 2.5)]}
+    assert unseen_changes(later, n_epochs=4) == {}  # the fourth epoch begins at 0.75
+    assert unseen_changes(later, n_epochs=3) == {}  # the third at 0.667
+    assert list(unseen_changes(later, n_epochs=2)) == ["rcs.schedule"]  # at 0 and 0.5
+    assert list(unseen_changes(later, n_epochs=1)) == ["rcs.schedule"]
+    assert "epochs begin at 0, 0.5" in unseen_changes(later, n_epochs=2)["rcs.schedule"]
+
+
+def test_a_phase_that_acts_as_the_one_before_cannot_matter():
+    assert list(unseen_changes({"schedule": [phase(0.3, 2.0)]})) == ["rcs.schedule"]
+    # within the steps of 16 items: 0.02, 0.05 and 0.01, 0.06 act alike, and the middle alpha is never used
+    alike = {"after": 0.3, "thresholds": [0.01, 0.06], "alphas": [0.0, 7.0, 2.0]}
+    assert list(unseen_changes({"schedule": [alike]}, batch_size=16)) == ["rcs.schedule"]
+    assert unseen_changes({"schedule": [alike]}, batch_size=32) == {}
+
+
+def test_two_changes_that_matter_together_only_are_not_called_unseen():
+    # thresholds alone: a middle band with the outer alpha; alphas alone: a band that is not used
+    parent = {"mode": "adaptive", "thresholds": [0.02, 0.025], "alphas": [0.0, 2.0, 2.0]}
+    both = {"thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, 2.0]}
+    assert unseen_changes(both, parent=parent) == {}
 
 
 @pytest.mark.parametrize("parent", [{"mode": "off"}, V8])

@@ -43,6 +43,8 @@ def run(stage):
     os.write(2, b"chatter of C code\\n")
     if config.mode == "raise":
         raise RuntimeError("the first line\\nand the second")
+    if config.mode == "surrogate":
+        raise ValueError("caf\\udce9 \\x1b[31mred")
     if config.mode == "exit":
         sys.exit(3)
     if config.mode == "hidden":

@@ -80,8 +80,10 @@ def _results(commands: _Commands) -> None:
     shape = sql.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print CSV at full precision")
     shape.add_argument("--json", action="store_true", help="print a JSON list of rows")
-    board = add("tensorboard", "Start TensorBoard over all runs, named variant/seed/stage.")
+    board = add("tensorboard", "Write the metrics as event files, and start TensorBoard on them.")
     board.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    board.add_argument("--to", type=Path, metavar="FOLDER", help="of the event files (default: RESULTS/tensorboard)")
+    board.add_argument("--write-only", action="store_true", help="write the event files and start nothing")
     board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
 
 

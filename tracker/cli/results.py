@@ -7,20 +7,22 @@ import argparse
 import csv
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import folders, read_plan
+from contract.errors import TrackerError
+from contract.reading import one_line
 from tracker.config.settings import load_settings
+from tracker.plan.reports import claim_reports
 
+FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
 WIDEST = 60  # characters of one cell on a terminal
 
 
@@ -55,24 +57,26 @@ def run_collect(arguments: argparse.Namespace) -> int:
 def run_tables(arguments: argparse.Namespace) -> int:
     """Write the tables."""
     from tracker.show.tables import render_tables
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
 
-    _list(render_tables(load_or_collect(_results(arguments)), _reports(arguments)))
+    database = load_or_collect(_results(arguments))
+    _list(render_tables(database, _claimed_reports(arguments)))
     return 0
 
 
 def run_figures(arguments: argparse.Namespace) -> int:
     """Draw the figures."""
     from tracker.show.figures.standard import render_figures
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
 
-    _list(render_figures(load_or_collect(_results(arguments)), _reports(arguments)))
+    database = load_or_collect(_results(arguments))
+    _list(render_figures(database, _claimed_reports(arguments)))
     return 0
 
 
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print failures; 1 if there are any."""
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
     from tracker.store.gate import gate
 
     report, passed = gate(load_or_collect(_results(arguments)))
@@ -82,7 +86,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
 def run_sql(arguments: argparse.Namespace) -> int:
     """Print the rows of one query."""
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
     from tracker.store.database import Store
 
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
@@ -122,49 +126,34 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def run_tensorboard(arguments: argparse.Namespace) -> int:
-    """Show the runs in TensorBoard, under readable names, until it is stopped."""
+    """Write event files, and show them in TensorBoard until it is stopped, while they follow the stages."""
+    from tracker.store.tensorboard import write_events
+
+    results = _results(arguments)
+    folder = arguments.to or results / "tensorboard"
+    count = write_events(results, folder, arguments.study)
+    if arguments.write_only:
+        print(f"{folder}: events of {count} stages; to look at them: tensorboard --logdir {shlex.quote(str(folder))}")
+        return 0
     program = Path(sys.executable).with_name("tensorboard")
     found = str(program) if program.exists() else shutil.which("tensorboard")
     if found is None:
-        raise TrackerError("tensorboard is not installed; run `pip install tensorboard`")
-    with tempfile.TemporaryDirectory(prefix="tracker-tensorboard-") as folder:
-        count = link_runs(_results(arguments), Path(folder), arguments.study)
-        print(f"{count} runs; stop with Ctrl-C", flush=True)
-        command = [found, "--logdir", folder, "--port", str(arguments.port), "--reload_multifile", "true"]
-        try:
-            return subprocess.run(command, check=False).returncode
-        except KeyboardInterrupt:
-            return 0
-
-
-def link_runs(results: Path, folder: Path, study: str | None = None) -> int:
-    """Fill `folder` with links `<study>/<variant>/seed <n>/<stage>` to the event folders; return how many there are.
-
-    A stage that several runs share is linked once, under the first of them.
-    """
-    plan = read_plan(results / "plan.json")
-    places = folders(plan, results)
-    names = [entry["name"] for entry in plan["studies"]]
-    if study is not None and study not in names:
-        raise ConfigError(
-            results / "plan.json", "studies", study, "it is not in the plan", f"one of {', '.join(names)}"
-        )
-    linked: set[str] = set()
-    for entry in plan["studies"]:
-        if study not in (None, entry["name"]):
-            continue
-        for run in entry["runs"]:
-            for stage, key in run["stages"].items():
-                events = places[key] / "tensorboard"
-                if key in linked or not events.is_dir():
-                    continue
-                link = folder / entry["name"] / run["variant"] / f"seed {run['seed']}" / stage
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(events.resolve(), target_is_directory=True)
-                linked.add(key)
-    if not linked:
-        raise ConfigError(results, "tensorboard", study, "no run has written events yet", "run a stage that trains")
-    return len(linked)
+        raise TrackerError(f"tensorboard is not installed: `pip install tensorboard`, or another one on {folder}")
+    print(f"{count} stages; stop with Ctrl-C", flush=True)
+    shown = folder / arguments.study if arguments.study else folder
+    command = [found, "--logdir", str(shown), "--port", str(arguments.port), "--reload_multifile", "true"]
+    board = subprocess.Popen(command)
+    try:
+        while True:
+            try:
+                return board.wait(FOLLOW_SECONDS)
+            except subprocess.TimeoutExpired:
+                write_events(results, folder, arguments.study)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        board.terminate()
+        board.wait()
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -172,7 +161,7 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     if not names:
         return "(no columns)"
     numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(names))]
-    cells = [list(names), *([_text(value) for value in row] for row in rows)]
+    cells = [[one_line(name, WIDEST) for name in names], *([_text(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(f"{c:>{w}}" if n else f"{c:<{w}}" for c, w, n in zip(row, widths, numeric, strict=True)).rstrip()
@@ -190,8 +179,7 @@ def _is_numeric(column: Sequence[Any]) -> bool:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+    return f"{value:.6g}" if isinstance(value, float) else one_line(value, WIDEST)
 
 
 def _csv(value: Any) -> Any:
@@ -217,8 +205,11 @@ def _results(arguments: argparse.Namespace) -> Path:
     return arguments.results or load_settings().results
 
 
-def _reports(arguments: argparse.Namespace) -> Path:
-    return arguments.reports or load_settings().reports
+def _claimed_reports(arguments: argparse.Namespace) -> Path:
+    """Return the folder of reports. Raises ConfigError where it shows other results."""
+    reports: Path = arguments.reports or load_settings().reports
+    claim_reports(_results(arguments), reports)
+    return reports
 
 
 def _list(paths: list[Path]) -> None:

@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from contract.errors import ConfigError
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.main import main
-from tracker.cli.results import link_runs
 from tracker.store.database import DATABASE
 
 
@@ -99,33 +97,17 @@ def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
     assert "read-only" in err
 
 
-def test_tensorboard_runs_have_readable_names_and_shared_stages_appear_once(results, tmp_path):
-    plan = simulate(results, [Study(seeds=2, variants=2), Study("other", seeds=1, variants=1)])
-    for stage in json.loads(plan.read_text())["stages"]:
-        if stage["stage"] in ("prepare", "train"):
-            events = stage_dir_of(stage) / "tensorboard"
-            events.mkdir()
-            (events / "events.out.tfevents.1").write_text(stage["key"])
-    folder = tmp_path / "links"
-    assert link_runs(results, folder, "toy") == 1 + 4
-    names = sorted(str(path.parent.relative_to(folder)) for path in folder.glob("*/*/*/*/events*"))
-    assert names == [
-        "toy/v0/seed 0/prepare",
-        "toy/v0/seed 0/train",
-        "toy/v0/seed 1/train",
-        "toy/v1/seed 0/train",
-        "toy/v1/seed 1/train",
-    ]
-    key = stage_dir(plan, "toy", "v1", 1, "train").name
-    assert (folder / "toy/v1/seed 1/train/events.out.tfevents.1").read_text() == key
-    with pytest.raises(ConfigError, match="one of toy, other"):
-        link_runs(results, folder, "tyo")
-
-
-def stage_dir_of(stage):
-    from pathlib import Path
-
-    return Path(stage["dir"])
+def test_tensorboard_writes_event_files_and_says_how_to_look_at_them(results, capsys, tmp_path):
+    simulate(results, [Study(seeds=1, variants=1)])
+    status, out, _ = run(capsys, "tensorboard", "toy", "--write-only", "--results", results, "--to", tmp_path / "board")
+    assert status == 0
+    assert (
+        out.strip() == f"{tmp_path}/board: events of 2 stages; to look at them: tensorboard --logdir {tmp_path}/board"
+    )
+    assert len(list((tmp_path / "board").glob("toy/v0/seed 0/*/events.out.tfevents.*"))) == 2
+    status, _, err = run(capsys, "tensorboard", "tyo", "--write-only", "--results", results)
+    assert status == 2
+    assert "it is not in the plan" in err
 
 
 def test_every_command_explains_itself(capsys):
