@@ -30,9 +30,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "workflow"))  # makes `project` importable
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `tests` importable
 
-from project import Project
+from tests.workflow.project import Project
 
 NAMES = ["ours", "command", "script", "rules", "trivial"]
 STUB = """

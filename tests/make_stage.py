@@ -9,7 +9,18 @@ from trainers.stage import Stage
 
 
 def make_stage(
-    out, id, config, inputs, *, seed=0, devices=("cpu",), rules=(), sinks=(), terminal=None, stage_class=Stage
+    out,
+    id,
+    config,
+    inputs,
+    *,
+    seed=0,
+    devices=("cpu",),
+    rules=(),
+    sinks=(),
+    label="test",
+    terminal=None,
+    stage_class=Stage,
 ):
     """A stage that writes into `out`, which is made; again with the same folder, it continues where that stands."""
     out.mkdir(parents=True, exist_ok=True)
@@ -17,7 +28,7 @@ def make_stage(
         id=id,
         key="0" * 16,
         seed=seed,
-        label="test",
+        label=label,
         config=config,
         inputs=inputs,
         out=out,
@@ -26,5 +37,5 @@ def make_stage(
         log=logging.getLogger("test"),
         metrics=Metrics(out / "metrics.parquet", list(sinks)),
         monitor=Monitor(parse_rules(rules)),
-        meter=Progress(out / "progress.json", f"{id}  test", terminal or io.StringIO()),
+        meter=Progress(out / "progress.json", f"{id}  {label}", terminal or io.StringIO()),
     )

@@ -4,13 +4,13 @@ import json
 import os
 import pickle
 
-import database
 import pandas as pd
 import pytest
 import torch
-from light import finish
 
 from contract.status import read_state
+from tests.chaos import database
+from tests.chaos.light import finish
 from tests.simulate import Study, simulate
 from tracker.cli.main import main
 from tracker.store.collect import collect

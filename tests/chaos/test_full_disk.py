@@ -5,17 +5,17 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 from contextlib import suppress
 
-import database
 import pandas as pd
 import pytest
 import torch
-from light import finish, fresh
-from project import wait_for
 
+from tests.chaos import database
+from tests.chaos.light import finish, fresh
 from tests.simulate import Study, simulate
+from tests.trainers import toy_stage
+from tests.workflow.project import wait_for
 from tracker.cli.main import main
 from trainers import checkpoint
 from trainers.runlog import METRICS, write_table
@@ -207,9 +207,6 @@ def _collect(results):
 
 
 def test_the_trainer_says_it_in_one_line_and_leaves_no_status(tmp_path, disk):
-    sys.path.insert(0, str(tmp_path))
-    from tests.trainers import toy_stage
-
     out = toy_stage.write_stage(disk / "stage", steps=400, pause=0.02)
     process = subprocess.Popen(
         toy_stage.command(out),

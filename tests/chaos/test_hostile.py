@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from project import ROOT
 
 from contract.errors import ConfigError
 from tests.simulate import Study, simulate, stage_dir
+from tests.workflow.project import ROOT
 from tracker.cli.main import main
 from tracker.config.settings import load_settings
 from tracker.show.figures.standard import render_figures

@@ -11,9 +11,9 @@ from io import BytesIO
 
 import pandas as pd
 import pytest
-from toy_stage import command, environment, run_stage, status, write_stage
 
 from contract.status import read_state
+from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
 
 pytestmark = pytest.mark.slow  # each test starts processes that import torch
 

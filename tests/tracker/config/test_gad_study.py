@@ -7,7 +7,7 @@ import torch
 
 from contract.errors import ConfigError
 from contract.health import evaluate
-from tests.gad.helpers import ENTRIES, INPUTS
+from tests.trainers.gad.helpers import ENTRIES, INPUTS
 from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies
 from tracker.plan.build import build_plan
