@@ -144,14 +144,16 @@ def test_provenance_arrives(results):
 
 
 @pytest.mark.parametrize(
-    ("device", "hours"),
-    [("cpu", 0.5), ("1 x NVIDIA H100", 0.5), ("2 x NVIDIA H100, 80 GB", 1.0), ("16 x A100", 8.0), (None, 0.5)],
+    ("devices", "hours"),
+    [(1, 0.5), (2, 1.0), (16, 8.0), (None, 0.5)],
 )
-def test_device_hours_are_wall_time_times_devices(results, device, hours):
+def test_device_hours_are_wall_time_times_devices(results, devices, hours):
     plan = simulate(results)
     folder = stage_dir(plan, "toy", "v1", 1, "train")
     status = json.loads((folder / "status.json").read_text())
-    (folder / "status.json").write_text(json.dumps(status | {"device": device, "wall_s": 1800}))
+    (folder / "status.json").write_text(
+        json.dumps(status | {"device": "5 x whatever", "devices": devices, "wall_s": 1800})
+    )
     collect(results)
     with Store(results / DATABASE) as store:
         stages = store.stages().set_index("key")
