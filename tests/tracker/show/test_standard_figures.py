@@ -7,6 +7,7 @@ import re
 import shutil
 import xml.etree.ElementTree as ET
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from PIL import Image, ImageStat
@@ -14,7 +15,7 @@ from PIL import Image, ImageStat
 from tests.simulate import DEBIAS, Study, default_lineage, simulate
 from tracker.config.study import Change
 from tracker.plan.plan_file import PlannedVariant
-from tracker.show.figures import render, sheet, style
+from tracker.show.figures import files, render, style
 from tracker.show.figures.curves import families
 from tracker.show.figures.metric import primary_column
 from tracker.show.figures.panel import Panel
@@ -176,8 +177,8 @@ def test_one_line_and_one_band_per_variant_and_panel(tmp_path, monkeypatch):
 def saved(monkeypatch):
     """Names of the figures that were drawn, in their order."""
     names = []
-    save = sheet.Sheet.save
-    monkeypatch.setattr(sheet.Sheet, "save", lambda self, stem: (names.append(stem.name), save(self, stem)))
+    save = files.save
+    monkeypatch.setattr(files, "save", lambda sheet, stem: (names.append(stem.name), save(sheet, stem)))
     return names
 
 
@@ -223,14 +224,14 @@ def test_another_style_or_renderer_is_drawn(tmp_path, saved, monkeypatch):
     rendered(tmp_path, Study(variants=3, metrics=2))
     monkeypatch.setattr("tracker.show.figures.curves.PALETTE", tuple(reversed(style.PALETTE)))
     assert again(tmp_path, saved) == {"curves"}
-    monkeypatch.setattr(sheet, "_drawing", lambda: ("the code of another day",))
+    monkeypatch.setattr(files, "drawing_code", lambda: ("the code of another day",))
     assert again(tmp_path, saved) == {"curves", "lineage", "metric"}
 
 
 @pytest.mark.parametrize("name", ["svg.py", "png.py", "letters.py", "style.py"])
 def test_the_code_that_makes_the_files_counts(name):
-    source = (sheet.Path(sheet.__file__).parent / name).read_text()
-    assert source in sheet._drawing()
+    source = Path(files.__file__).with_name(name).read_text()
+    assert source in files.drawing_code()
 
 
 def test_a_file_that_is_gone_or_not_ours_is_drawn_again(tmp_path, saved):

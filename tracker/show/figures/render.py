@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.atomic import write_text
+from tracker.show.figures import files
 from tracker.show.figures.curves import draw_curves
 from tracker.show.figures.declared import declared_figures
 from tracker.show.figures.metric import draw_metric
@@ -32,9 +33,9 @@ def render_figures(database: Path, reports_dir: Path) -> list[Path]:
             folder = reports_dir / study
             drawn, known = _read(folder / DRAWN), {}
             for name, sheet in _sheets(store, study):
-                stem, digest = folder / name, sheet.digest()
+                stem, digest = folder / name, files.digest(sheet)
                 if drawn.get(name) != _account(stem, digest):
-                    sheet.save(stem)
+                    files.save(sheet, stem)
                 known[name] = _account(stem, digest)
                 written += [stem.with_suffix(".svg"), stem.with_suffix(".png")]
             write_text(folder / DRAWN, json.dumps(known, indent=1) + "\n")

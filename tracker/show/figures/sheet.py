@@ -1,22 +1,15 @@
-"""A picture as a list of marks, in points from its upper left corner, and its files.
+"""A picture as a list of marks, in points from its upper left corner.
 
 A sheet knows nothing of data. One `Axes` of matplotlib per panel would hold the same marks, but costs 25 ms a drawing,
-and the demo's figures have 300 panels. Two sheets with the same digest are the same picture, so that nothing need be
-drawn again.
+and the demo's figures have 300 panels.
 """
 
-import hashlib
-import inspect
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
-import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 
-from contract.atomic import replacing
 from tracker.show.figures.letters import text_width
 from tracker.show.figures.style import INK, Dash
 
@@ -103,27 +96,6 @@ class Sheet:
             x, y = (x, y + length) if looks.get("upright") else (x - length, y)
         self.marks.append(Text(round(float(x), 2), round(float(y), 2), text, size, **looks))
 
-    def digest(self) -> str:
-        """Return 64 hex digits of everything that the picture shows, and of what turns it into files."""
-        known = hashlib.sha256(repr((self.width, self.height, self.title, _drawing())).encode())
-        for mark in self.marks:
-            if isinstance(mark, Text):
-                known.update(repr(mark).encode())
-            else:
-                looks = {name: value for name, value in vars(mark).items() if name != "points"}
-                known.update(f"{type(mark).__name__}{mark.points.shape}{looks}".encode())
-                known.update(mark.points.tobytes())
-        return known.hexdigest()
-
-    def save(self, stem: Path) -> None:
-        """Write `<stem>.svg` and `<stem>.png`, without dates or versions, so that equal sheets are equal files."""
-        from tracker.show.figures import png, svg
-
-        with replacing(stem.with_suffix(".svg")) as file:
-            file.write_text(svg.as_svg(self), encoding="utf-8")
-        with replacing(stem.with_suffix(".png")) as file:
-            png.as_image(self).save(file, "PNG", compress_level=png.COMPRESSION)
-
 
 def xy(x: Any, y: Any) -> Array:
     """Return points [n, 2], rounded to what no eye can tell apart, which keeps the files small."""
@@ -133,11 +105,3 @@ def xy(x: Any, y: Any) -> Array:
 def rectangle(left: float, top: float, right: float, bottom: float) -> Array:
     """Return the corners of a rectangle."""
     return xy([left, right, right, left, left], [top, top, bottom, bottom, top])
-
-
-@lru_cache(maxsize=1)
-def _drawing() -> tuple[str, ...]:
-    """What turns marks into files: the code, and the library with the font."""
-    from tracker.show.figures import letters, png, style, svg
-
-    return (mpl.__version__, *(inspect.getsource(module) for module in (letters, png, style, svg)))
