@@ -34,12 +34,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from contract.atomic import remove_leftovers, write_json, write_text
 from contract.fingerprint import Code
 from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
 from contract.reading import one_line, read_json, read_text
 from contract.status import KEPT_STATUS, STATUS, read_state, sizes
-from trainers.atomic import remove_leftovers, write_json, write_text
 from trainers.devices import Lease, lease
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from trainers.randomness import fix_randomness, prepare_process
