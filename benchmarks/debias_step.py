@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "trainers")]
+sys.path.insert(0, str(ROOT))
 
 
 def settings(n_edits: int, dtype: str = "float32", rank: int = 128):  # noqa: ANN201
@@ -43,15 +43,14 @@ class Fast:
     """The fast path: one edit batch of a trainer, from the hypernetwork's true start every time."""
 
     def __init__(self, folder: Path, inputs: dict[str, Path], n_edits: int, dtype: str, rank: int) -> None:
-        from debias_helpers import make_stage
-
+        from tests.trainers.debias.helpers import debias_stage
         from trainers.assets import files
         from trainers.debias.measure import load_suffix
         from trainers.debias.prepared import Prepared
         from trainers.debias.train import Trainer
 
         self.prepared = Prepared(inputs["prepare"])
-        stage = make_stage(folder, "probe", settings(n_edits, dtype, rank), inputs)
+        stage = debias_stage(folder, "probe", settings(n_edits, dtype, rank), inputs)
         self.trainer = Trainer(stage, self.prepared, load_suffix(files(inputs["model"]), self.prepared))
         self.indices = self.prepared.indices("train")[:n_edits]
         self.fresh = copy.deepcopy(self.trainer.hypernetwork.state_dict())
@@ -71,8 +70,7 @@ class Plain:
     """The tests' reference on the same items, from the same start."""
 
     def __init__(self, fast: Fast, inputs: dict[str, Path], n_edits: int, dtype: str, rank: int) -> None:
-        from reference.debias import Editor
-
+        from tests.trainers.debias.reference import Editor
         from trainers.assets import files
         from trainers.models import load_model
 
@@ -124,8 +122,8 @@ def main() -> int:
 
 def compare(folder: Path, arguments: argparse.Namespace) -> int:
     import torch
-    from debias_helpers import make_stage
 
+    from tests.trainers.debias.helpers import debias_stage
     from trainers.debias import prepare
 
     torch.set_num_threads(arguments.threads)
@@ -133,7 +131,7 @@ def compare(folder: Path, arguments: argparse.Namespace) -> int:
     if arguments.random:
         inputs = random_inputs(folder)
     n_edits, dtype, rank = arguments.n_edits, arguments.dtype, arguments.rank
-    stage = make_stage(folder, "prepare", settings(n_edits, dtype), inputs)
+    stage = debias_stage(folder, "prepare", settings(n_edits, dtype), inputs)
     cpu = time.process_time()
     prepare.run(stage)
     items = len(json.loads((folder / "prepare" / "stereoset.json").read_text())["items"])
@@ -179,7 +177,7 @@ def agree(fast: tuple[dict, dict], plain: tuple[dict, dict], dtype: str) -> int:
 
 
 def random_inputs(folder: Path) -> dict[str, Path]:
-    from debias_helpers import stereoset_rows, write_assets
+    from tests.trainers.debias.helpers import stereoset_rows, write_assets
 
     rows = stereoset_rows(per_term=20, terms=8)
     return write_assets(folder, "llama", rows, hidden=576, layers=30, vocab=49152)

@@ -30,9 +30,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "workflow"))  # makes `project` importable
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `tests` importable
 
-from project import Project
+from tests.workflow.project import Project
 
 NAMES = ["ours", "command", "script", "rules", "trivial"]
 STUB = """
@@ -94,7 +94,7 @@ def build(folder: Path, jobs: int) -> tuple[Project, list[str]]:
         (folder / f"configs/studies/debias/{name}.yaml").unlink()
     for number in range(9):
         project.write(f"configs/studies/debias/v{number}.yaml", f"extends: a\nwhy: one more\nscale: {number + 2}.0\n")
-    code = "from tracker.plan.build import build_plan, load_settings; build_plan(load_settings({})).write()"
+    code = "from tracker.plan.start import build_plan, load_settings; build_plan(load_settings({})).write()"
     subprocess.run([sys.executable, "-c", code], cwd=folder, env=project.environment(), check=True)
     plan = json.loads(project.read("results/plan.json"))
     (folder / "stub.py").write_text(SCRIPT)

@@ -6,22 +6,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from contract.errors import TrackerError
+from contract.reading import read_bytes
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield a path beside `path`, of the same suffix; when the block ends without an error it takes its place.
 
-    A reader, or who comes after a power cut, finds the old content or the new one, never a part.
+    A reader, or with `sync` who comes after a power cut, finds the old content or the new one, never a part.
     Raises TrackerError, in one line, where the disk is full or the folder cannot be written.
     """
     aside = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield aside
-        _flush(aside)
+        if sync:
+            _flush(aside)
         aside.replace(path)
-        _flush(path.parent)
+        if sync:
+            _flush(path.parent)
     except OSError as error:
         kept = "; the previous version is untouched" if path.exists() else ""
         reason = error.strerror or " ".join(str(error).split())
@@ -31,10 +34,18 @@ def replacing(path: Path) -> Iterator[Path]:
             aside.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, sync: bool = True) -> None:
     """Replace `path` by `text` (UTF-8, line ends as they are)."""
-    with replacing(path) as aside:
+    with replacing(path, sync=sync) as aside:
         aside.write_text(text, encoding="utf-8", newline="")
+
+
+def update_text(path: Path, text: str, *, sync: bool = True) -> None:
+    """Replace `path` by `text` unless it holds it already; what cannot be read is replaced."""
+    with suppress(OSError):
+        if read_bytes(path) == text.encode():
+            return
+    write_text(path, text, sync=sync)
 
 
 def _flush(path: Path) -> None:

@@ -3,9 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+from contract.reading import one_line, printable
+
+_SHOWN = 200  # characters of a value
+
 
 class TrackerError(Exception):
     """Base of the errors that the command line and the Snakefile print without a traceback."""
+
+    def __str__(self) -> str:
+        """Return the text; what a terminal would obey, from a file's name say, shows as its code."""
+        return printable(super().__str__())
 
 
 class ConfigError(TrackerError):
@@ -14,5 +22,13 @@ class ConfigError(TrackerError):
     def __init__(self, file: Path | str, key: str, value: Any, problem: str, remedy: str) -> None:
         self.file, self.key, self.value, self.problem, self.remedy = file, key, value, problem, remedy
         where = f"{file}: {key}" if key else str(file)
-        shown = "" if value is None else f" = {value!r}"
-        super().__init__(f"{where}{shown}: {problem}; {remedy}".replace("\n", " "))
+        super().__init__(f"{where}{_shown(value)}: {problem}; {remedy}".replace("\n", " "))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    try:
+        return f" = {one_line(repr(value), _SHOWN)}"
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return " = a number of thousands of digits"

@@ -169,7 +169,7 @@ def _rules(study: Study) -> list[dict[str, Any]]:
     """One rule per name of an event: its metric must not be above 0."""
     rules: dict[str, dict[str, Any]] = {}
     for event in (event for events in study.health.values() for event in events):
-        words = {"diagnosis": event.get("diagnosis", ""), "remedy": event.get("remedy", "")}
+        words = {"diagnosis": event.get("diagnosis", "too high"), "remedy": event.get("remedy", "none")}
         rule = {"id": event["rule"], "stage": "train", "metric": event["metric"], "severity": event["severity"]} | words
         assert rules.setdefault(rule["id"], rule | {"range": {"max": 0.0}})["metric"] == rule["metric"]
     return list(rules.values())

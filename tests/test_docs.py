@@ -7,12 +7,18 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.documented_metrics import NOT_AT_SCALE_SMOKE, differences, documented, fits
+from tests.documented_metrics import PAGES as METRIC_PAGES
 from tracker.cli.main import main
 from tracker.cli.parser import build_parser
+from tracker.config.settings import KNOWN
+from tracker.config.study_schema import Analysis, StudyFile
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+FOLLOWED = ("add-a-trainer.md", "add-a-task.md")  # tests/test_followed_pages.py runs their commands
 GENERATED = runpy.run_path(str(ROOT / "docs/make_reference.py"))["pages"]()
 
 
@@ -66,7 +72,8 @@ def test_commands_of_the_tracker_exist(path, capsys):
 def test_commands_about_configurations_run(capsys, monkeypatch):
     """As they stand in the documents, but for those about a variant that the reader writes."""
     monkeypatch.chdir(ROOT)
-    found = {command for path in PAGES for command in commands(path.read_text(encoding="utf-8"), "python -m tracker")}
+    pages = [path for path in PAGES if path.name not in FOLLOWED]
+    found = {command for path in pages for command in commands(path.read_text(encoding="utf-8"), "python -m tracker")}
     words = [shlex.split(command)[3:] for command in found]
     runnable = [w for w in words if w and w[0] in ("variants", "show", "diff") and "STUDY" not in w[1] and w[1] != "A"]
     runnable = [w for w in runnable if not any("my-variant" in word for word in w)]
@@ -99,3 +106,46 @@ def test_every_page_is_in_the_index():
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)", index)}
     assert {path.resolve() for path in ROOT.glob("docs/**/*.md")} - {ROOT / "docs/index.md"} <= linked
+
+
+def test_a_documented_metric_is_found_by_its_name():
+    """What the smoke grid logs is compared with the pages in tests/workflow/test_smoke.py, by these rules."""
+    assert fits("edited/gender/ss", "ss")
+    assert not fits("edited/gender/ss_distance", "ss")
+    assert fits("edit/ss_gender", "edit/ss_<domain>")
+    assert not fits("edit/ss_", "edit/ss_<domain>")
+    assert not fits("edit/other", "edit/ss_<domain>")
+    assert {"ss", "train/loss", "edit/ss_<domain>"} <= documented("metrics.md")
+    assert documented("metrics-gad.md").isdisjoint({"pooling", "last_per_token"})  # the table of poolings has no metric
+    assert {name for page in METRIC_PAGES for name in documented(page)} >= NOT_AT_SCALE_SMOKE.keys()
+    logged = {study: set() for studies in METRIC_PAGES.values() for study in studies}
+    logged["debias"] = {"edit/ss_gender", "train/invented"}
+    found = differences(logged)
+    assert "metrics.md does not define train/invented" in found
+    assert "metrics.md defines train/loss, which is never logged" in found
+    assert not any("edit/ss_<domain>" in line for line in found)
+
+
+def architecture():
+    return (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+
+
+def keys_in_architecture(heading, depth=4):
+    """The keys, at one depth of indentation, of the example that follows a heading."""
+    after = architecture().split(heading, 1)[1]
+    block = re.search(r"\n\n((?:    [^\n]*\n)+)", after)[1]
+    lines = re.findall(rf"^ {{{depth}}}([a-z_]+(?:, [a-z_]+)*):(?: |$)", block, flags=re.MULTILINE)
+    return {key for line in lines for key in line.split(", ")}
+
+
+def test_every_key_of_a_study_is_documented():
+    known = {info.alias or name for name, info in StudyFile.model_fields.items()}
+    assert keys_in_architecture("`configs/studies/<study>/_study.yaml`:") == known
+    assert keys_in_architecture("## Analysis plan", depth=6) == set(Analysis.model_fields)
+
+
+def test_every_setting_is_documented():
+    written = set(yaml.safe_load((ROOT / "configs/config.yaml").read_text(encoding="utf-8")))
+    assert keys_in_architecture("`configs/config.yaml`, the file that a user edits first") == written
+    selection = re.search(r"# selection of jobs.*?: (.*)", architecture())[1]
+    assert set(re.findall(r"([a-z]+):", selection)) | written == set(KNOWN)

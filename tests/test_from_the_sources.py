@@ -69,7 +69,7 @@ def is_variant_or_file(folder, name):
 
 
 def is_figure(study, name):
-    return study in STUDIES and name in {figure["name"] for figure in studies()[study].definition["figures"]}
+    return study in STUDIES and name in {figure.name for figure in studies()[study].written.figures}
 
 
 def is_variable(name):

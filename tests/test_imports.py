@@ -139,7 +139,7 @@ def test_workflow_files_import_the_plan_only(path):
             if within(module, "tracker", "trainers"):
                 names = [word.strip("(),") for word in words[3:]] if module == "tracker" else []
                 full = [f"tracker.{name}" for name in names] or [module]
-                assert all(within(name, "tracker.plan.build") for name in full), line
+                assert all(within(name, "tracker.plan.start") for name in full), line
 
 
 def loaded_after(code: str) -> set[str]:
@@ -152,7 +152,7 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_planning_loads_no_heavy_library():
-    code = "from tracker.plan.build import build_plan, load_settings\nbuild_plan(load_settings({'scale': 'smoke'}))"
+    code = "from tracker.plan.start import build_plan, load_settings\nbuild_plan(load_settings({'scale': 'smoke'}))"
     assert not loaded_after(code) & {"torch", "transformers", "pandas", "numpy", "duckdb", "snakemake", "scipy"}
 
 

@@ -10,8 +10,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from contract.status import read_state
 from trainers.atomic import write_json, write_text
-from trainers.runlog import read_json
 
 DIFF = "diff.patch"
 _FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
@@ -77,8 +77,8 @@ def _packages() -> dict[str, str]:
 
 
 def _describe_input(folder: Path) -> dict[str, Any]:
-    status = read_json(folder / "status.json") or {}
-    return {name: status.get(name) for name in ("stage", "key", "ended", "digests")}
+    status = read_state(folder)
+    return {"stage": status.stage, "key": status.key, "ended": status.ended}
 
 
 def _processor() -> str:

@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import errno
 import gc
-import json
 import logging
 import os
 import resource
@@ -39,7 +38,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from contract.fingerprint import Code
 from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
-from trainers.atomic import remove_leftovers, write_json
+from contract.reading import one_line, read_json, read_text
+from contract.status import KEPT_STATUS, STATUS, read_state, sizes
+from trainers.atomic import remove_leftovers, write_json, write_text
 from trainers.devices import Lease, lease
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from trainers.randomness import fix_randomness, prepare_process
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from trainers.stage import Stage
 
 EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
-KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
 REASON_LENGTH = 500
 _PROJECT = Path(__file__).resolve().parents[1]
 _DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
@@ -103,7 +103,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
         print(f"error: {_title(job)}: {problem}", file=sys.stderr)
         return EXIT_CHANGED
     remove_leftovers(job.out)
-    for name in ("status.json", KEPT_STATUS):
+    for name in (STATUS, KEPT_STATUS):
         (job.out / name).unlink(missing_ok=True)
     start = _Start(job, _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
     try:
@@ -124,7 +124,7 @@ def _take_over(job: Job, since: Path | None) -> bool:
     The copy of the status counts only if it is younger than the file `since`: a stage that runs again after that is
     meant to.
     """
-    if _is_ok(_read_status(job.out), job):
+    if read_state(job.out, job.plan["key"]).state == "ok":
         return True
     kept = job.out / KEPT_STATUS
     try:
@@ -132,11 +132,10 @@ def _take_over(job: Job, since: Path | None) -> bool:
             return False
     except FileNotFoundError:
         return False
-    status = _read_status(job.out, KEPT_STATUS)
-    if status is None or not _is_ok(status, job):
+    if read_state(job.out, job.plan["key"], KEPT_STATUS).state != "ok":
         return False
     restore_log(job.out / "log.txt")
-    write_json(job.out / "status.json", status)
+    write_text(job.out / STATUS, read_text(kept))
     return True
 
 
@@ -218,10 +217,10 @@ class _Start:
         took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
         status |= {"started": _iso(self.started), "ended": _iso(self.started + took), "wall_s": round(took, 3)}
-        status |= {"attempt": self.attempt, "device": device, **_used()}
+        status |= {"attempt": self.attempt, "device": device, "files": sizes(self.job.out), **_used()}
         (self.job.out / "progress.json").unlink(missing_ok=True)
         write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
-        write_json(self.job.out / "status.json", status)
+        write_json(self.job.out / STATUS, status)
         self.say(f"{state} after {duration(took)}{': ' if reason else ''}{reason}")
         return 0
 
@@ -241,7 +240,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _read_job(arguments: argparse.Namespace) -> Job:
-    plan = json.loads(arguments.config.read_text(encoding="utf-8"))
+    plan = read_json(arguments.config)
     inputs = {}
     for item in arguments.input:
         name, separator, folder = item.partition("=")
@@ -258,11 +257,11 @@ def _read_job(arguments: argparse.Namespace) -> Job:
 def _blocked(inputs: dict[str, Path]) -> str:
     """Return why an input cannot be used, or nothing."""
     for name, folder in inputs.items():
-        status = _read_status(folder)
-        if status is None:
-            return f"input {name}: {folder / 'status.json'} is missing or unreadable"
-        if status.get("state") != "ok":
-            return _one_line(f"input {name}: {status.get('state')}: {status.get('reason')}")
+        found = read_state(folder)
+        if found.state in ("missing", "running"):
+            return f"input {name}: {folder / STATUS} is missing"
+        if found.state != "ok":
+            return _one_line(f"input {name}: {found.state}: {found.reason}")
     return ""
 
 
@@ -318,23 +317,11 @@ def _count_attempt(out: Path) -> int:
     """Return how many times the stage has been begun, this time included."""
     path = out / "attempt.json"
     try:
-        attempt = int(json.loads(path.read_text(encoding="utf-8"))["attempt"]) + 1
-    except (OSError, ValueError, KeyError, TypeError):
+        attempt = int(read_json(path)["attempt"]) + 1
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
         attempt = 1
     write_json(path, {"attempt": attempt})
     return attempt
-
-
-def _read_status(folder: Path, name: str = "status.json") -> dict[str, Any] | None:
-    try:
-        status = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return status if isinstance(status, dict) else None
-
-
-def _is_ok(status: dict[str, Any] | None, job: Job) -> bool:
-    return status is not None and (status.get("state"), status.get("key")) == ("ok", job.plan["key"])
 
 
 def _say(job: Job, text: str, terminal: TextIO | None = None) -> None:
@@ -348,8 +335,7 @@ def _title(job: Job) -> str:
 
 
 def _one_line(error: object) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 1]}…"
+    return one_line(error, REASON_LENGTH)
 
 
 def _used() -> dict[str, float]:

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from contract.rows import SHARDS
 from trainers.atomic import replacing, write_json
 from trainers.times import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
-METRICS = pa.schema([("step", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
-ITEMS = pa.schema([(name, pa.string()) for name in ("item", "subset", "protocol", "name")] + [("value", pa.float64())])
+METRICS, ITEMS = (pa.schema([pa.field(*column) for column in SHARDS[name].items()]) for name in ("metrics", "items"))
 FLUSH_SECONDS = 30.0
 LINE_SECONDS = 10.0
 
@@ -204,7 +204,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 def open_log(path: Path, name: str) -> logging.Logger:
     """Return a logger whose records, and Python's warnings, go to `path` (appended) and not to the terminal."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -2,14 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))  # makes `project` importable
-
-from light import finish, light
+from tests.chaos.light import finish, light
 
 HERE = Path(__file__).parent
 

@@ -2,7 +2,7 @@
 
 import shutil
 
-from project import ROOT, Project
+from tests.workflow.project import ROOT, Project
 
 TRAIN = """
 import os, time

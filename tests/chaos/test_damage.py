@@ -4,15 +4,17 @@ import json
 import os
 import pickle
 
-import database
+import pandas as pd
 import pytest
 import torch
-from light import finish
 
-from contract.stage_folder import read_state
+from contract.status import read_state
+from tests.chaos import database
+from tests.chaos.light import finish
 from tests.simulate import Study, simulate
 from tracker.cli.main import main
-from tracker.store.collect import collect, load_or_collect
+from tracker.store.collect import collect
+from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 from trainers import checkpoint
 
@@ -37,12 +39,26 @@ def link_away(path):
     path.symlink_to(outside)
 
 
-DAMAGE = [
-    ("train", "metrics.parquet", truncate),
-    ("evaluate", "metrics.parquet", garbage),
-    ("evaluate", "items.parquet", truncate),
+def lose_a_row(path):
+    pd.read_parquet(path).iloc[:-1].to_parquet(path, index=False)
+
+
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGE = [  # eight of nine runs at the most
+    ("train", "metrics.parquet", folder),
+    ("evaluate", "metrics.parquet", os.unlink),
+    ("evaluate", "items.parquet", lose_a_row),
     ("train", "provenance.json", garbage),
-    ("evaluate", "status.json", truncate),
+    ("evaluate", "status.json", pipe),
     ("train", "status.json", garbage),
     ("evaluate", "status.json", wrong_type),
     ("train", "provenance.json", link_away),

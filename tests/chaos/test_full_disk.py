@@ -2,19 +2,20 @@
 
 import errno
 import os
+import resource
 import shutil
 import subprocess
-import sys
 from contextlib import suppress
 
-import database
 import pandas as pd
 import pytest
 import torch
-from light import finish, fresh
-from project import wait_for
 
+from tests.chaos import database
+from tests.chaos.light import finish, fresh
 from tests.simulate import Study, simulate
+from tests.trainers import toy_stage
+from tests.workflow.project import wait_for
 from tracker.cli.main import main
 from trainers import checkpoint
 from trainers.runlog import METRICS, write_table
@@ -93,6 +94,27 @@ def test_the_database(disk, capsys, leave):
     assert FULL in line
     assert "the previous version is untouched" in line
     assert listing(disk) == before
+
+
+@pytest.mark.parametrize("size", [1000, 13_000, 300_000, 2_000_000])
+def test_the_database_when_a_commit_or_the_checkpoint_finds_no_space(tmp_path, capsys, size):
+    """At the first bytes, in the commits of the shards and at the end, without a disk of our own."""
+    results = tmp_path / "results"
+    simulate(results, [Study(seeds=2, variants=3, items={"a": 200}, steps=2000)])
+    assert main(["collect", "--results", str(results)]) == 0
+    before = listing(results)
+    capsys.readouterr()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        assert main(["collect", "--results", str(results)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    line = one_line(capsys)
+    assert line.startswith(f"error: {results}/tracker.duckdb: cannot be written (")
+    assert os.strerror(errno.EFBIG) in line
+    assert "the previous version is untouched" in line
+    assert listing(results) == before
 
 
 @pytest.mark.parametrize("command", ["tables", "figures", "report"])
@@ -185,9 +207,6 @@ def _collect(results):
 
 
 def test_the_trainer_says_it_in_one_line_and_leaves_no_status(tmp_path, disk):
-    sys.path.insert(0, str(tmp_path))
-    from tests.trainers import toy_stage
-
     out = toy_stage.write_stage(disk / "stage", steps=400, pause=0.02)
     process = subprocess.Popen(
         toy_stage.command(out),

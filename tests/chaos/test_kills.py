@@ -6,11 +6,12 @@ import subprocess
 import time
 from contextlib import suppress
 
-import database
 import pytest
-from light import TRAIN, finish, fresh, light, real
-from project import kill, wait_for
-from smoke import chosen_variants, one_argument
+
+from tests.chaos import database
+from tests.chaos.light import TRAIN, finish, fresh, light, real
+from tests.workflow.project import kill, wait_for
+from tests.workflow.smoke import chosen_variants, one_argument
 
 pytestmark = pytest.mark.slow
 

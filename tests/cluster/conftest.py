@@ -2,13 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "workflow"))  # project.py
 
 if not os.environ.get("CLUSTER_TESTS"):
     collect_ignore_glob = ["test_*.py"]

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-from project import MODULES, STUDY, Project
+
+from tests.workflow.project import MODULES, STUDY, Project
 
 # A device that two jobs use at once is an error of the second. `hold` stops the first attempt after two steps, on a
 # scheduler only, so that the local run's numbers are the undisturbed ones.

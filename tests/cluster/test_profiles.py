@@ -7,9 +7,10 @@ import subprocess
 
 import pytest
 import yaml
-from grid import Grid
-from project import ROOT, Project
 from snakemake.cli import get_argument_parser
+
+from tests.cluster.grid import Grid
+from tests.workflow.project import ROOT, Project
 
 pytestmark = pytest.mark.cluster
 

@@ -5,8 +5,9 @@ import shutil
 import subprocess
 
 import pytest
-from grid import Grid, report
-from project import ROOT, kill
+
+from tests.cluster.grid import Grid, report
+from tests.workflow.project import ROOT, kill
 
 pytestmark = pytest.mark.cluster
 

@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 import torch
-from debias_helpers import make_stage, stereoset_rows
 from safetensors.torch import load_file
 
+from tests.trainers.debias.helpers import debias_stage, stereoset_rows
 from trainers import assets
 from trainers.assets_config import Asset
 from trainers.models import load_model, load_tokenizer
@@ -19,7 +19,7 @@ MEMBER = "toy/data/items.jsonl"
 
 
 def provide(tmp_path, kind, *sources):
-    stage = make_stage(tmp_path, "asset", Asset(kind=kind, sources=list(sources)), {}, seed=None)
+    stage = debias_stage(tmp_path, "asset", Asset(kind=kind, sources=list(sources)), {}, seed=None)
     assets.run(stage)
     return assets.files(stage.out), json.loads((stage.out / "asset.json").read_text())
 

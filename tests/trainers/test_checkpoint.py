@@ -45,6 +45,27 @@ def test_nan_in_the_state_survives(tmp_path):
     assert math.isnan(checkpoint.load(tmp_path).state["best"])
 
 
+def test_without_tensors_torch_is_not_needed(tmp_path):
+    code = """
+import sys
+sys.modules["torch"] = None  # an import of it is an ImportError
+from pathlib import Path
+from trainers import checkpoint
+folder = Path(sys.argv[1])
+checkpoint.save(folder, 3, {}, {"seen": [1, 2]})
+checkpoint.save(folder, 4, {}, {"seen": [1, 2, 3]})
+assert checkpoint.load(folder) == (4, {}, {"seen": [1, 2, 3]})
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.STATE]
+    assert checkpoint.load(tmp_path).step == 4
+    checkpoint.save(tmp_path, 5, {"w": torch.ones(1)}, {})  # with tensors from now on, and without again
+    assert checkpoint.load(tmp_path).tensors["w"].tolist() == [1.0]
+    checkpoint.save(tmp_path, 6, {}, {})
+    assert checkpoint.load(tmp_path) == (6, {}, {})
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.STATE]
+
+
 @pytest.mark.parametrize("state", [{"pair": (1, 2)}, {1: "integer key"}, {"object": object()}])
 def test_a_state_that_json_would_change_is_refused_and_the_old_checkpoint_stays(tmp_path, state):
     checkpoint.save(tmp_path, 3, {"w": torch.ones(1)}, {})

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_stage import ROOT, run_stage, status, write_stage
 
+from tests.trainers.toy_stage import ROOT, run_stage, status, write_stage
 from trainers.runlog import METRICS, Metrics, items_table
 
 TRANSFORMERS = """

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from debias_helpers import config, make_stage, run_prepare, run_train
 from torch import nn
 
+from tests.trainers.debias.helpers import config, debias_stage, run_prepare, run_train
 from trainers.debias import train as debias_train
 from trainers.micro_batch import MicroBatch, OutOfMemory
 
@@ -99,7 +99,7 @@ def test_other_errors_and_impossible_sizes_are_not_swallowed():
 
 
 def test_a_stage_tells_its_log_and_its_metrics(tmp_path, caplog):
-    stage = make_stage(tmp_path, "train", None, {})
+    stage = debias_stage(tmp_path, "train", None, {})
     stage.log_metrics(7, {"train/loss": 1.0})
     gradient_of(stage.micro_batch(8), Device(2))
     assert stage.metrics.rows[1:] == [

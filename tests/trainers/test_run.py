@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from io import BytesIO
 
 import pandas as pd
 import pytest
-from toy_stage import command, environment, run_stage, status, write_stage
+
+from contract.status import read_state
+from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
 
 pytestmark = pytest.mark.slow  # each test starts processes that import torch
 
@@ -66,6 +69,7 @@ def test_the_terminal_gets_a_few_lines_and_the_log_the_rest(tmp_path):
     ("settings", "state", "reason"),
     [
         ({"mode": "raise"}, "failed", "RuntimeError: the first line and the second"),
+        ({"mode": "surrogate"}, "failed", "ValueError: caf\\udce9 \\x1b[31mred"),
         ({"mode": "exit"}, "failed", "SystemExit: 3"),
         ({"mode": "unread"}, "failed", "AttributeError: config.source is not in the stage's `reads`"),
         ({"mode": "diverge"}, "diverged", "collapsed"),
@@ -75,7 +79,9 @@ def test_the_terminal_gets_a_few_lines_and_the_log_the_rest(tmp_path):
 )
 def test_a_stage_that_does_not_end_well_says_why_and_exits_0(tmp_path, settings, state, reason):
     out = write_stage(tmp_path, **settings)
-    assert run_stage(out).returncode == 0
+    done = run_stage(out)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stderr
     assert status(out)["state"] == state
     assert reason in status(out)["reason"]
     assert "\n" not in status(out)["reason"]
@@ -328,3 +334,25 @@ def test_comments_that_changed_since_the_plan_are_no_change(tmp_path):
     edited_plan(out, text="other")
     assert run_stage(out).returncode == 0
     assert status(out)["state"] == "ok"
+
+
+def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
+    out = write_stage(tmp_path)
+    run_stage(out)
+    left = status(out)["files"]
+    assert {"metrics.parquet", "provenance.json"} <= left.keys()
+    assert all((out / name).stat().st_size == size for name, size in left.items())
+    assert read_state(out, status(out)["key"]).state == "ok"
+    whole = (out / "metrics.parquet").read_bytes()
+    (out / "metrics.parquet").unlink()
+    assert read_state(out).reason == "metrics.parquet: it has gone"
+    shorter = pd.read_parquet(BytesIO(whole)).iloc[:-1]
+    shorter.to_parquet(out / "metrics.parquet", index=False)
+    assert "and the stage left" in read_state(out).reason
+    below = write_stage(tmp_path / "below")
+    run_stage(below, "--input", f"train={out}")
+    assert status(below)["state"] == "blocked"
+    assert status(below)["reason"].startswith("input train: corrupt: metrics.parquet: ")
+    assert run_stage(out).returncode == 0  # it runs again, and does not take its own broken result over
+    assert read_state(out).state == "ok"
+    assert status(out)["attempt"] == 2

@@ -3,16 +3,14 @@
 import importlib
 import io
 import json
-import logging
 
 import pandas as pd
 import pytest
 import torch
-from toy_stage import write_stage
 
-from contract.health import Monitor, parse_rules
-from trainers.runlog import Metrics, Progress
-from trainers.stage import Diverged, Stage, load_config
+from tests.make_stage import make_stage
+from tests.trainers.toy_stage import write_stage
+from trainers.stage import Diverged, load_config
 from trainers.times import duration
 
 
@@ -29,25 +27,8 @@ class Recorder:
         pass
 
 
-def make_stage(out, rules=(), sinks=(), terminal=None):
-    meter = Progress(out / "progress.json", "toy.train  v8 seed 1", terminal or io.StringIO())
-    metrics = Metrics(out / "metrics.parquet", sinks)
-    log = logging.getLogger("toy")
-    return Stage(
-        "toy.train",
-        "0" * 16,
-        1,
-        "v8 seed 1",
-        None,
-        {},
-        out,
-        ["cpu"],
-        1,
-        log,
-        metrics,
-        Monitor(parse_rules(rules)),
-        meter,
-    )
+def toy(out, **words):
+    return make_stage(out, "toy.train", None, {}, seed=1, label="v8 seed 1", **words)
 
 
 @pytest.fixture
@@ -92,7 +73,7 @@ def test_a_config_that_is_refused_says_why_in_one_line(model, values, reads, tex
 
 
 def test_metrics_come_back_as_they_were_logged(tmp_path):
-    stage = make_stage(tmp_path)
+    stage = toy(tmp_path)
     stage.log_metrics(0, {"a": 1, "b": torch.tensor([0.1])})
     stage.log_metrics(7, {"a": float("nan")})
     stage.metrics.close()
@@ -104,18 +85,18 @@ def test_metrics_come_back_as_they_were_logged(tmp_path):
 
 
 def test_no_metrics_is_an_empty_table(tmp_path):
-    make_stage(tmp_path).metrics.close()
+    toy(tmp_path).metrics.close()
     assert list(pd.read_parquet(tmp_path / "metrics.parquet").columns) == ["step", "name", "value"]
 
 
 def test_a_checkpoint_restores_metrics_dashboards_and_the_state_of_rules(tmp_path):
     rule = {"metric": "m", "range": {"max": 1}, "window": 3, "severity": "abort"}
-    first = make_stage(tmp_path, [rule])
+    first = toy(tmp_path, rules=[rule])
     first.log_metrics(0, {"m": 5.0})
     first.log_metrics(1, {"m": 5.0})
     first.save_checkpoint(2, {"w": torch.ones(2)}, {"epoch": 1})
     recorder = Recorder()
-    second = make_stage(tmp_path, [rule], [recorder])
+    second = toy(tmp_path, rules=[rule], sinks=[recorder])
     step, tensors, state = second.load_checkpoint()
     assert (step, tensors["w"].tolist(), state) == (2, [1, 1], {"epoch": 1})
     assert recorder.rows == [(0, "m", 5.0), (1, "m", 5.0)]
@@ -125,12 +106,12 @@ def test_a_checkpoint_restores_metrics_dashboards_and_the_state_of_rules(tmp_pat
 
 
 def test_without_a_checkpoint_nothing_is_restored(tmp_path):
-    assert make_stage(tmp_path).load_checkpoint() is None
+    assert toy(tmp_path).load_checkpoint() is None
 
 
 def test_items_from_rows_and_from_a_frame_are_the_same(tmp_path):
     rows = [("1", "race", "edited", "ss", 1.0), ("2", "race", "edited", "ss", 0.0)]
-    stage = make_stage(tmp_path)
+    stage = toy(tmp_path)
     stage.save_items(iter(rows))
     one = pd.read_parquet(tmp_path / "items.parquet")
     stage.save_items(pd.DataFrame(rows, columns=["item", "subset", "protocol", "name", "value"]).assign(item=[1, 2]))
@@ -138,7 +119,7 @@ def test_items_from_rows_and_from_a_frame_are_the_same(tmp_path):
 
 
 def test_items_that_are_there_twice_or_lack_a_column_are_refused(tmp_path):
-    stage = make_stage(tmp_path)
+    stage = toy(tmp_path)
     with pytest.raises(ValueError, match=r"there twice.*'1', 'race'"):
         stage.save_items([("1", "race", "edited", "ss", 1.0), ("1", "race", "edited", "ss", 0.0)])
     with pytest.raises(ValueError, match="subset"):
@@ -151,7 +132,7 @@ def test_progress_estimates_from_what_this_attempt_did(tmp_path, monkeypatch):
     for clock in ("time", "monotonic"):
         monkeypatch.setattr(f"trainers.runlog.time.{clock}", lambda: now[0])
     terminal = io.StringIO()
-    stage = make_stage(tmp_path, terminal=terminal)
+    stage = toy(tmp_path, terminal=terminal)
     stage.progress(100, 120)  # resumed: a hundred steps were done before
     now[0] += 20.0
     stage.progress(110, 120)  # ten steps in 20 s: ten more take 20 s

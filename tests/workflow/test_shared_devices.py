@@ -4,7 +4,8 @@ import json
 import subprocess
 
 import pytest
-from project import MODULES, Project
+
+from tests.workflow.project import MODULES, Project
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from smoke import chosen_variants, one_argument
 
+from tests.documented_metrics import differences
+from tests.workflow.smoke import chosen_variants, one_argument
 from tracker.store.database import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,16 +55,25 @@ def test_every_variant_is_in_the_table_with_numbers(grid, study):
 def test_final_metrics_are_those_of_the_items(grid, study):
     """What the trainer reports is what DuckDB computes from the rows of the primary protocol."""
     with Store(grid / "results" / "tracker.duckdb") as store:
-        analysis = store.study(study)["analysis"]
+        analysis = store.study(study).analysis
         stated = store.sql(
             "SELECT r.variant, r.seed, i.subset, avg(i.value) AS of_items, any_value(r.value) AS stated "
             "FROM results r JOIN finals f USING (study, variant, seed) JOIN items i ON i.key = f.key "
             "WHERE r.study = ? AND i.protocol = ? AND i.name = ? "
             "AND r.metric = i.protocol || '/' || i.subset || '/' || i.name GROUP BY ALL",
-            [study, analysis["protocol"], analysis["value"]],
+            [study, analysis.protocol, analysis.value],
         )
     assert len(stated) >= len(CHOSEN[study])
     assert (stated["of_items"] - stated["stated"]).abs().max() < 1e-6
+
+
+def test_the_pages_define_what_is_logged_and_nothing_else(grid):
+    query = "SELECT DISTINCT study, name FROM metrics JOIN stages USING (key) WHERE study <> 'assets'"
+    logged = {study: set() for study in STUDIES}
+    with Store(grid / "results" / "tracker.duckdb") as store:
+        for study, name in store.rows(query)[1]:
+            logged[study].add(name)
+    assert differences(logged) == []
 
 
 def test_the_page_shows_every_study(grid):

@@ -7,7 +7,8 @@ import subprocess
 import time
 
 import pytest
-from project import STUDY, Project, kill, wait_for
+
+from tests.workflow.project import STUDY, Project, kill, wait_for
 
 pytestmark = pytest.mark.slow
 

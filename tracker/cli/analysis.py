@@ -15,7 +15,7 @@ from tracker.judge.audit import audit
 from tracker.judge.audit_measured import measured
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.verdicts import UNHEALTHY, edge_verdicts, interactions, load_study
-from tracker.store.collect import load_or_collect
+from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 
 SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "p_adjusted", "mde", "seeds", "cost_hours"]

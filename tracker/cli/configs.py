@@ -9,8 +9,11 @@ import yaml
 
 from contract.errors import ConfigError
 from tracker.config import dotted
+from tracker.config.changes import diff
+from tracker.config.lineage import in_natural_order, walk
 from tracker.config.settings import Settings, load_settings, suggest
-from tracker.config.variants import Change, Study, diff, load_studies, natural
+from tracker.config.study import Change, Study
+from tracker.config.variants import load_studies
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -51,7 +54,7 @@ def run_validate(arguments: argparse.Namespace) -> int:
 def run_variants(arguments: argparse.Namespace) -> int:
     """Print the lineage of a study."""
     study = _study(settings_of(arguments), arguments.study, arguments)
-    print(f"{study.name}: {study.title}")
+    print(f"{study.name}: {study.written.title}")
     for line in tree(study):
         print(line)
     return 0
@@ -59,21 +62,15 @@ def run_variants(arguments: argparse.Namespace) -> int:
 
 def tree(study: Study) -> Iterator[str]:
     """Yield the lineage: each variant, under it what changed and why; `confounded` if several factors did."""
-    children: dict[str | None, list[str]] = {}
-    for variant in study.variants.values():
-        children.setdefault(variant.parent, []).append(variant.name)
-    stack = [(name, 0) for name in sorted(children.get(None, []), key=natural, reverse=True)]
-    while stack:
-        name, depth = stack.pop()
-        variant = study.variants[name]
-        indent = "  " * depth
+    parents = {variant.name: variant.parent for variant in study.variants.values()}
+    for place in walk(parents, in_natural_order):
+        variant, indent = study.variants[place.name], "  " * place.depth
         count = len(variant.factors)
         flag = f"  [confounded: {count} factors]" if count > 1 else ""
-        yield f"{indent}{name}{flag}"
+        yield f"{indent}{place.name}{flag}"
         for change in variant.changes:
             yield f"{indent}    {describe(change)}"
         yield f"{indent}    why: {variant.why}"
-        stack += [(child, depth + 1) for child in sorted(children.get(name, []), key=natural, reverse=True)]
 
 
 def describe(change: Change) -> str:
@@ -89,9 +86,9 @@ def run_show(arguments: argparse.Namespace) -> int:
     study = _study(settings, study_name or _study_with(settings, name), arguments)
     _check_variant(study, name)
     variant = study.variants[name]
-    config = variant.resolved_dict() if arguments.scale else variant.declared
+    config = variant.values if arguments.scale else variant.declared
     size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows it as sized"
-    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.config_path}")
+    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config}")
     defaults = study.config_model().model_dump(mode="json")
     for line in _marked(config, defaults):
         print(line)

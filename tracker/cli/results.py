@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import TrackerError
+from contract.reading import one_line
 from tracker.config.settings import load_settings
+from tracker.plan.reports import claim_reports
 
 FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
 WIDEST = 60  # characters of one cell on a terminal
@@ -55,24 +57,26 @@ def run_collect(arguments: argparse.Namespace) -> int:
 def run_tables(arguments: argparse.Namespace) -> int:
     """Write the tables."""
     from tracker.show.tables import render_tables
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
 
-    _list(render_tables(load_or_collect(_results(arguments)), _reports(arguments)))
+    database = load_or_collect(_results(arguments))
+    _list(render_tables(database, _claimed_reports(arguments)))
     return 0
 
 
 def run_figures(arguments: argparse.Namespace) -> int:
     """Draw the figures."""
     from tracker.show.figures.standard import render_figures
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
 
-    _list(render_figures(load_or_collect(_results(arguments)), _reports(arguments)))
+    database = load_or_collect(_results(arguments))
+    _list(render_figures(database, _claimed_reports(arguments)))
     return 0
 
 
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print failures; 1 if there are any."""
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
     from tracker.store.gate import gate
 
     report, passed = gate(load_or_collect(_results(arguments)))
@@ -82,7 +86,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
 def run_sql(arguments: argparse.Namespace) -> int:
     """Print the rows of one query."""
-    from tracker.store.collect import load_or_collect
+    from tracker.store.current import load_or_collect
     from tracker.store.database import Store
 
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
@@ -157,7 +161,7 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     if not names:
         return "(no columns)"
     numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(names))]
-    cells = [list(names), *([_text(value) for value in row] for row in rows)]
+    cells = [[one_line(name, WIDEST) for name in names], *([_text(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(f"{c:>{w}}" if n else f"{c:<{w}}" for c, w, n in zip(row, widths, numeric, strict=True)).rstrip()
@@ -175,8 +179,7 @@ def _is_numeric(column: Sequence[Any]) -> bool:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+    return f"{value:.6g}" if isinstance(value, float) else one_line(value, WIDEST)
 
 
 def _csv(value: Any) -> Any:
@@ -202,8 +205,11 @@ def _results(arguments: argparse.Namespace) -> Path:
     return arguments.results or load_settings().results
 
 
-def _reports(arguments: argparse.Namespace) -> Path:
-    return arguments.reports or load_settings().reports
+def _claimed_reports(arguments: argparse.Namespace) -> Path:
+    """Return the folder of reports. Raises ConfigError where it shows other results."""
+    reports: Path = arguments.reports or load_settings().reports
+    claim_reports(_results(arguments), reports)
+    return reports
 
 
 def _list(paths: list[Path]) -> None:

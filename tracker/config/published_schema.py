@@ -2,16 +2,12 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from tracker.config.study_schema import StageName, Text
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from tracker.config.names import StageName, Strict, Text
 
 
-class Claim(_Strict):
+class Claim(Strict):
     """One sentence of the source about two rows."""
 
     variant: Text
@@ -21,7 +17,7 @@ class Claim(_Strict):
     text: Text
 
 
-class Delta(_Strict):
+class Delta(Strict):
     """A reported difference between two variants, as the range that the source gives."""
 
     variant: Text
@@ -38,7 +34,7 @@ class Delta(_Strict):
         return self
 
 
-class Reading(_Strict):
+class Reading(Strict):
     """Training figures of one variant that the source states together: one line of its log, or one of its tables.
 
     A value is a number or a range [low, high], where null leaves a side open. A metric between bars, `|actor/pg_loss|`,
@@ -67,7 +63,7 @@ class Reading(_Strict):
         return self
 
 
-class Difference(_Strict):
+class Difference(Strict):
     """A metric that is one metric minus another by definition, so that readings of all three can be checked."""
 
     metric: Text
@@ -75,7 +71,7 @@ class Difference(_Strict):
     less: Text
 
 
-class PublishedFile(_Strict):
+class PublishedFile(Strict):
     """The whole file. `rows`, `deltas` and `training` are three forms of report; a source may have any of them."""
 
     source: Text
@@ -85,9 +81,9 @@ class PublishedFile(_Strict):
     batch_size: int | None = Field(
         default=None, ge=1, description="Of the source's evaluation, if it averages batches."
     )
-    columns: list[Text] = []
+    columns: list[Text] = Field(default=[])
     rows: dict[str, list[float | None]] = Field(default={}, description="Variant: one number per column.")
-    claims: list[Claim] = []
+    claims: list[Claim] = Field(default=[])
     deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
     training: list[Reading] = Field(default=[], description="Figures of the training, beside our curves.")
     differences: list[Difference] = Field(default=[], description="Which figures are differences of others.")

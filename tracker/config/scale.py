@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from contract.errors import ConfigError
 from tracker.config import dotted
+from tracker.config.scale_schema import ScaleFile, ScaleStudy
 from tracker.config.settings import Settings, suggest
-from tracker.config.study_schema import ScaleFile, ScaleStudy
 from tracker.config.validation import check_key, check_known, validate
 from tracker.config.yaml_io import load_yaml
 
@@ -49,10 +49,11 @@ class Scale:
                     remedy = "a scale replaces only what no variant changes; use multiply, or leave it"
                     raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
 
-    def apply(self, model: type[BaseModel], declared: Mapping[str, Any], variant: Path) -> BaseModel:
-        """Return the configuration at this scale, checked again."""
+    def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
+        """Return the configuration at this scale, checked again; `declared` are the values of `written`."""
+        model = type(written)
         if not self.definition.set and not self.definition.multiply:
-            return validate(model, declared, variant)
+            return written
         config = dotted.merge_into(model, declared, self.definition.set)
         for key, factor in self.definition.multiply.items():
             value = dotted.get(config, key, None)

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracker.config.study_schema import ScaleFile, StudyFile
-from tracker.config.variants import Study
+from tracker.config.scale_schema import ScaleFile
+from tracker.config.study import Study
+from tracker.config.study_schema import StudyFile
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -30,7 +31,7 @@ def study_json_schema(study: Study) -> dict[str, Any]:
     return {
         "$schema": _DRAFT,
         "title": f"A variant of {study.name}",
-        "description": study.title,
+        "description": study.written.title,
         "type": "object",
         "properties": {**own, **schema["properties"]},
         "required": ["why"],

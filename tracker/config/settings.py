@@ -2,12 +2,14 @@
 
 import difflib
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
+from tracker.config.folders import check_apart, folder_of
 from tracker.config.yaml_io import load_yaml
 
 KNOWN = (
@@ -15,6 +17,8 @@ KNOWN = (
     "fork_server",
 )
 _MAX_SEEDS = 10_000
+_MAX_GPUS = 1_000_000
+_SEEDS_END = 2**32  # numpy's generators take no larger seed
 _OVERRIDES = "--config"
 
 
@@ -72,8 +76,8 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     scales = sorted(path.stem for path in (configs / "scales").glob("*.yaml"))
     if scale not in scales:
         raise ConfigError(where, "scale", scale, "there is no such scale", suggest(scale, scales))
-    studies = _names("studies", *get("studies", []))
     known_studies = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
+    studies = _names("studies", *get("studies", known_studies))
     study, study_where = get("study")
     if study is not None and str(study) not in studies and study_where == _OVERRIDES:
         studies = (*studies, str(study)) if str(study) in known_studies else studies
@@ -91,13 +95,15 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     if seed is not None and seed not in seeds:
         raise ConfigError(where, "seed", seed, "is not among the seeds of the plan", f"choose from {_brief(seeds)}")
     gpus_value, where = get("gpus", 1)
-    gpus = _integer("gpus", gpus_value, where)
+    gpus = _integer("gpus", gpus_value, where, below=_MAX_GPUS)
     retry, where = get("retry")
     if retry not in (None, "failed"):
         raise ConfigError(where, "retry", retry, "is not known", "the only value is `failed`")
     variant, where = get("variant", ())
     variants = _names("variant", variant if isinstance(variant, list | tuple) else str(variant), where)
-    folders = {key: _folder(key, *get(key, key)) for key in ("results", "reports")}
+    written = {key: get(key, key) for key in ("results", "reports")}
+    folders = {key: folder_of(key, value, file_, configs.parent) for key, (value, file_) in written.items()}
+    check_apart(folders["results"], folders["reports"], written)
     wandb = _wandb(*get("wandb"))
     fork_server = _switch("fork_server", *get("fork_server", True))
     return Settings(
@@ -143,14 +149,6 @@ def suggest(name: str, known: Any) -> str:
     return (f"did you mean {close[0]!r}? " if close else "") + f"known: {shown or 'none'}"
 
 
-def _folder(key: str, value: Any, where: str) -> Path:
-    """Return a folder; not one whose name Snakemake would read as a pattern, or that no terminal shows as it is."""
-    text = str(value)
-    if not text.strip() or not text.isprintable() or set(text) & set("{}*?[]"):
-        raise ConfigError(where, key, value, "is not a usable folder", "no braces, wildcards or control characters")
-    return Path(text)
-
-
 def _names(key: str, value: Any, where: str) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
@@ -179,14 +177,15 @@ def _seeds(value: Any, where: str, *, scale_file: Path) -> tuple[int, ...]:
     return seeds
 
 
-def _integer(key: str, value: Any, where: str) -> int:
-    try:
-        number = int(str(value)) if not isinstance(value, bool) else -1
-    except ValueError:
-        number = -1
-    if number < 0:
+def _integer(key: str, value: Any, where: str, *, below: int = _SEEDS_END) -> int:
+    """Return a whole number from 0 on; written as text it is decimal digits and nothing else."""
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,20}\s*", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ConfigError(where, key, value, "is not a whole number from 0 on", "write 0, 1, 2, ...")
-    return number
+    if value >= below:
+        raise ConfigError(where, key, value, "is too large", f"the largest is {below - 1}")
+    return value
 
 
 def _brief(seeds: tuple[int, ...]) -> str:

@@ -1,41 +1,15 @@
-"""The form of `_study.yaml` and of a scale. Unknown keys are errors everywhere."""
+"""The form of `_study.yaml`. Unknown keys are errors everywhere."""
 
-import re
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-
-
-def is_safe_name(name: str) -> bool:
-    """Return whether a name may become a folder: letters, digits, `.`, `-`, `_`; no leading dot or dash, no `..`."""
-    return bool(_NAME.fullmatch(name)) and ".." not in name and len(name) <= 100
+from tracker.config.display_schema import CurveDefinition, FigureDefinition, TableDefinition
+from tracker.config.names import Module, StageName, Strict, Text
 
 
-def _simple(name: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ValueError("must be lower-case letters, digits and underscores, starting with a letter")
-    return name
-
-
-def _dotted(path: str) -> str:
-    if not all(part.isidentifier() for part in path.split(".")):
-        raise ValueError("must be a dotted module path")
-    return path
-
-
-StageName = Annotated[str, AfterValidator(_simple)]
-Module = Annotated[str, AfterValidator(_dotted)]
-Text = Annotated[str, Field(min_length=1)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Resources(_Strict):
+class Resources(Strict):
     """What one job of a stage asks for."""
 
     threads: int = Field(default=1, ge=1, description="CPU threads.")
@@ -44,16 +18,7 @@ class Resources(_Strict):
     gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
 
 
-class ResourceOverride(_Strict):
-    """Resources that a scale replaces."""
-
-    threads: int | None = Field(default=None, ge=1)
-    mem_mb: int | None = Field(default=None, ge=1)
-    runtime: int | None = Field(default=None, ge=1)
-    gpu: int | None = Field(default=None, ge=0)
-
-
-class StageDefinition(_Strict):
+class StageDefinition(Strict):
     """One step of a run."""
 
     entry: Module = Field(description="Module with `def run(stage)`.")
@@ -63,7 +28,7 @@ class StageDefinition(_Strict):
     resources: Resources = Field(default=Resources(), description="What one job asks for.")
 
 
-class Exclusion(_Strict):
+class Exclusion(Strict):
     """Values that do not go together: where `if` and `if_set` hold, `forbid`, `forbid_set`, `forbid_change` may not."""
 
     if_: dict[str, Any] = Field(default={}, alias="if", description="Dotted key: value; all must hold.")
@@ -89,99 +54,13 @@ class Exclusion(_Strict):
         return [*self.if_, *self.if_set, *self.forbid, *self.forbid_set, *self.forbid_change]
 
 
-class Column(_Strict):
-    """One column of the table: a metric of the last stage."""
-
-    metric: Text = Field(description="<protocol>/<subset>/<metric>.")
-    label: Text
-    published: str | None = Field(default=None, description="Column of the published table.")
-
-
-class Reference(_Strict):
-    """A first row of the table: the same columns with parts of the metric's name replaced."""
-
-    label: Text
-    replace: dict[str, str] = Field(min_length=1)
-
-
-class Table(_Strict):
-    """The comparison table."""
-
-    columns: list[Column] = Field(min_length=1)
-    reference: Reference | None = None
-
-
-class Curve(_Strict):
-    """One learning curve."""
-
-    metric: Text
-    label: Text
-
-
-class FigurePanel(Curve):
-    """One panel of a figure."""
-
-    log: bool = Field(
-        default=False, description="For lines and each: a logarithmic axis; what is not above 0 is left out."
-    )
-    variants: list[Text] | None = Field(
-        default=None, min_length=1, description="For subsets and distributions: only these, in this order; null: all."
-    )
-
-
-class FigureAxis(_Strict):
-    """What stands on the horizontal axis: another metric of the same stage, step by step."""
-
-    metric: Text
-    label: Text
-
-
-class FigureDefinition(_Strict):
-    """A figure of its own: one panel per metric with a line, a bar or boxes per variant."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", description="Name of the file.")]
-    kind: Literal["lines", "each", "bars", "subsets", "distributions"] = Field(
-        description="lines: along the steps; each: the same, a panel per variant, with its parent; bars: mean over the "
-        "steps; subsets: a final metric along its subsets; "
-        "distributions: quantiles of item values of any stage, a box per subset. The last two need the metric "
-        "<protocol>/*/<name>."
-    )
-    title: Text
-    panels: list[FigurePanel] = Field(min_length=1)
-    x: FigureAxis | None = Field(default=None, description="For lines and each; null: the step.")
-    axis: Text | None = Field(default=None, description="For subsets: what they are, in words.")
-    columns: int = Field(default=2, ge=1, le=6, description="Panels side by side.")
-    variants: list[Text] = Field(default=[], description="Those shown, in the order of the lineage; none: all.")
-
-    @model_validator(mode="after")
-    def _fits_its_kind(self) -> Self:
-        over_subsets = self.kind in ("subsets", "distributions")
-        for panel in self.panels:
-            parts = panel.metric.split("/")
-            if over_subsets and (len(parts) != 3 or parts[1] != "*" or "*" in parts[0] + parts[2]):
-                raise ValueError(f"panels: kind {self.kind} needs a metric <protocol>/*/<name>, not {panel.metric!r}")
-            if panel.variants is not None and not over_subsets:
-                raise ValueError(f"panels: `variants` has no effect with kind {self.kind}")
-            if panel.variants is not None and self.variants:
-                raise ValueError("`variants` of the figure and of a panel: give one of them")
-        if self.kind == "each" and len(self.panels) != 1:
-            raise ValueError(f"kind each draws one metric in a panel per variant, not {len(self.panels)} panels")
-        if self.kind not in ("lines", "each") and any(panel.log for panel in self.panels):
-            raise ValueError(f"panels: log has no effect with kind {self.kind}")
-        if self.x is not None and self.kind not in ("lines", "each"):
-            raise ValueError(f"x has no effect with kind {self.kind}")
-        if self.axis is not None and self.kind != "subsets":
-            raise ValueError(f"axis has no effect with kind {self.kind}")
-        return self
-
-
-class Target(_Strict):
+class Target(Strict):
     """A metric whose ideal is a value, not an extreme."""
 
     target: float
 
 
-class Analysis(_Strict):
+class Analysis(Strict):
     """How edges are judged; fixed before there are results."""
 
     value: Text = Field(description="items.name of the primary metric.")
@@ -207,7 +86,7 @@ class Analysis(_Strict):
         return self
 
 
-class Range(_Strict):
+class Range(Strict):
     """Healthy values; a missing bound is none. A value that is not finite is never inside."""
 
     min: float | None = None
@@ -225,7 +104,7 @@ _ONE_OR_MORE = {
 }
 
 
-class HealthRule(_Strict):
+class HealthRule(Strict):
     """A range that a training metric should stay in; `contract.health.rules` says how it is measured."""
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
@@ -272,28 +151,40 @@ def _rule_per_stage(rules: Any) -> Any:
     return single
 
 
-class StudyFile(_Strict):
-    """`_study.yaml`."""
+class StudyDefinition(Strict):
+    """What a study asks, and how its results are judged and shown.
+
+    It is the part of `_study.yaml` that plan.json and the database hold as well: a key added here reaches all readers.
+    """
 
     title: Text
     question: Text
     source: Text
+    table: TableDefinition
+    curves: list[CurveDefinition] = Field(default=[])
+    figures: list[FigureDefinition] = Field(default=[], description="Figures beside curves, metric and lineage.")
+    analysis: Analysis
+    health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = Field(default=[])
+    trained_model: StageName | None = Field(
+        default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
+    )
+
+    def as_declared(self) -> dict[str, Any]:
+        """Return the fields of this class, and none of a subclass, for another subclass to take over."""
+        return {name: getattr(self, name) for name in StudyDefinition.model_fields}
+
+
+class StudyFile(StudyDefinition):
+    """`_study.yaml`: the definition, and what only planning reads."""
+
     config: Annotated[
         str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:Class of the config model.")
     ]
     base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
     factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
-    exclusions: list[Exclusion] = []
+    exclusions: list[Exclusion] = Field(default=[])
     stages: dict[StageName, StageDefinition] = Field(min_length=1, description="In order; the last gives the results.")
-    table: Table
-    curves: list[Curve] = []
-    figures: list[FigureDefinition] = Field(default=[], description="Figures beside curves, metric and lineage.")
-    analysis: Analysis
     published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
-    health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = []
-    trained_model: StageName | None = Field(
-        default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
-    )
     dirty_tree: Literal["allow", "warn", "refuse"] = Field(
         default="warn", description="When files differ from their commit: start stages, warn and start, or refuse."
     )
@@ -313,18 +204,3 @@ class StudyFile(_Strict):
             if ids.count(rule.id) > 1:
                 raise ValueError(f"health: the id {rule.id!r} is given twice")
         return self
-
-
-class ScaleStudy(_Strict):
-    """How a scale sizes one study."""
-
-    set: dict[str, Any] = Field(default={}, description="Values that replace those of every variant.")
-    multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
-    resources: dict[StageName, ResourceOverride] = {}
-
-
-class ScaleFile(_Strict):
-    """`configs/scales/<scale>.yaml`."""
-
-    seeds: int | list[int] = Field(description="How many seeds, or which, unless the settings say otherwise.")
-    studies: dict[str, ScaleStudy] = {}

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from contract.errors import ConfigError
+from contract.reading import one_line, printable, read_bytes
 
 try:
     from yaml import CSafeLoader as _Base  # libyaml: ten times faster on a thousand variants
@@ -23,6 +24,7 @@ _FLOAT = re.compile(
     r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
 _MAX_BYTES = 1_000_000
+_MAX_DIGITS = 100
 
 
 class _Problem(yaml.MarkedYAMLError):
@@ -54,9 +56,19 @@ def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
     text = node.value
     if not _INT.fullmatch(text):
         raise _Problem("", f"{text!r} is not an integer", "remove the tag", node.start_mark)
-    if text.startswith(("0o", "0x")):
-        return int(text[2:], 8 if text[1] == "o" else 16)
-    return int(text)
+    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+    number = int(text[2:] if base != 10 else text, base) if len(text) <= _MAX_DIGITS else 2**63
+    if not -(2**63) <= number < 2**63:
+        problem = f"{one_line(text, 40)} is too large for a whole number of 64 bits"
+        raise _Problem("", problem, "write a smaller one, or 1e30", node.start_mark)
+    return number
+
+
+def _construct_text(loader: Any, node: yaml.ScalarNode) -> str:
+    if printable(node.value) != node.value:
+        problem = f"the text {one_line(node.value, 40)!r} holds a control character"
+        raise _Problem("", problem, "remove it: a terminal would obey it", node.start_mark)
+    return str(node.value)
 
 
 def _construct_float(loader: Any, node: yaml.ScalarNode) -> float:
@@ -81,6 +93,7 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
     return mapping
 
 
+_StrictLoader.add_constructor("tag:yaml.org,2002:str", _construct_text)
 _StrictLoader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 _StrictLoader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _StrictLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
@@ -94,7 +107,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
             are not text, aliases, tags, infinite numbers); its `file` is `path:line` where the line is known.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
         text = raw.decode("utf-8")
     except FileNotFoundError:
         raise ConfigError(path, "", None, "the file does not exist", "create it, or correct the name") from None

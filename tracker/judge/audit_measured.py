@@ -12,7 +12,7 @@ import numpy as np
 from tracker.judge.audit import Measured, MeasuredCell
 from tracker.judge.audit_training import Curves, stated_metrics
 from tracker.judge.statistics import Array, contrast
-from tracker.judge.verdicts import Study, load_study, paired_values, query
+from tracker.judge.verdicts import Study, direction_of, load_study, paired_values, query
 
 
 def measured(store: Any, name: str, published: Mapping[str, Any]) -> Measured:
@@ -49,7 +49,7 @@ def _row(study: Study, variant: str, columns: list[str]) -> dict[str, MeasuredCe
     values, _, _ = paired_values(study, [variant])
     if not values:
         return {}
-    parts: dict[str, list[Array]] = dict(zip(study.analysis["subsets"], ([v] for v in values), strict=True))
+    parts: dict[str, list[Array]] = dict(zip(study.analysis.subsets, ([v] for v in values), strict=True))
     parts.setdefault("mean", values)
     return {column: _cell(study, parts[column]) for column in columns if column in parts}
 
@@ -59,24 +59,24 @@ def _delta(study: Study, delta: Mapping[str, Any]) -> MeasuredCell | None:
     if not {delta["variant"], delta["against"]} <= set(study.variants["variant"]):
         return None
     values, _, _ = paired_values(study, [delta["variant"], delta["against"]])
-    parts: dict[str, list[Array]] = dict(zip(study.analysis["subsets"], ([v] for v in values), strict=False))
+    parts: dict[str, list[Array]] = dict(zip(study.analysis.subsets, ([v] for v in values), strict=False))
     parts.setdefault("mean", values)
     if not values or delta["column"] not in parts:
         return None
     numbers = contrast(
-        parts[delta["column"]], (1, -1), study.analysis["direction"], confidence=1 - study.analysis["alpha"]
+        parts[delta["column"]], (1, -1), direction_of(study.analysis), confidence=1 - study.analysis.alpha
     )
-    if study.analysis["direction"] == "max":
+    if study.analysis.direction == "max":
         return MeasuredCell(numbers.effect, numbers.low, numbers.high, numbers.seeds)
     return MeasuredCell(-numbers.effect, -numbers.high, -numbers.low, numbers.seeds)
 
 
 def _cell(study: Study, values: list[Array]) -> MeasuredCell:
-    numbers = contrast(values, (1,), study.analysis["direction"], confidence=1 - study.analysis["alpha"])
-    if study.analysis["direction"] == "max":
+    numbers = contrast(values, (1,), direction_of(study.analysis), confidence=1 - study.analysis.alpha)
+    if study.analysis.direction == "max":
         return MeasuredCell(numbers.effect, numbers.low, numbers.high, numbers.seeds)
     # A gain is minus the number that is printed; a distance is never below 0.
-    low = -numbers.high if study.analysis["direction"] == "min" else max(0.0, -numbers.high)
+    low = -numbers.high if study.analysis.direction == "min" else max(0.0, -numbers.high)
     return MeasuredCell(-numbers.effect, low, -numbers.low, numbers.seeds)
 
 

@@ -100,7 +100,7 @@ def _read(database: Path, study: str) -> tuple[pd.DataFrame, list[int], dict[str
                WHERE r.study = ? AND s.seed IS NOT NULL GROUP BY r.variant""",
             [study],
         )
-    looks = loaded.analysis.get("looks")
+    looks = loaded.analysis.looks
     if not looks:
         remedy = "declare them before there are results, for example `looks: [2, 4, 8]` seeds"
         raise ConfigError(

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracker.config.study_schema import Analysis, Target
 from tracker.judge import no_effect
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.statistics import Array, Estimate, contrast, half_width, holm, sign_flip
+from tracker.judge.statistics import Array, Direction, Estimate, contrast, half_width, holm, sign_flip
+from tracker.store.stored_study import StoredStudy
 
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 INTERACTION_COLUMNS = [
@@ -72,7 +74,7 @@ class Study:
     """What one study's verdicts need, read once."""
 
     name: str
-    analysis: Mapping[str, Any]
+    analysis: Analysis
     variants: pd.DataFrame  # variant, parent, factors, changes
     states: Mapping[tuple[str, int], tuple[str, str]]  # (variant, seed): (state, reason)
     aborted: Mapping[tuple[str, int], str]  # runs with a health event of severity abort
@@ -118,8 +120,8 @@ def _idle(study: Study, edge: Edge) -> list[str]:
     return no_effect.planned(changes or ()) + no_effect.trained(study.weights, edge.child, edge.parent)
 
 
-def _decide(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any], tested: int) -> None:
-    level = analysis["alpha"] / tested
+def _decide(edge: Edge, numbers: Estimate, analysis: Analysis, tested: int) -> None:
+    level = analysis.alpha / tested
     edge.mde = minimal_detectable_effect(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
     edge.seeds_needed = seeds_needed(numbers.centre, numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
     if edge.detail != "invalid":
@@ -133,7 +135,7 @@ def interactions(store: Any, study: str | None = None) -> pd.DataFrame:
     for name in _study_names(store, study):
         loaded = load_study(store, name)
         parents = dict(zip(loaded.variants["variant"], loaded.variants["parent"], strict=True))
-        for combination, parts in (loaded.analysis.get("combinations") or {}).items():
+        for combination, parts in loaded.analysis.combinations.items():
             rows.append({"study": name} | _interaction(loaded, parents, combination, parts))
     return pd.DataFrame(rows, columns=INTERACTION_COLUMNS)
 
@@ -141,8 +143,8 @@ def interactions(store: Any, study: str | None = None) -> pd.DataFrame:
 def load_study(store: Any, name: str) -> Study:
     """Read one study from the database."""
     definition = query(store, "SELECT definition FROM studies WHERE study = ?", [name])["definition"][0]
-    definition = json.loads(definition) if isinstance(definition, str) else definition
-    analysis = definition["analysis"]
+    record = StoredStudy.model_validate_json(definition)
+    analysis = record.analysis
     variants = query(
         store, "SELECT variant, parent, factors, changes FROM variants WHERE study = ? ORDER BY position", [name]
     )
@@ -168,7 +170,7 @@ def load_study(store: Any, name: str) -> Study:
         """SELECT f.variant, f.seed, i.subset, i.item, i.value FROM finals f JOIN items i USING (key)
            WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset)
            ORDER BY f.variant, f.seed, i.subset, i.item""",
-        [name, analysis["protocol"], analysis["value"], analysis["subsets"]],
+        [name, analysis.protocol, analysis.value, analysis.subsets],
     )
     values: dict[tuple[str, int], dict[str, pd.Series]] = {}
     duplicates: set[tuple[str, int]] = set()
@@ -199,8 +201,14 @@ def load_study(store: Any, name: str) -> Study:
         duplicates=frozenset(duplicates),
         stages=stages,
         weights=weights,
-        history=definition.get("analysis_history") or (),
+        history=record.analysis_history,
     )
+
+
+def direction_of(analysis: Analysis) -> Direction:
+    """Return the direction as `tracker.judge.statistics` takes it."""
+    direction = analysis.direction
+    return {"target": direction.target} if isinstance(direction, Target) else direction
 
 
 def paired_values(study: Study, variants: Sequence[str]) -> tuple[list[Array], list[int], str]:
@@ -233,7 +241,7 @@ def paired_values(study: Study, variants: Sequence[str]) -> tuple[list[Array], l
         return [], [], "; ".join(dict.fromkeys(problems)) or "no seeds"
     arrays = [
         np.stack([[study.values[variant, seed][subset].to_numpy() for seed in usable] for variant in variants])
-        for subset in study.analysis["subsets"]
+        for subset in study.analysis.subsets
     ]
     return arrays, usable, "; ".join(dict.fromkeys(problems))
 
@@ -248,7 +256,7 @@ def _fault(study: Study, variant: str, seed: int) -> str:
     if run in study.duplicates:
         return f"{variant} seed {seed} has an item twice"
     found = study.values.get(run, {})
-    for subset in study.analysis["subsets"]:
+    for subset in study.analysis.subsets:
         if subset not in found:
             return f"{variant} seed {seed} has no items of {subset}"
         if not np.isfinite(found[subset].to_numpy()).all():
@@ -272,7 +280,7 @@ def _warnings(study: Study, variants: Sequence[str]) -> list[str]:
 def _item_faults(study: Study, runs: Sequence[tuple[str, int]]) -> Iterator[str]:
     reference = study.values[runs[0]]
     for variant, seed in runs[1:]:
-        for subset in study.analysis["subsets"]:
+        for subset in study.analysis.subsets:
             ours, theirs = reference[subset].index, study.values[variant, seed][subset].index
             if not ours.equals(theirs):
                 shared = len(ours.intersection(theirs))
@@ -290,7 +298,7 @@ def _measure(study: Study, row: Any) -> Edge:
     edge.detail, edge.reason = ("invalid", problem) if problem else ("", "")
     if not values:
         return edge
-    direction, confidence = study.analysis["direction"], 1 - study.analysis["alpha"]
+    direction, confidence = direction_of(study.analysis), 1 - study.analysis.alpha
     numbers = contrast(values, (1, -1), direction, confidence=confidence)
     edge.estimate, edge.seeds, edge.items = numbers, numbers.seeds, numbers.items
     edge.effect, edge.low, edge.high = numbers.effect, numbers.low, numbers.high
@@ -301,18 +309,18 @@ def _measure(study: Study, row: Any) -> Edge:
     return edge
 
 
-def _p_over_looks(analysis: Mapping[str, Any], values: Sequence[Array], numbers: Estimate) -> float:
-    if not (looks := analysis.get("looks")):
+def _p_over_looks(analysis: Analysis, values: Sequence[Array], numbers: Estimate) -> float:
+    if not (looks := analysis.looks):
         return numbers.p
     taken = {}
     for look in (count for count in looks if count <= numbers.seeds):
         seen = [subset[:, :look] for subset in values]
-        taken[look] = numbers.p if look == numbers.seeds else contrast(seen, (1, -1), analysis["direction"]).p
-    return sequential_p(taken, look_weights(looks, analysis["alpha"]))
+        taken[look] = numbers.p if look == numbers.seeds else contrast(seen, (1, -1), direction_of(analysis)).p
+    return sequential_p(taken, look_weights(looks, analysis.alpha))
 
 
-def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[str, str]:
-    margin, alpha = analysis["margin"], analysis["alpha"]
+def _word(edge: Edge, numbers: Estimate, analysis: Analysis) -> tuple[str, str]:
+    margin, alpha = analysis.margin, analysis.alpha
     if numbers.seeds == 1:
         tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
         said = f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
@@ -329,7 +337,7 @@ def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[s
     if significant:
         return sign, shown
     if np.isnan(edge.p):
-        shown = f"before the first look, at {analysis['looks'][0]} seeds"
+        shown = f"before the first look, at {analysis.looks[0]} seeds"
     if same:
         unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
         return "undecided", unseen
@@ -337,15 +345,15 @@ def _word(edge: Edge, numbers: Estimate, analysis: Mapping[str, Any]) -> tuple[s
     return "undecided", f"{shown}; {more} would be needed for an effect this large"
 
 
-def _inside(numbers: Estimate, margin: float, analysis: Mapping[str, Any]) -> bool:
+def _inside(numbers: Estimate, margin: float, analysis: Analysis) -> bool:
     """Two one-sided tests at alpha / 2; with looks, the interval is widened to what the look may spend."""
     low, high = numbers.low, numbers.high
-    if looks := analysis.get("looks"):
-        weights = look_weights(looks, analysis["alpha"])
+    if looks := analysis.looks:
+        weights = look_weights(looks, analysis.alpha)
         taken = [look for look in looks if look <= numbers.seeds]
         if not taken or weights[taken[-1]] <= 0:
             return False
-        level = analysis["alpha"] * weights[taken[-1]]
+        level = analysis.alpha * weights[taken[-1]]
         half = half_width(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
         low, high = min(low, numbers.centre - half), max(high, numbers.centre + half)
     return -margin <= low and high <= margin
@@ -380,7 +388,7 @@ def _interaction(study: Study, parents: Mapping[str, Any], combination: str, par
     if not values:
         return row
     weights = [1.0, *[-1.0] * len(parts), len(parts) - 1.0]
-    numbers = contrast(values, weights, study.analysis["direction"], confidence=1 - study.analysis["alpha"])
+    numbers = contrast(values, weights, direction_of(study.analysis), confidence=1 - study.analysis.alpha)
     return row | {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}
 
 

@@ -3,23 +3,22 @@
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from contract.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tracker.plan.build import Plan
+from tracker.plan.plan import Plan
+from tracker.plan.retry import pending
 
 _SHOWN = 3
 
 
-def check_trees(plan: "Plan", root: Path) -> list[str]:
+def check_trees(plan: Plan, root: Path) -> list[str]:
     """Return a warning for each study that wants one (`warn`) and has stages to run from the files below `root`.
 
     Stages that have ended and that `snakemake -F` or `-R` runs again are not known yet and do not count.
     Raises ConfigError for a study that wants clean trees only (`refuse`).
     """
-    starting = {name: len(plan.pending(name)) for name, study in plan.studies.items() if study.dirty_tree != "allow"}
+    asked = {name: study.written.dirty_tree for name, study in plan.studies.items()}
+    starting = {name: len(pending(plan, name)) for name, policy in asked.items() if policy != "allow"}
     if not any(starting.values()):
         return []
     problem, remedy = _problem(root, outside=(plan.settings.results, plan.settings.reports))
@@ -28,7 +27,7 @@ def check_trees(plan: "Plan", root: Path) -> list[str]:
         if not (problem and count):
             continue
         study = plan.studies[name]
-        if study.dirty_tree == "refuse":
+        if asked[name] == "refuse":
             refused = f"{problem}, so the study {name} does not start its {count} stage{'s' if count > 1 else ''}"
             raise ConfigError(study.file, "dirty_tree", "refuse", refused, f"{remedy}, or set `dirty_tree: warn`")
         warnings.append(f"{name}: {problem}; no commit will hold what made these results ({study.file}: dirty_tree)")

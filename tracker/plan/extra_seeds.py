@@ -11,8 +11,10 @@ from pathlib import Path
 
 from contract.atomic import write_text
 from contract.errors import ConfigError
+from contract.reading import read_json
 
 FILE = "seeds.json"
+_MAX_SEEDS = 10_000
 
 
 def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
@@ -24,15 +26,16 @@ def load_extra_seeds(results: Path) -> dict[str, dict[str, int]]:
         return {}
     remedy = "mend it or delete it (the plan's own seeds stay)"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = read_json(path)
+    except (ValueError, OSError) as error:
         raise ConfigError(path, "", None, f"not JSON ({error})", remedy) from None
     if not isinstance(content, dict) or not all(isinstance(variants, dict) for variants in content.values()):
         raise ConfigError(path, "", None, "expected {study: {variant: number of seeds}}", remedy)
     for study, variants in content.items():
         for variant, count in variants.items():
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise ConfigError(path, f"{study}.{variant}", count, "expected a number of seeds, at least 1", remedy)
+            if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_SEEDS:
+                problem = f"expected a number of seeds, 1 to {_MAX_SEEDS}"
+                raise ConfigError(path, f"{study}.{variant}", count, problem, remedy)
     return content
 
 

@@ -9,38 +9,59 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from contract.atomic import write_text
-from contract.stage_folder import DATABASE, StageState, read_state
-from tracker.plan.files import state as ended_as
+from contract.errors import ConfigError
+from contract.reading import read_json
+from contract.stage_folder import DATABASE
+from contract.status import FAILED, StageState, misplaced, read_state
+from tracker.plan.plan import Address, Plan
+from tracker.plan.plan_file import PlannedStage
 
-if TYPE_CHECKING:
-    from tracker.plan.build import Plan, PlannedStage
-
-RETRIED = ("failed", "diverged", "blocked")
 COLLECTED = "collected.json"
 
 
-def retry_failed(plan: "Plan") -> "list[PlannedStage]":
+def retry_failed(plan: Plan) -> list[PlannedStage]:
     """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    again = [stage for stage in plan.selected() if ended_as(stage.status) in RETRIED]
+    again = [stage for stage in plan.selected() if read_state(stage.dir, stage.key).state in FAILED]
     for stage in again:
         _set_aside(stage)
     return again
 
 
-def repair_corrupt(plan: "Plan") -> "list[PlannedStage]":
+def pending(plan: Plan, study: str | None = None) -> list[PlannedStage]:
+    """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one."""
+    again = ("missing", "running", "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
+    return [stage for stage in plan.selected(study) if read_state(stage.dir, stage.key).state in again]
+
+
+def refuse_links(plan: Plan) -> None:
+    """Raise ConfigError where a link or a file is in a stage's place: the stage would write over what is not its."""
+    for stage in plan.selected():
+        if misplaced(stage.dir) == [stage.dir]:
+            problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is no folder"
+            remedy = "put the folder itself there, or remove it"
+            raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
+
+
+def repair(plan: Plan) -> list[PlannedStage]:
+    """Make stages with damaged files run again, and have what the database lacks collected; return the stages."""
+    mark_stale(plan)
+    return repair_corrupt(plan)
+
+
+def repair_corrupt(plan: Plan) -> list[PlannedStage]:
     """Set aside the status of every selected stage with damaged files, and of those blocked below; return them.
 
     Damaged: its status cannot be read, or `collect` could not read another of its files.
     """
     corrupt = _read(plan.settings.results).get("corrupt", {})
-    again: dict[tuple[str, str], PlannedStage] = {}
+    again: dict[Address, PlannedStage] = {}
     for stage in plan.selected():
         state = read_state(stage.dir, stage.key).state
         ended = state not in ("missing", "running")
-        blocked = state == "blocked" and any(above in again for above in stage.upstream)
+        blocked = state == "blocked" and any(above in again for above in plan.upstream[stage.id, stage.key])
         if state == "corrupt" or (ended and stage.key in corrupt) or blocked:
             _set_aside(stage)
             again[stage.id, stage.key] = stage
@@ -50,7 +71,7 @@ def repair_corrupt(plan: "Plan") -> "list[PlannedStage]":
     return list(again.values())
 
 
-def mark_stale(plan: "Plan") -> bool:
+def mark_stale(plan: Plan) -> bool:
     """Make Snakemake collect anew where stages ended that the database does not hold; return whether there are any.
 
     Times alone do not tell: after a kill, a clock that was set back leaves statuses that are older than the database.
@@ -76,18 +97,20 @@ def digest(states: Iterable[tuple[str, StageState]]) -> str:
     return hashlib.sha256(json.dumps(ended).encode()).hexdigest()[:16]
 
 
-def _set_aside(stage: "PlannedStage") -> None:
-    """Rename the status to the first free `status.attempt-N.json`."""
-    number = 1
-    while (aside := stage.dir / f"status.attempt-{number}.json").exists():
-        number += 1
-    os.rename(stage.status, aside)
+def _set_aside(stage: PlannedStage) -> None:
+    """Rename the status to the first free `status.attempt-N.json`, and what is in place of a file likewise."""
+    for path in {stage.status, *misplaced(stage.dir)}:
+        number = 1
+        while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):
+            number += 1
+        if os.path.lexists(path):
+            os.rename(path, aside)
 
 
 def _read(results: Path) -> dict[str, Any]:
     """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
     try:
-        content = json.loads((results / COLLECTED).read_text(encoding="utf-8"))
+        content = read_json(results / COLLECTED)
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) and isinstance(content.get("corrupt"), dict) else {}

@@ -1,7 +1,7 @@
 """The tree of a study's variants: its order, what each edge changed in a few words, and its figure."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tracker.config.lineage import Place, walk
+from tracker.config.study import Change
+from tracker.plan.plan_file import PlannedVariant
 from tracker.show.figures.style import INK, MUTED, WARN, plain, save_figure, wrapped
 from tracker.store.database import Store
 
@@ -32,27 +35,22 @@ class Node:
         return self.parent is not None and len(self.factors) > 1
 
 
-def lineage(variants: Sequence[Mapping[str, Any]]) -> list[Node]:
+def lineage(variants: Sequence[PlannedVariant]) -> list[Node]:
     """Return the variants in tree order: a parent, then each child with its whole subtree."""
-    names = {variant["name"] for variant in variants}
-    children: dict[str | None, list[Mapping[str, Any]]] = {}
-    for variant in variants:
-        parent = variant["parent"] if variant["parent"] in names else None
-        children.setdefault(parent, []).append(variant)
-
-    def walk(parent: str | None, depth: int) -> Iterator[Node]:
-        for variant in children.get(parent, []):
-            changes = tuple(describe_change(change) for change in variant["changes"])
-            yield Node(variant["name"], parent, depth, changes, tuple(variant["factors"]))
-            yield from walk(variant["name"], depth + 1)
-
-    return list(walk(None, 0))
+    named = {variant.name: variant for variant in variants}
+    places = walk({variant.name: variant.parent for variant in variants})
+    return [_node(place, named[place.name]) for place in places]
 
 
-def describe_change(change: Mapping[str, Any]) -> str:
+def _node(place: Place, variant: PlannedVariant) -> Node:
+    changes = tuple(describe_change(change) for change in variant.changes)
+    return Node(place.name, place.parent, place.depth, changes, variant.factors)
+
+
+def describe_change(change: Change) -> str:
     """One changed leaf: `rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]`, marked where it cannot have an effect."""
-    note = " (no effect)" if change.get("no_effect") else ""
-    return f"{change['key']} {describe_value(change['from'])} -> {describe_value(change['to'])}{note}"
+    note = " (no effect)" if change.no_effect else ""
+    return f"{change.key} {describe_value(change.old)} -> {describe_value(change.new)}{note}"
 
 
 def describe_value(value: Any) -> str:
@@ -83,7 +81,7 @@ def draw_lineage(store: Store, study: str, folder: Path) -> None:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.axis("off")
-    axes.text(0.15, 0.22, plain(store.study(study)["title"]), fontsize=10, weight="bold", va="center", color=INK)
+    axes.text(0.15, 0.22, plain(store.study(study).title), fontsize=10, weight="bold", va="center", color=INK)
     tops = [0.55 + sum(heights[:i]) for i in range(len(nodes))]
     _draw_rows(axes, nodes, labels, tops, text_column)
     if any(node.confounded for node in nodes):

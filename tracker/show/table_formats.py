@@ -34,7 +34,9 @@ def to_markdown(table: Table) -> str:
         if row.status:
             measured = [shortened(row.status, REASON_WIDTH), *[""] * (len(table.columns) - 1)]
         else:
-            measured = [show_cell(cell, column) for cell, column in zip(row.cells, table.columns, strict=True)]
+            measured = [
+                show_cell(cell, column, row.seeds) for cell, column in zip(row.cells, table.columns, strict=True)
+            ]
         lines.append(_pipe([row.name, changed(row), *measured, show_seeds(row), *show_published(row, table)]))
     text = [f"# {_markdown(table.title)}", "", _markdown(table.caption), "", *lines]
     if any(row.confounded for row in table.rows):
@@ -90,7 +92,7 @@ def to_latex(table: Table) -> str:
         if row.status:
             middle = [rf"\multicolumn{{{measured}}}{{l}}{{\emph{{{latex(shortened(row.status, 60))}}}}}"]
         else:
-            middle = [latex(show_cell(cell, c)) for cell, c in zip(row.cells, table.columns, strict=True)]
+            middle = [latex(show_cell(cell, c, row.seeds)) for cell, c in zip(row.cells, table.columns, strict=True)]
         tail = map(latex, [show_seeds(row), *show_published(row, table)])
         lines.append(_latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
     lines += [r"\bottomrule", r"\end{tabular}"]
@@ -115,14 +117,18 @@ def changed(row: Row) -> str:
     return f"{row.changed} *" if row.confounded else row.changed
 
 
-def show_cell(cell: Cell, column: Column) -> str:
-    """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged."""
+def show_cell(cell: Cell, column: Column, seeds: int) -> str:
+    """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged.
+
+    Where not all the `seeds` of the row have logged it, it says how many have: `0.0312 (1 of 2 seeds)`.
+    """
     if cell.failed:
         return "failed"
     if cell.mean is None:
         return "-"
     mean = f"{cell.mean:.{column.decimals}f}"
-    return mean if not cell.sd else f"{mean} ± {cell.sd:.{column.decimals}f}"
+    shown = mean if not cell.sd else f"{mean} ± {cell.sd:.{column.decimals}f}"
+    return shown if len(cell.values) == seeds else f"{shown} ({len(cell.values)} of {seeds} seeds)"
 
 
 def show_seeds(row: Row) -> str:
@@ -143,7 +149,9 @@ def latex(text: str) -> str:
 
 
 def _latex_row(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    r"""One row. `\midrule` and `\\` before it would take a `[` or `*` at its start as their argument."""
+    row = " & ".join(cells) + r" \\"
+    return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
 def _label(study: str) -> str:

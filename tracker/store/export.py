@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import folders, read_plan, read_state
+from contract.status import read_state
 from tracker.config.settings import suggest
+from tracker.plan.plan_file import PLAN_FILE, read_plan
 
 KEPT = "steps"  # subfolder of a stage with one folder per kept step
 
@@ -37,18 +39,19 @@ def find_model(
         ConfigError: there is no such study, variant, seed or stage, or the study trains no such model.
         TrackerError: the run has not left the model (yet).
     """
-    plan = read_plan(results / "plan.json")
-    entry = _named(plan["studies"], "name", study, results / "plan.json", "studies")
-    if not entry.get("trained_model"):
+    file = results / PLAN_FILE
+    plan = read_plan(file)
+    entry = _named({study.name: study for study in plan.studies}, study, file, "studies")
+    if not entry.trained_model:
         remedy = "set `trained_model` in its _study.yaml, the subfolder that holds it"
-        raise ConfigError(results / "plan.json", "studies", study, "the study names no trained model", remedy)
-    _named(entry["variants"], "name", variant, results / "plan.json", f"{study}.variants")
-    runs = [run for run in entry["runs"] if run["variant"] == variant]
-    run = runs[0] if seed is None else _named(runs, "seed", seed, results / "plan.json", f"{study}.{variant}.seed")
-    keys = run["stages"]
+        raise ConfigError(file, "studies", study, "the study names no trained model", remedy)
+    _named(entry.parents, variant, file, f"{study}.variants")
+    runs = {run.seed: run for run in entry.runs if run.variant == variant}
+    run = _named(runs, next(iter(runs)) if seed is None else seed, file, f"{study}.{variant}.seed")
+    keys = run.stages
     if stage is not None and stage not in keys:
-        raise ConfigError(results / "plan.json", f"{study}.stages", stage, "is no stage", suggest(stage, list(keys)))
-    places, states, kept = folders(plan, results), [], set()
+        raise ConfigError(file, f"{study}.stages", stage, "is no stage", suggest(stage, list(keys)))
+    places, states, kept = plan.folders(results), [], set()
     for name, key in reversed(keys.items()):
         if stage not in (None, name):
             continue
@@ -56,7 +59,7 @@ def find_model(
         states.append(f"{name} {state}")
         kept |= {folder.name for folder in places[key].glob(f"{KEPT}/[0-9]*")}
         below = places[key] if step is None else places[key] / KEPT / str(step)
-        model = below / (part or entry["trained_model"])
+        model = below / (part or entry.trained_model)
         if model.is_dir():
             if state != "ok" and step is None:
                 break
@@ -64,7 +67,7 @@ def find_model(
     what = f"{part or 'finished model'}{'' if step is None else f' of step {step}'}"
     steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none, see keep_checkpoints'}" if step else ""
     raise TrackerError(
-        f"{study}/{variant} seed {run['seed']} has left no {what} (last stages first: {', '.join(states)}){steps}; "
+        f"{study}/{variant} seed {run.seed} has left no {what} (last stages first: {', '.join(states)}){steps}; "
         f"run `snakemake --cores all --config study={study} variant={variant}`"
     )
 
@@ -75,8 +78,11 @@ def export(model: Path, target: Path, *options: str) -> int:
     return subprocess.run(command, check=False).returncode
 
 
-def _named(entries: list[dict[str, Any]], key: str, value: Any, file: Path, where: str) -> dict[str, Any]:
-    for entry in entries:
-        if entry[key] == value:
-            return entry
-    raise ConfigError(file, where, value, "is not in the plan", suggest(str(value), [entry[key] for entry in entries]))
+Name = TypeVar("Name")
+Value = TypeVar("Value")
+
+
+def _named(entries: Mapping[Name, Value], name: Name, file: Path, where: str) -> Value:
+    if name in entries:
+        return entries[name]
+    raise ConfigError(file, where, name, "is not in the plan", suggest(str(name), entries))

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from contract.status import FAILED
 from tracker.store.database import Store
-from tracker.store.progress import FAILED
 
 
 def gate(database: Path) -> tuple[str, bool]:

@@ -3,15 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from contract.errors import ConfigError
-from contract.health import Event, Rule, evaluate, parse_rules
+from contract.health import Event, Rule, evaluate
+from tracker.config.study_schema import HealthRule
+from tracker.plan.plan_file import PlanFile
 
 Row = tuple[str, str, str, str, int, int, float, str, str]
 """key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy: the columns of the table `health`."""
@@ -33,34 +33,34 @@ _SERIES = """
     WHERE m.step IS NOT NULL ORDER BY m.key, m.name, m.step, m.rowid"""
 
 
-def find_events(connection: duckdb.DuckDBPyConnection, plan: Mapping[str, Any], file: Path) -> list[Row]:
+def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile) -> list[Row]:
     """Return the events of all stages, in the plan's order of stages; reads only series that a rule names.
 
     connection: holds the collected `metrics`. Abort rules are evaluated as well: what ended a stage is an event too.
-    Raises ConfigError where a rule in the plan `file` is malformed.
     """
-    rules = _rules_by_stage(plan, file)
+    rules = _rules_by_stage(plan)
     names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM metrics ORDER BY name").fetchall()]
     series = _read_series(connection, {key: _named(applied, names) for key, applied in rules.items()})
     return [_row(key, event) for key, found in series for event in evaluate(rules[key], found)]
 
 
-def _rules_by_stage(plan: Mapping[str, Any], file: Path) -> dict[str, list[Rule]]:
+def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
     """Return {stage key: rules} of all stages."""
     rules: dict[str, list[Rule]] = {}
-    for study in plan["studies"]:
-        try:
-            declared = parse_rules(study.get("health") or [])
-        except ValueError as error:
-            remedy = "mend `health` in its _study.yaml and run `snakemake -n`"
-            raise ConfigError(file, study["name"], None, str(error), remedy) from None
+    for study in plan.studies:
         of_stage: defaultdict[str, list[Rule]] = defaultdict(list)
-        for rule in declared:
-            of_stage[rule.stage].append(rule)
-        for run in study["runs"]:
-            rules |= {key: [*of_stage[stage], OUT_OF_MEMORY] for stage, key in run["stages"].items()}
-    order = [stage["key"] for stage in plan["stages"]]
-    return {key: rules[key] for key in order if key in rules}
+        for declared in study.health:
+            of_stage[declared.stage].append(as_rule(declared))
+        for run in study.runs:
+            rules |= {key: [*of_stage[stage], OUT_OF_MEMORY] for stage, key in run.stages.items()}
+    return {stage.key: rules[stage.key] for stage in plan.stages if stage.key in rules}
+
+
+def as_rule(declared: HealthRule) -> Rule:
+    """Return the rule that a study declares, as it is evaluated."""
+    values = {**dict(declared), **dict(declared.range)}
+    del values["range"]
+    return Rule(**values)
 
 
 def _named(rules: Sequence[Rule], names: Sequence[str]) -> list[str]:

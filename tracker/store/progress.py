@@ -2,15 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from contract.stage_folder import Progress, StageState, folders, read_plan, read_progress, read_state
+from contract.stage_folder import Progress, read_progress
+from contract.status import FAILED, StageState, read_state
+from tracker.plan.plan_file import PLAN_FILE, PlannedStage, read_plan
 
-FAILED = ("failed", "diverged", "blocked", "corrupt")
 BAR = 24
 
 
@@ -29,17 +29,16 @@ class StageView:
 
 def look(results: Path, now: float) -> list[StageView]:
     """Read the plan and the state of every stage in it; `now` in seconds since the epoch."""
-    plan = read_plan(results / "plan.json")
-    places = folders(plan, results)
-    return [_view(stage, places[stage["key"]], now) for stage in plan["stages"]]
+    plan = read_plan(results / PLAN_FILE)
+    places = plan.folders(results)
+    return [_view(stage, places[stage.key], now) for stage in plan.stages]
 
 
-def _view(stage: Mapping[str, Any], folder: Path, now: float) -> StageView:
-    state = read_state(folder, stage["key"])
+def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
+    state = read_state(folder, stage.key)
     progress = read_progress(folder) if state.state == "running" else None
     left = progress.seconds_left(now) if progress else None
-    study = stage.get("study") or stage["id"].split(".")[0]
-    return StageView(stage["id"], study, stage["label"], folder, state, progress, left)
+    return StageView(stage.id, stage.study, stage.label, folder, state, progress, left)
 
 
 def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:

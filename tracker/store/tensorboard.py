@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from contract.atomic import write_text
 from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import folders, read_plan
+from contract.status import misplaced
+from tracker.plan.plan_file import PLAN_FILE, PlanFile, read_plan
 
 NOTE = "made_from.json"
 _VERSION = b"brain.Event:2"  # the first record of an event file
@@ -37,13 +38,11 @@ def write_events(results: Path, folder: Path, study: str | None = None) -> int:
     A stage that several runs share is there once, under the first of them. Raises ConfigError where the study is not in
     the plan or no stage has logged, TrackerError where the folder cannot be written.
     """
-    plan = read_plan(results / "plan.json")
-    places = folders(plan, results)
-    names = [entry["name"] for entry in plan["studies"]]
+    plan = read_plan(results / PLAN_FILE)
+    places = plan.folders(results)
+    names = [entry.name for entry in plan.studies]
     if study is not None and study not in names:
-        raise ConfigError(
-            results / "plan.json", "studies", study, "it is not in the plan", f"one of {', '.join(names)}"
-        )
+        raise ConfigError(results / PLAN_FILE, "studies", study, "it is not in the plan", f"one of {', '.join(names)}")
     wanted = {where: places[key] for where, key in _places(plan, study).items()}
     try:
         with _alone(folder):
@@ -58,14 +57,14 @@ def write_events(results: Path, folder: Path, study: str | None = None) -> int:
     return len(written)
 
 
-def _places(plan: Mapping[str, Any], study: str | None) -> dict[Path, str]:
+def _places(plan: PlanFile, study: str | None) -> dict[Path, str]:
     """Return {place of the events: key of the stage}, each stage once."""
     found: dict[str, Path] = {}
-    for entry in plan["studies"]:
-        if study in (None, entry["name"]):
-            for run in entry["runs"]:
-                for stage, key in run["stages"].items():
-                    found.setdefault(key, Path(entry["name"], run["variant"], f"seed {run['seed']}", stage))
+    for entry in plan.studies:
+        if study in (None, entry.name):
+            for run in entry.runs:
+                for stage, key in run.stages.items():
+                    found.setdefault(key, Path(entry.name, run.variant, f"seed {run.seed}", stage))
     return {where: key for key, where in found.items()}
 
 
@@ -80,6 +79,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _bring_up_to_date(stage: Path, folder: Path) -> bool:
     """Make a stage's event file say what its metrics say; return whether it has any."""
+    if misplaced(stage):  # a pipe, say, for which nobody waits
+        return False
     try:
         found = (stage / "metrics.parquet").stat()
         source = [found.st_mtime_ns, found.st_size, found.st_ino]
@@ -89,7 +90,8 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
         table = pq.ParquetFile(stage / "metrics.parquet").read(columns=["step", "name", "value"])
     except (OSError, ValueError):  # none yet, or a damaged one, which `collect` tells of
         return False
-    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    points = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    rows = [point for point in points if None not in point[:2]]  # a value that is null is NaN
     if not rows:
         return False
     file, size, known = folder / note["file"], note["bytes"], note["rows"]

@@ -6,6 +6,7 @@ default, because a stage is given the keys that it reads and no others.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -158,6 +159,13 @@ class Rcs(_Strict):
             raise ValueError(f"schedule must ascend in `after`, got {starts}")
         return self
 
+    def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
+        """Return alpha per epoch and |SS - 0.5|: as in trainers.objectives.rcs_adaptive."""
+        phases = [(0.0, self.thresholds or [], self.alphas or [])]
+        phases += [(phase.after, phase.thresholds, phase.alphas) for phase in self.schedule]
+        active = [[p for p in phases if epoch / n_epochs >= p[0]][-1] for epoch in range(n_epochs)]
+        return [[alphas[sum(d >= limit for limit in limits)] for d in distances] for _, limits, alphas in active]
+
 
 class Evaluate(_Strict):
     """How the trained editor is measured."""
@@ -213,29 +221,29 @@ class DebiasConfig(_Strict):
     def unseen_changes(self, parent: Self) -> dict[str, str]:
         """Return the keys whose change from `parent` cannot matter, each with the reason; for the tracker's reader.
 
-        SS of n items moves in steps of 1/n, so two thresholds between the same two values of |SS - 0.5| act alike. A
-        last, smaller batch of an epoch, whose size is not known here, may still tell them apart.
+        SS of n items moves in steps of 1/n, so two thresholds between the same two values of |SS - 0.5| act alike; and
+        a phase that begins after the last epoch has begun never acts. A last, smaller batch of an epoch, whose size is
+        not known here, may still tell them apart.
         """
-        keys = ("rcs.thresholds", "rcs.alphas")
-        mine, theirs = (
-            None if rcs.thresholds is None or rcs.alphas is None else (rcs.thresholds, rcs.alphas)
-            for rcs in (self.rcs, parent.rcs)
-        )
-        if mine is None or theirs is None or self.edit != parent.edit:
+        mine, theirs = self.rcs, parent.rcs
+        if "off" in {mine.mode, theirs.mode} or self.edit != parent.edit:
             return {}
         sizes = {min(self.edit.batch_size, self.edit.n_edits), self.edit.n_edits % self.edit.batch_size} - {0}
         distances = sorted({abs(count / size - 0.5) for size in sizes for count in range(size + 1)})
-        bands = [[sum(distance >= limit for limit in limits) for distance in distances] for limits, _ in (mine, theirs)]
-        if bands[0] != bands[1]:
-            return {}
-        used = sorted(set(bands[0]))
+
+        changed = [key for key in ("thresholds", "alphas", "schedule") if getattr(mine, key) != getattr(theirs, key)]
+        found = [key for key in changed if self._alike(theirs, [key], distances)]
         shown = ", ".join(f"{distance:.4g}" for distance in distances[:4])
         where = f"|SS - 0.5| of a batch of {max(sizes)} items is one of {shown}, ..."
-        same = {
-            keys[0]: mine[0] != theirs[0],
-            keys[1]: mine[1] != theirs[1] and all(mine[1][band] == theirs[1][band] for band in used),
-        }
-        return {key: where for key, found in same.items() if found}
+        if "schedule" in found:
+            begin = [f"{epoch / self.n_epochs:.4g}" for epoch in range(self.n_epochs)]
+            where += f"; epochs begin at {', '.join(begin[:4])}{', ...' if begin[4:] else ''}"
+        return {f"rcs.{key}": where for key in found} if self._alike(theirs, found, distances) else {}
+
+    def _alike(self, other: Rcs, keys: Sequence[str], distances: Sequence[float]) -> bool:
+        """Return whether the curriculum would act the same with these keys of `other`."""
+        changed = self.rcs.model_copy(update={key: getattr(other, key) for key in keys})
+        return changed._strengths(self.n_epochs, distances) == self.rcs._strengths(self.n_epochs, distances)
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainers.assets_config import Asset
 from trainers.policy.config import OBJECTIVES, Clip, Precision, Scratch
-from trainers.tasks.settings import TASKS, TemplatedLists
+from trainers.tasks import TASKS
+from trainers.tasks.settings.templated_lists import TemplatedLists
 
 OTHER_SOURCES = ("validation_source", "seqkd_source", "warmup_source", "gad_source")
 

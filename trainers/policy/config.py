@@ -11,7 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainers.assets_config import Asset
 from trainers.policy.choices import surrogate, transforms
-from trainers.tasks.settings import TASKS, KnightsKnaves, TaskSettings
+from trainers.tasks import TASKS
+from trainers.tasks.settings import TaskSettings
+from trainers.tasks.settings.knights_knaves import KnightsKnaves
+from trainers.tasks.settings.question_answer import QuestionAnswer
 
 OBJECTIVES = "trainers.objectives"
 
@@ -309,8 +312,8 @@ class PolicyConfig(_Strict):
             ),
             *self._unanswered(),
             (
-                self.task.name == "question_answer" and self.data_source is None,
-                "task.name question_answer needs a data_source",
+                self.task.reads_source and self.data_source is None,
+                f"task.name {self.task.name} needs a data_source",
             ),
             (
                 self.model is None and getattr(self.task, "form", "textual") == "textual",
@@ -324,7 +327,7 @@ class PolicyConfig(_Strict):
 
     def _unanswered(self) -> list[tuple[bool, str]]:
         """Return what prompts without answers do not allow."""
-        if self.task.name != "question_answer" or self.task.answer is not None:
+        if not isinstance(self.task, QuestionAnswer) or self.task.answer is not None:
             return []
         where = "task.answer null (prompts without answers) needs"
         return [
@@ -352,7 +355,7 @@ class PolicyConfig(_Strict):
         if self.warm_start.steps == 0:
             above = ("warm_start.batch_size", "warm_start.lr", "warm_start.seed", "data.warm", "task.sloppy")
             keys |= dict.fromkeys(above, "there is no warm start at warm_start.steps 0")
-        if self.task.name != "question_answer":
+        if not self.task.reads_source:
             keys["data_source"] = f"the task {self.task.name} makes its own problems"
         return keys | self._rewards_without_effect() | self._weights_without_effect()
 

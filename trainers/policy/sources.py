@@ -8,8 +8,8 @@ from typing import Any
 from trainers.assets import files
 from trainers.policy.models import POLICY
 from trainers.stage import Stage
+from trainers.tasks import TASKS
 from trainers.tasks.interface import Task
-from trainers.tasks.settings import TASKS
 
 REWARD_MODEL = "reward_model"  # subfolder of the stage `judge`
 UNTRAINED = "untrained.json"  # a warm start of 0 steps: the policy is the model asset itself

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.tasks.interface import SPLITS, Problem, bucket
-from trainers.tasks.settings import Arithmetic
+from trainers.tasks.settings.arithmetic import Arithmetic
 from trainers.tasks.tagged import rule_reward, tagged_answer
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.tasks.interface import SPLITS, Problem, bucket
-from trainers.tasks.settings import KnightsKnaves
+from trainers.tasks.settings.knights_knaves import KnightsKnaves
 from trainers.tasks.tagged import rule_reward, tagged_answer
 
 LETTERS = tuple("ABCDEFGH")

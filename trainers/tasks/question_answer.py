@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from trainers.tasks.interface import SPLITS, Problem, bucket
-from trainers.tasks.settings import QuestionAnswer
+from trainers.tasks.settings.question_answer import QuestionAnswer
 from trainers.tasks.tagged import rule_reward, tagged_answer
 
 INSTRUCTION = (

@@ -1,7 +1,5 @@
 # The plan, and the functions by which rules look up a stage in it. The rules themselves only name files.
 import fcntl
-import hashlib
-import json
 import os
 import re
 import shlex
@@ -11,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracker.plan.build import Plan, TrackerError, build_plan, load_settings
+from tracker.plan.start import Plan, TrackerError, build_plan, load_settings, prepare
 
 
 def load_plan() -> Plan:
@@ -33,13 +31,8 @@ def load_plan() -> Plan:
         if workflow.is_main_process and executes:
             hold_results(plan)
             prefer_own_sacct()
-            for warning in plan.check_trees():
-                print(f"warning: {warning}", file=sys.stderr)
-            if plan.settings.retry == "failed":
-                plan.retry_failed()
-            for stage in plan.repair():
-                print(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})", file=sys.stderr)
-            plan.write()
+            for line in prepare(plan):
+                print(line, file=sys.stderr)
     except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
         sys.exit(f"error: {error}")
     if pool is None:  # without a number nothing would be limited
@@ -135,7 +128,7 @@ def arguments_of(id: str) -> Callable[[Any, Any], str]:
 
 def has_curves(study: str) -> bool:
     """Tell whether a study declares learning curves, and so gets a figure of them."""
-    return bool(PLAN.studies[study].definition["curves"])
+    return bool(PLAN.studies[study].written.curves)
 
 
 def kept_report(file: str, **words: Any) -> str:
@@ -153,7 +146,7 @@ def render_what_is_there() -> None:
 
 PLAN = load_plan()
 STUDIES = list(PLAN.studies)
-PLAN_DIGEST = hashlib.sha256(json.dumps(PLAN.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+PLAN_DIGEST = PLAN.digest
 RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)
 
 # The interpreter that runs Snakemake also runs the jobs, unless each job has an environment of its own.

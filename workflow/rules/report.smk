@@ -7,9 +7,9 @@ METRICS = {study: f"{REPORTS}/{study}/metric.svg" for study in STUDIES}
 CURVES = {study: f"{REPORTS}/{study}/curves.svg" for study in STUDIES if has_curves(study)}
 LINEAGES = {study: f"{REPORTS}/{study}/lineage.svg" for study in STUDIES}
 DECLARED = {
-    (study, figure["title"]): f"{REPORTS}/{study}/{figure['name']}.svg"
+    (study, figure.title): f"{REPORTS}/{study}/{figure.name}.svg"
     for study in STUDIES
-    for figure in PLAN.studies[study].definition["figures"]
+    for figure in PLAN.studies[study].written.figures
 }
 FIGURES = [*METRICS.values(), *CURVES.values(), *LINEAGES.values(), *DECLARED.values()]
 RENDERED = [*TABLES.values(), *TABLE_FILES, *FIGURES]

@@ -58,7 +58,7 @@ def packages_after(*words):
         (["diff", "--help"], set()),
         (["variants", "debias"], YAML | PYDANTIC | {"trainers"}),
         (["diff", "v4", "v8"], YAML | PYDANTIC | {"trainers"}),
-        (["status"], YAML),
+        (["status"], YAML | PYDANTIC),
         (["gate"], YAML | DUCKDB),
         (["sql", "select 1"], YAML | DUCKDB),
         (["collect"], YAML | DUCKDB | PYDANTIC | PANDAS),

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from contract.errors import ConfigError
-from contract.health import evaluate, parse_rules
-from tests.gad.helpers import ENTRIES, INPUTS
+from contract.health import evaluate
+from tests.trainers.gad.helpers import ENTRIES, INPUTS
 from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies
 from tracker.plan.build import build_plan
+from tracker.store.health_events import as_rule
 from trainers.gad.config import GadConfig
 from trainers.gad.data import response_limit
 from trainers.gad.order import number_of_steps
@@ -173,7 +174,7 @@ def test_the_paper_scale_is_the_recipe_of_section_20_and_trains_on_1000_rows():
 
 @pytest.fixture(scope="module")
 def rules(study):
-    return parse_rules(study.definition["health"])
+    return [as_rule(rule) for rule in study.written.health]
 
 
 def tripped(rules, severity, steps=10, stage="gad", first=16, **series):

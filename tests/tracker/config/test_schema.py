@@ -35,7 +35,7 @@ def test_committed_schemas_are_up_to_date():
             1,
         )
     ]
-    assert not drift, "run `python -m tracker validate --write-schema`\n" + "\n".join(drift)
+    assert not drift, "run `make docs` (or `python -m tracker validate --write-schema`)\n" + "\n".join(drift)
 
 
 @pytest.mark.parametrize("study", STUDIES)

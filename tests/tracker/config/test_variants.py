@@ -9,11 +9,12 @@ from contract.errors import ConfigError
 from tests.tracker.toy_study import PUBLISHED, STUDY, VARIANTS, Toy, ToyConfig
 from tracker.cli.configs import describe
 from tracker.config import dotted
+from tracker.config.changes import diff
+from tracker.config.names import is_safe_name
 from tracker.config.scale import multiply
 from tracker.config.settings import load_settings
-from tracker.config.study_schema import is_safe_name
-from tracker.config.variants import diff, load_studies
-from tracker.plan.files import study_row
+from tracker.config.variants import load_studies
+from tracker.plan.build import build_plan
 
 
 @pytest.fixture
@@ -73,10 +74,9 @@ def test_a_config_model_may_know_that_a_change_cannot_matter(toy, monkeypatch):
     assert [change.no_effect for change in study.variants["v10"].changes] == ["", ""]
     assert describe(change).endswith("[no effect: all below 100]")
     assert [change.no_effect for change in diff(study, "v2", "v3")] == ["all below 100"]
-    rows = study_row(study, [])["variants"]
-    assert [change.get("no_effect") for row in rows if row["name"] == "v3" for change in row["changes"]] == [
-        "all below 100"
-    ]
+    [planned] = build_plan(load_settings(configs=toy.configs), root=toy.root).content.studies
+    [variant] = [variant for variant in planned.variants if variant.name == "v3"]
+    assert [change.no_effect for change in variant.changes] == ["all below 100"]
 
 
 def test_parents_come_first_and_siblings_in_natural_order(toy):
@@ -258,7 +258,7 @@ def test_published_training_figures_are_checked_for_form(toy, changes, parts):
     toy.yaml("published/toy.yaml", {"source": "x", "training": [reading]})
     toy.study(table={"columns": [{"metric": "a", "label": "a"}]})
     [study] = load_studies(load_settings({"studies": "toy"}, configs=toy.configs)).values()
-    assert study.published["training"][0]["values"] == {"a": 1.0, "b": [0.0, None]}
+    assert study.published.training[0].values == {"a": 1.0, "b": (0.0, None)}
     toy.yaml("published/toy.yaml", {"source": "x", "training": [reading | changes]})
     refused(toy, *parts)
 
@@ -412,6 +412,14 @@ def settings(toy, **overrides):
 )
 def test_seeds(toy, value, seeds):
     assert settings(toy, seeds=value).seeds == seeds
+
+
+def test_without_a_list_every_folder_is_a_study(toy):
+    toy.yaml("config.yaml", {"scale": "full", "studies": None})
+    assert settings(toy).studies == ("toy",)
+    toy.yaml("studies/another/_study.yaml", {})
+    assert settings(toy).studies == ("another", "toy")
+    assert settings(toy, studies="toy").studies == ("toy",)
 
 
 def test_scale_may_list_its_seeds(toy):

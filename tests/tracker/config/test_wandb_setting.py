@@ -47,5 +47,5 @@ def test_another_word_is_refused(installed):
 
 def test_it_changes_no_key(installed):
     installed(True)
-    plans = [build_plan(load_settings({"scale": "smoke", "wandb": value})).as_dict() for value in (None, "offline")]
+    plans = [build_plan(load_settings({"scale": "smoke", "wandb": value})).text for value in (None, "offline")]
     assert json.dumps(plans[0]) == json.dumps(plans[1])

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
+from tracker.config.study_schema import Analysis
 from tracker.config.yaml_io import load_yaml
 from tracker.judge.audit import Measured, MeasuredCell, attainable, audit, best_case_p, noise_of_difference
 
@@ -192,7 +193,7 @@ def test_our_own_difference_is_paired_and_in_the_metrics_sense():
         study = Study(
             **{
                 **{field.name: None for field in dataclasses.fields(Study)},
-                "analysis": {"subsets": ["a"], "direction": direction, "alpha": 0.05},
+                "analysis": Analysis(value="hit", protocol="test", subsets=["a"], direction=direction, margin=0.1),
                 "variants": pd.DataFrame({"variant": ["v0", "v1"]}),
                 "values": values,
                 "states": {run: ("ok", "") for run in values},

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simulate import Study, simulate
 
+from tests.simulate import Study, simulate
 from tracker.config.yaml_io import load_yaml
 from tracker.judge.audit import Measured, audit
 from tracker.judge.audit_measured import measured

@@ -6,6 +6,7 @@ an edit; the real studies are planned before and after. Which keys must differ f
 
 import ast
 import contextlib
+import pkgutil
 import sys
 from copy import deepcopy
 from dataclasses import replace
@@ -21,7 +22,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from contract.absent import Absent
 from contract.errors import ConfigError
-from tracker.config import variants
+from tracker.config import study_file, variant_files, variants
 from tracker.config.settings import load_settings
 from tracker.config.yaml_io import load_yaml
 from tracker.plan import build
@@ -38,6 +39,8 @@ def class_of(dotted):
 
 
 MODULES = {study: config_modules(class_of(written["config"])) for study, written in CONFIGS.items()}
+TASKS = "trainers.tasks.settings"  # holds no class, but the union of all in its modules
+MODULES |= {study: names | {TASKS} for study, names in MODULES.items() if any(n.startswith(TASKS) for n in names)}
 
 
 @cache
@@ -46,6 +49,8 @@ def source_of(module):
 
 
 def imports(module):
+    if module == TASKS:
+        return {f"{TASKS}.{found.name}" for found in pkgutil.iter_modules(sys.modules[TASKS].__path__)}
     return {node.module for node in ast.walk(source_of(module)) if isinstance(node, ast.ImportFrom)}
 
 
@@ -68,7 +73,9 @@ def defaults(module):
     for found in source_of(module).body:
         fields = [node for node in getattr(found, "body", ()) if isinstance(node, ast.AnnAssign) and node.value]
         for node in fields if isinstance(found, ast.ClassDef) else ():
-            info = getattr(sys.modules[module], found.name).model_fields[node.target.id]
+            info = getattr(sys.modules[module], found.name).model_fields.get(node.target.id)
+            if info is None:  # a ClassVar: what only the validators of a configuration look at
+                continue
             if not info.is_required() and not (
                 get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
             ):
@@ -94,6 +101,8 @@ def default(module, name, texts):
         for other in affected:
             before[other], fresh = sys.modules[other], ModuleType(other)
             fresh.__file__ = before[other].__file__
+            if hasattr(before[other], "__path__"):
+                fresh.__path__ = before[other].__path__
             sys.modules[other] = fresh
             exec(compile(source_of(other), fresh.__file__, "exec"), fresh.__dict__)
         yield
@@ -182,7 +191,12 @@ def keys_after(settings, studies, monkeypatch):
     """(study, variant, stage) -> key."""
     monkeypatch.setattr(build, "load_studies", lambda *_: studies)
     plan = build.build_plan(settings, root=ROOT)
-    return {(run.study, run.variant, stage): key for run in plan.runs for stage, key in run.stages.items()}
+    return {
+        (study.name, run.variant, stage): key
+        for study in plan.content.studies
+        for run in study.runs
+        for stage, key in run.stages.items()
+    }
 
 
 def must_differ(before, after):
@@ -190,8 +204,8 @@ def must_differ(before, after):
     found = set()
     for name, study in before.items():
         for variant in study.variants:
-            one = study.variants[variant].resolved_dict()
-            two = after[name].variants[variant].resolved_dict()
+            one = study.variants[variant].values
+            two = after[name].variants[variant].values
             differs = {key for key in one.keys() | two.keys() if one.get(key) != two.get(key)}
             for stage, spec in study.stages.items():
                 assets = {source.removeprefix("asset:").split(".")[0] for source in spec.inputs.values()}
@@ -204,7 +218,8 @@ def must_differ(before, after):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     read = cache(load_yaml)
-    monkeypatch.setattr(variants, "load_yaml", lambda path: deepcopy(read(path)))
+    for module in (study_file, variant_files):
+        monkeypatch.setattr(module, "load_yaml", lambda path: deepcopy(read(path)))
     monkeypatch.chdir(ROOT)
 
 

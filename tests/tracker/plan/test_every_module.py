@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def codes():
     """The code of every kind of stage of every study, as the plan writes it."""
     plan = build_plan(load_settings({"scale": "demo", "seeds": 1}, configs=ROOT / "configs"), root=ROOT)
-    found = [fingerprint.Code(**stage.config["code"]) for stage in plan.stages.values()]
+    found = [fingerprint.Code(**config["code"]) for config in plan.configs.values()]
     return list({code.modules: code for code in found}.values())
 
 

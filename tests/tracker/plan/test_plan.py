@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.tracker.toy_study import VARIANTS, Toy
 from tracker.config.settings import load_settings
 from tracker.plan import keys
 from tracker.plan.build import build_plan
+from tracker.plan.retry import pending, repair, retry_failed
+from tracker.store.health_events import as_rule
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -63,7 +66,7 @@ def test_folders_inputs_and_order(toy):
     plan = build(toy)
     seen = set()
     for stage in plan.stages.values():
-        for above, path in zip(stage.upstream, stage.inputs.values(), strict=True):
+        for above, path in zip(plan.upstream[stage.id, stage.key], stage.inputs.values(), strict=True):
             assert above in seen
             assert plan.stage(*above).dir == path
         seen.add((stage.id, stage.key))
@@ -131,7 +134,7 @@ def test_a_key_that_a_stage_does_not_read_changes_nothing(toy):
     after = build(toy)
     assert changed(before, after) == names(("prepare", *BELOW), ALL)
     one = keys_of(before)["base", 0, "train"]
-    assert before.stage("toy.train", one).config["config"].keys() == {"lr", "reward", "bold", "patience"}
+    assert before.configs["toy.train", one]["config"].keys() == {"lr", "reward", "bold", "patience"}
 
 
 def test_texts_order_and_layout_change_nothing(toy):
@@ -172,7 +175,9 @@ def test_a_new_field_reruns_its_readers_unless_it_says_what_its_absence_meant(to
     marked = with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 5)
     assert changed(before, marked) == set()
     (train, *_) = [stage for stage in marked.stages.values() if stage.id == "toy.train"]
-    assert train.config["config"]["extra"] == 5  # written although it is not hashed: no stage fills up from defaults
+    assert (
+        marked.configs[train.id, train.key]["config"]["extra"] == 5
+    )  # written although it is not hashed: no stage fills up from defaults
     # The mark says what was, so another default is another value, and the old one leads back to the old keys.
     assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 6)) == names(BELOW, ALL)
     toy.variant("base", {"why": "the start", "extra": 5})
@@ -220,7 +225,7 @@ def stages_of(plan, variant):
 
 def test_abort_rules_count_by_their_numbers(toy):
     before = build(toy)
-    rule = before.studies["toy"].definition["health"][0]
+    rule = before.studies["toy"].written.health[0].model_dump(mode="json")
     toy.study(health=[{**rule, "id": "other", "diagnosis": "other", "remedy": "other"}])
     assert changed(before, build(toy)) == set()
     toy.study(health=[{**rule, "range": {"max": 6.0}}])
@@ -328,7 +333,7 @@ def test_plan_file_follows_the_contract(toy):
     assert study["last_stage"] == "evaluate"
     by_name = {variant["name"]: variant for variant in study["variants"]}
     assert set(by_name["v10"]) == {"name", "parent", "why", "file", "gpu", "resolved", "factors", "changes"}
-    assert {"key": "lr", "from": 0.001, "to": 0.01, "factor": "lr"} in by_name["v10"]["changes"]
+    assert {"key": "lr", "from": 0.001, "to": 0.01, "factor": "lr", "no_effect": ""} in by_name["v10"]["changes"]
     for stage in written["stages"]:
         assert set(stage) == {
             "id", "study", "stage", "key", "seed", "label", "entry", "dir", "inputs", "resources", "variants",
@@ -344,6 +349,7 @@ def test_config_file_follows_the_contract(toy):
     plan = build(toy, variant="v10", seed=1)
     plan.write()
     train = plan.selected()[2]
+    code = plan.configs[train.id, train.key]["code"]
     assert json.loads((train.dir / "config.json").read_text()) == {
         "stage": "toy.train",
         "key": train.key,
@@ -357,12 +363,10 @@ def test_config_file_follows_the_contract(toy):
             "bold": False,
             "patience": None,
         },
-        "abort_rules": [plan.studies["toy"].definition["health"][0]],
-        "code": json.loads(json.dumps(train.config["code"])),
+        "abort_rules": [plan.studies["toy"].written.health[0].model_dump(mode="json")],
+        "code": json.loads(json.dumps(code)),
     }
-    assert {"trainers.toy.train", "trainers.toy.helper", "trainers.objectives.b"} <= train.config["code"][
-        "trees"
-    ].keys()
+    assert {"trainers.toy.train", "trainers.toy.helper", "trainers.objectives.b"} <= code["trees"].keys()
     folders = sorted(path.parent.name for path in toy.root.glob("results/stages/**/config.json"))
     assert folders == sorted(stage.key for stage in plan.selected())
     assert not list(toy.root.glob("results/**/.*"))  # no temporary file is left
@@ -372,8 +376,11 @@ def test_the_written_config_gives_the_resolved_values_back(toy):
     plan = build(toy)
     for stage in plan.stages.values():
         if stage.id == "toy.train":
-            resolved = plan.studies["toy"].variants[stage.variants[0]].resolved
-            assert stage.config["config"] == resolved.model_dump(mode="json", include=set(stage.config["reads"]))
+            resolved, config = (
+                plan.studies["toy"].variants[stage.variants[0]].resolved,
+                plan.configs[stage.id, stage.key],
+            )
+            assert config["config"] == resolved.model_dump(mode="json", include=set(config["reads"]))
 
 
 def test_writing_twice_touches_nothing(toy):
@@ -392,7 +399,7 @@ def test_writing_twice_touches_nothing(toy):
 
 def finish(stage, state):
     stage.dir.mkdir(parents=True, exist_ok=True)
-    stage.status.write_text(state if state.startswith("{") else json.dumps({"state": state}))
+    stage.status.write_text(state if state.startswith("{") else json.dumps({"state": state, "key": stage.key}))
 
 
 def test_retry_sets_aside_what_did_not_end_well(toy):
@@ -402,16 +409,38 @@ def test_retry_sets_aside_what_did_not_end_well(toy):
         finish(stage, state)
     other = next(s for s in plan.stages.values() if s.seed == 1)
     finish(other, "failed")
-    assert plan.retry_failed() == stages[1:5]
+    assert retry_failed(plan) == stages[1:5]
     assert [stage.status.exists() for stage in stages[:6]] == [True, False, False, False, False, True]
-    assert json.loads((stages[1].dir / "status.attempt-1.json").read_text()) == {"state": "failed"}
+    assert json.loads((stages[1].dir / "status.attempt-1.json").read_text())["state"] == "failed"
     assert (stages[4].dir / "status.attempt-1.json").read_text() == "{torn"
     assert other.status.exists()  # not selected
     finish(stages[1], "diverged")
-    assert plan.retry_failed() == [stages[1]]
-    assert json.loads((stages[1].dir / "status.attempt-1.json").read_text()) == {"state": "failed"}
-    assert json.loads((stages[1].dir / "status.attempt-2.json").read_text()) == {"state": "diverged"}
-    assert plan.retry_failed() == []
+    assert retry_failed(plan) == [stages[1]]
+    assert json.loads((stages[1].dir / "status.attempt-1.json").read_text())["state"] == "failed"
+    assert json.loads((stages[1].dir / "status.attempt-2.json").read_text())["state"] == "diverged"
+    assert retry_failed(plan) == []
+
+
+def test_a_stage_that_lost_a_file_runs_again_without_being_asked(toy):
+    plan = build(toy, seed=0)
+    first, second, third, *whole = plan.selected()
+    for stage in (first, second, third, *whole):
+        finish(stage, json.dumps({"state": "ok", "key": stage.key, "files": {"metrics.parquet": 4}}))
+        (stage.dir / "metrics.parquet").write_text("four")
+    assert repair(plan) == []
+    (first.dir / "metrics.parquet").unlink()
+    (second.dir / "metrics.parquet").write_text("less"[:3])
+    (third.dir / "metrics.parquet").unlink()
+    (third.dir / "metrics.parquet").mkdir()
+    assert pending(plan) == [first, second, third]
+    assert repair(plan) == [first, second, third]
+    assert not any(stage.status.exists() for stage in (first, second, third))
+    assert all(stage.status.exists() for stage in whole)
+    assert (third.dir / "metrics.attempt-1.parquet").is_dir()  # out of the way of the new one
+    assert repair(plan) == []
+    whole[0].status.unlink()
+    os.mkfifo(whole[0].status)  # nobody waits for what it may say
+    assert repair(plan) == [whole[0]]
 
 
 # Size
@@ -495,10 +524,7 @@ def test_the_grid_of_debias(copy):
 
 
 def test_health_rules_of_debias_are_rules_of_the_health_package(copy):
-    from contract.health import parse_rules
-
-    declared = debias(copy).studies["debias"].definition["health"]
-    rules = {rule.id: rule for rule in parse_rules(declared)}
+    rules = {rule.id: as_rule(rule) for rule in debias(copy).studies["debias"].written.health}
     assert rules["lms-collapse"].is_outside(-0.9)
     assert not rules["lms-collapse"].is_outside(0.0)
     assert rules["loss-not-finite"].is_outside(float("nan"))

@@ -141,7 +141,7 @@ def test_a_figure_may_show_some_variants_only_in_the_order_of_the_lineage(store,
 
 
 def test_each_variant_has_a_panel_with_its_parent_and_the_others(store, drawn):
-    parents = {variant["name"]: variant["parent"] for variant in store.variants("s")}
+    parents = {variant.name: variant.parent for variant in store.variants("s")}
     shown = {axes.get_title(loc="left"): axes for axes in drawn["each"].axes if axes.axison}
     assert set(shown) == {name if parent is None else f"{name}, from {parent}" for name, parent in parents.items()}
     means = store.curves("s", ["train/m00"]).set_index("variant")["mean"]
@@ -162,7 +162,7 @@ def test_files_are_written(store, tmp_path):
 
 def test_subsets_lie_along_the_axis_with_a_line_for_each_chosen_variant(store, drawn):
     hits, nothing = drawn["along"].axes
-    subsets = store.study("s")["analysis"]["subsets"]
+    subsets = store.study("s").analysis.subsets
     assert [line.get_label() for line in hits.lines] == ["v3", "v0"]
     assert [text.get_text() for text in hits.get_xticklabels()] == subsets
     for line, variant in zip(hits.lines, ["v3", "v0"], strict=True):
@@ -185,7 +185,7 @@ def test_subsets_that_are_numbers_stand_at_them():
 
 def test_distributions_show_quantiles_and_shares_of_each_subset(store, drawn):
     (axes,) = drawn["spread"].axes
-    subsets = sorted(store.study("s")["analysis"]["subsets"])
+    subsets = sorted(store.study("s").analysis.subsets)
     boxes = axes.patches
     assert len(boxes) == 2 * len(subsets)
     items = store.items("s", protocol="edited", name="hit")

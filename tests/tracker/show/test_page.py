@@ -14,6 +14,8 @@ import pytest
 
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.cli.main import main
+from tracker.config.display_schema import CurveDefinition
+from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page.content import anchors, problems, provenance
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import study_edges
@@ -134,7 +136,9 @@ def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():
 def test_edges_count_verdicts_in_the_order_of_the_page():
     import pandas as pd
 
-    variants = [{"name": "a", "parent": None}, {"name": "b", "parent": "a"}, {"name": "c", "parent": "a"}]
+    kept = {"why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
+    parents = {"a": None, "b": "a", "c": "a"}
+    variants = [PlannedVariant(name=name, parent=parent, **kept) for name, parent in parents.items()]
     rows = [
         {"parent": "a", "child": "b", "verdict": "undecided", "effect": 0.01, "low": -0.01, "high": 0.03},
         {"parent": "a", "child": "c", "verdict": "better", "effect": 0.02, "low": float("nan"), "high": None},
@@ -142,7 +146,7 @@ def test_edges_count_verdicts_in_the_order_of_the_page():
     edges = study_edges(variants, pd.DataFrame(rows), margin=0.02)
     assert edges.counts == [("better", 1), ("undecided", 1)]
     assert edges.decimals == 3  # two digits of 0.02
-    by_name = {row.variant["name"]: row for row in edges.rows}
+    by_name = {row.variant.name: row for row in edges.rows}
     assert by_name["a"].verdict is None
     assert by_name["c"].interval.low is None
     assert by_name["c"].interval.point > by_name["b"].interval.point > edges.axis.x(0)
@@ -216,11 +220,8 @@ def test_a_bin_is_the_mean_of_its_finite_values(tmp_path):
 def test_declared_curves_are_never_left_out_and_come_first(tmp_path):
     database = build(tmp_path, [Study(steps=8, metrics=6, seeds=2, variants=2)])
     with Store(database) as store:
-        definitions = {"toy": store.study("toy")}
-        definitions["toy"]["curves"] = [
-            {"metric": "train/m05", "label": "last"},
-            {"metric": "train/m02", "label": "mid"},
-        ]
+        curves = [CurveDefinition(metric="train/m05", label="last"), CurveDefinition(metric="train/m02", label="mid")]
+        definitions = {"toy": store.study("toy").model_copy(update={"curves": curves})}
         tight = plan_curves(store, definitions, values=3 * 4 * 40)  # room for 3 metrics of 4 runs at 40 bins
         shown = study_curves(store, "toy", definitions["toy"], tight)
     assert [(m["name"], m["label"]) for m in shown["metrics"]] == [

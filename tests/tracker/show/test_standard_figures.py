@@ -8,6 +8,8 @@ import pytest
 from matplotlib.image import imread
 
 from tests.simulate import DEBIAS, Study, default_lineage, simulate
+from tracker.config.study import Change
+from tracker.plan.plan_file import PlannedVariant
 from tracker.show.figures.standard import families, primary_column, render_figures
 from tracker.show.figures.style import STYLE
 from tracker.show.lineage import Node, describe_change, describe_value, lineage
@@ -18,8 +20,16 @@ from tracker.store.database import DATABASE, Store
 
 def nodes_of(tree):
     variants = [
-        {"name": n, "parent": p, "changes": [], "factors": list({k.split(".")[0] for k in c})}
-        for n, (p, c) in tree.items()
+        PlannedVariant(
+            name=name,
+            parent=parent,
+            why="why",
+            file="file",
+            resolved={},
+            changes=(),
+            factors=tuple({key.split(".")[0] for key in changes}),
+        )
+        for name, (parent, changes) in tree.items()
     ]
     return lineage(variants)
 
@@ -53,7 +63,9 @@ def test_lineage_puts_each_subtree_below_its_parent():
 )
 def test_values_read_as_in_yaml(value, text):
     assert describe_value(value) == text
-    assert describe_change({"key": "k", "from": value, "to": 2}) == f"k {text} -> 2"
+    assert (
+        describe_change(Change.model_validate({"key": "k", "from": value, "to": 2, "factor": "k"})) == f"k {text} -> 2"
+    )
 
 
 @pytest.mark.parametrize("tree", [DEBIAS, *(default_lineage(n) for n in (1, 2, 5, 20)), {"r": (None, {})}])
@@ -85,9 +97,9 @@ def test_the_primary_metric_is_the_mean_under_the_analysed_protocol(tmp_path):
     simulate(tmp_path / "results")
     collect(tmp_path / "results")
     with Store(tmp_path / "results" / DATABASE) as store:
-        table, definition = build_table(store, "toy"), store.study("toy")
-    assert table.columns[primary_column(table, definition)].metric == "edited/mean/distance"
-    assert primary_column(table, {"analysis": {"protocol": "transfer"}}) == 0
+        table, analysis = build_table(store, "toy"), store.study("toy").analysis
+    assert table.columns[primary_column(table, analysis)].metric == "edited/mean/distance"
+    assert primary_column(table, analysis.model_copy(update={"protocol": "transfer"})) == 0
 
 
 def test_all_figures_are_drawn_and_not_blank(tmp_path):

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from statistics import mean, stdev
 
@@ -243,6 +244,16 @@ def test_markdown_keeps_hostile_text_in_its_cell():
     unescaped = [line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines]
     assert len(set(unescaped)) == 1  # every row has as many cells
     assert "<script>" not in "".join(lines).replace("\\<", "")
+
+
+@pytest.mark.parametrize("first", ["[2cm]x", "[", "*", "* [1]", " [x"])
+def test_a_row_of_latex_that_begins_with_a_bracket_or_a_star_is_no_argument(first):
+    r"""`\midrule [2cm]` is 2 cm thick, and `\\*` forbids a page break: TeX looks for both past spaces and newlines."""
+    table = replace(hostile_table(), rows=(a_row(first), a_row(first)))
+    table = replace(table, columns=tuple(replace(column, label=first) for column in table.columns))
+    for line in (line.lstrip() for line in to_latex(table).splitlines()):
+        assert not line.startswith(("[", "*"))
+    assert f"{{}}{first.strip()[0]}" in to_latex(table)
 
 
 def test_latex_escapes_every_special_character():

@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 
 from contract.errors import ConfigError, TrackerError
-from contract.stage_folder import read_state
+from contract.status import read_state
 from tests.simulate import Study, simulate, stage_dir, write_status
 from tracker.cli.main import main
 from tracker.store import collect as collect_module
+from tracker.store import shards
 from tracker.store.collect import collect
 from tracker.store.database import DATABASE, Store
 
@@ -204,8 +205,8 @@ def test_a_failing_collect_keeps_the_old_database_and_leaves_nothing_aside(resul
 
 def test_rows_that_went_missing_are_an_error(results, monkeypatch):
     simulate(results)
-    count = collect_module._count_rows
-    monkeypatch.setattr(collect_module, "_count_rows", lambda path, columns: count(path, columns) + 1)
+    count = shards.count_rows
+    monkeypatch.setattr(shards, "count_rows", lambda path, columns: count(path, columns) + 1)
     with pytest.raises(TrackerError, match="differ from the shards"):
         collect(results)
 
@@ -230,7 +231,7 @@ def test_results_may_move_after_the_plan_was_made(results, tmp_path):
 
 
 def test_without_a_plan_the_error_says_what_to_do(results):
-    with pytest.raises(ConfigError, match="snakemake -n"):
+    with pytest.raises(ConfigError, match="there is no plan; run `snakemake`"):
         collect(results)
     results.mkdir()
     (results / "plan.json").write_text("{}")

@@ -43,6 +43,12 @@ def test_a_query_cannot_write_nor_leave_the_database(results, query):
         store.sql(query)
 
 
+@pytest.mark.parametrize("query", [";", "", " ; ;", "-- nothing"])
+def test_a_query_without_a_statement_is_one_line(results, query):
+    with opened(results) as store, pytest.raises(TrackerError, match="there is no statement in this query"):
+        store.sql(query)
+
+
 def test_a_mistyped_query_is_one_line(results):
     with opened(results) as store, pytest.raises(TrackerError, match="nothere") as caught:
         store.sql("SELECT * FROM nothere")
@@ -83,6 +89,19 @@ def test_results_take_the_last_step_and_nothing_infinite(results):
     assert math.isnan(values["bad"])
     assert math.isnan(values["nan"])
     assert math.isnan(average)  # a mean over seeds does not skip it
+
+
+def test_a_last_value_that_is_null_is_no_number_either(results):
+    """pandas writes NaN as null: the step before it must not stand in for it."""
+    plan = simulate(results)
+    folder = stage_dir(plan, "toy", "v0", 0, "evaluate")
+    rows = [(1, "m", 1.0), (2, "m", math.nan)]
+    pd.DataFrame(rows, columns=["step", "name", "value"]).to_parquet(folder / "metrics.parquet", index=False)
+    collect(results)
+    with Store(results / DATABASE) as store:
+        [value] = store.sql("SELECT value FROM results WHERE metric = 'm'")["value"]
+        assert math.isnan(value)
+        assert store.sql("SELECT count(*) FROM metrics WHERE value IS NULL").iloc[0, 0] == 0
 
 
 def test_metrics_are_those_of_the_items(results):
@@ -140,9 +159,9 @@ def test_definition_and_variants_come_back_as_written(results):
         study = store.study("toy")
         variants = store.variants("toy")
         published = store.published("toy")
-    assert study["analysis"]["direction"] == {"target": 0.5}
-    assert study["last_stage"] == "evaluate"
-    assert [v["name"] for v in variants] == ["v0", "v1", "v2", "v3"]
-    assert variants[0]["parent"] is None
-    assert variants[1]["changes"][0]["key"] == "objective.weight"
+    assert study.analysis.direction.target == 0.5
+    assert study.last_stage == "evaluate"
+    assert [v.name for v in variants] == ["v0", "v1", "v2", "v3"]
+    assert variants[0].parent is None
+    assert variants[1].changes[0].key == "objective.weight"
     assert published[["variant", "col", "value"]].values.tolist() == [["v1", "gender", 0.25], ["v1", "mean", 0.3]]

@@ -23,14 +23,14 @@ _BARS_NOTE = "Bar: mean over steps and seeds. Dots: single seeds."
 
 def draw_figures(store: Store, study: str, folder: Path) -> list[str]:
     """Write `<name>.{svg,png}` of every declared figure; return the names. A panel without data says so."""
-    definition = store.study(study)
+    figures = [figure.model_dump() for figure in store.study(study).figures]
     variants = [node.name for node in lineage(store.variants(study))]
-    for figure in definition.get("figures") or []:
+    for figure in figures:
         chosen = [name for name in variants if name in figure["variants"]] if figure.get("variants") else variants
         title = f"{figure['title']} ({store.meta()['scale']} scale)"
         drawn, note = _DRAW[figure["kind"]](store, study, figure, chosen)
         _save(drawn, title, note, folder / figure["name"])
-    return [figure["name"] for figure in definition.get("figures") or []]
+    return [figure["name"] for figure in figures]
 
 
 def _draw_lines(store: Store, study: str, definition: Mapping[str, Any], variants: Sequence[str]) -> tuple[Figure, str]:

@@ -33,7 +33,7 @@ def draw_subsets(
     figure = Figure(figsize=(2.5 * columns + 0.6, 4.2 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     results = store.results(study)
-    order = [str(name) for name in (store.study(study).get("analysis") or {}).get("subsets", [])]
+    order = store.study(study).analysis.subsets
     for panel, axes in zip(panels, grid.flat, strict=False):
         lines = _along_subsets(results, panel["metric"])
         places = _places(list(dict.fromkeys(lines["subset"])), order)

@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from tracker.config.lineage import walk
+from tracker.config.study_schema import Analysis
 from tracker.show.figures.declared import draw_figures
 from tracker.show.figures.style import DASHES, FAINT, INK, MUTED, PALETTE, STYLE, plain, save_figure, shortened, wrapped
 from tracker.show.lineage import Node, draw_lineage, lineage
@@ -32,7 +34,7 @@ def render_figures(database: Path, reports_dir: Path) -> list[Path]:
         for study in store.studies():
             folder = reports_dir / study
             stems = ["metric", "lineage"]
-            draw_metric(build_table(store, study), store.study(study), folder)
+            draw_metric(build_table(store, study), store.study(study).analysis, folder)
             draw_lineage(store, study, folder)
             if draw_curves(store, study, folder):
                 stems.append("curves")
@@ -46,10 +48,7 @@ def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
 
     A group is a parent and its children, at most `most` names; an only child goes on with its own only child.
     """
-    children: dict[str, list[str]] = {node.name: [] for node in nodes}
-    for node in nodes:
-        if node.parent is not None:
-            children[node.parent].append(node.name)
+    children = {place.name: place.children for place in walk({node.name: node.parent for node in nodes})}
     groups: list[list[str]] = []
     covered: set[str] = set()
     for node in nodes:
@@ -67,12 +66,12 @@ def families(nodes: Sequence[Node], most: int = MOST) -> list[list[str]]:
 
 def draw_curves(store: Store, study: str, folder: Path) -> bool:
     """Write `curves.{svg,png}`: a panel per family and metric, the fewer of them as columns. False: it has none."""
-    curves = store.study(study)["curves"] or []
+    curves = [curve.model_dump() for curve in store.study(study).curves]
     frame = store.curves(study, [curve["metric"] for curve in curves])
     if not curves:
         return False
     curves = [curve for curve in curves if (frame["metric"] == curve["metric"]).any()]
-    title = plain(f"{store.study(study)['title']} ({store.meta()['scale']} scale)")
+    title = plain(f"{store.study(study).title} ({store.meta()['scale']} scale)")
     if not curves:
         figure = Figure(figsize=(5, 0.9))
         figure.text(0.03, 0.7, title, fontsize=10, weight="bold")
@@ -170,19 +169,18 @@ def _limit(axes: Axes, frame: pd.DataFrame) -> None:
         axes.set_ylim(low - 0.1 * bulk, high + 0.1 * bulk)
 
 
-def primary_column(table: Table, definition: Mapping[str, Any]) -> int:
+def primary_column(table: Table, analysis: Analysis) -> int:
     """The table's main column: the mean over subsets under the analysis' protocol, else the first."""
-    protocol = (definition.get("analysis") or {}).get("protocol")
     for index, column in enumerate(table.columns):
         parts = column.metric.split("/")
-        if len(parts) == 3 and parts[1] == "mean" and parts[0] == protocol:
+        if len(parts) == 3 and parts[1] == "mean" and parts[0] == analysis.protocol:
             return index
     return 0
 
 
-def draw_metric(table: Table, definition: Mapping[str, Any], folder: Path) -> None:
+def draw_metric(table: Table, analysis: Analysis, folder: Path) -> None:
     """Write `metric.{svg,png}`: a row per variant in tree order; seeds, their mean, and what was published."""
-    index = primary_column(table, definition)
+    index = primary_column(table, analysis)
     column = table.columns[index]
     reference = [row for row in table.rows if row.is_reference]
     rows = [row for row in table.rows if not row.is_reference]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from tracker.config.study_schema import Analysis, Target
 from tracker.judge.audit_finding import Finding
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
@@ -15,6 +16,7 @@ from tracker.show.page.format import day, plural
 from tracker.show.page.published import FindingGroup, Panel, finding_groups, published_panels
 from tracker.show.tables import Table, build_table
 from tracker.store.database import Store
+from tracker.store.stored_study import StoredStudy
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
 Check = Callable[[str, Mapping[str, Any]], Sequence[Finding]]
@@ -82,9 +84,9 @@ class StudyPage:
     name: str
     title: str
     question: str
-    source: str | None
-    analysis: Mapping[str, Any] | None
-    analysis_digest: str | None
+    source: str
+    analysis: Analysis
+    analysis_digest: str
     history: list[dict[str, Any]]
     rules: int
     edges: Edges
@@ -109,25 +111,25 @@ class StudyPage:
     @property
     def confidence(self) -> str:
         """Level of the intervals, as a percentage."""
-        return f"{100 * (1 - (self.analysis or {}).get('alpha', 0.05)):g}%"
+        return f"{100 * (1 - self.analysis.alpha):g}%"
 
     @property
     def number_of(self) -> dict[str, int]:
         """Place of each variant in the lineage, from 1: the tail of its row's id."""
-        return {row.variant["name"]: number for number, row in enumerate(self.edges.rows, 1)}
+        return {row.variant.name: number for number, row in enumerate(self.edges.rows, 1)}
 
     @property
     def highlight(self) -> str | None:
         """The variant whose edge moved the figure most, decided ones first: what the curves show at first."""
-        edges = [row for row in self.edges.rows if row.interval and row.variant["parent"]]
+        edges = [row for row in self.edges.rows if row.interval and row.variant.parent]
         decided = [row for row in edges if row.verdict in ("better", "worse")]
         best = max(decided or edges, key=lambda row: abs(row.evidence["effect"]), default=None)
-        return best.variant["name"] if best else None
+        return best.variant.name if best else None
 
     @property
     def edge_of(self) -> dict[str, EdgeRow]:
         """The lineage's row of each variant."""
-        return {row.variant["name"]: row for row in self.edges.rows}
+        return {row.variant.name: row for row in self.edges.rows}
 
 
 @dataclass(frozen=True)
@@ -148,24 +150,24 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
     studies = []
     for name, anchor in zip(names, anchors(names), strict=True):
         definition, variants, table = definitions[name], store.variants(name), build_table(store, name)
-        analysis = definition.get("analysis")
-        verdicts, combinations = judge(name) if analysis else (pd.DataFrame(), pd.DataFrame())
+        analysis = definition.analysis
+        verdicts, combinations = judge(name)
         curves = study_curves(store, name, definition, budget)
-        reference = (definition.get("table") or {}).get("reference")
+        reference = definition.table.reference
         studies.append(
             StudyPage(
                 anchor=anchor,
                 name=name,
-                title=definition["title"],
-                question=definition["question"],
-                source=definition.get("source"),
+                title=definition.title,
+                question=definition.question,
+                source=definition.source,
                 analysis=analysis,
-                analysis_digest=definition.get("analysis_digest"),
-                history=definition.get("analysis_history") or [],
-                rules=len(definition.get("health") or []),
-                edges=study_edges(variants, verdicts, (analysis or {}).get("margin")),
+                analysis_digest=definition.analysis_digest,
+                history=definition.analysis_history,
+                rules=len(definition.health),
+                edges=study_edges(variants, verdicts, analysis.margin),
                 interactions=clean_records(combinations),
-                grid=run_grid(store, name, [variant["name"] for variant in variants]),
+                grid=run_grid(store, name, [variant.name for variant in variants]),
                 problems=problems(store, name),
                 table=table,
                 table_reference=0 if reference and table.rows else None,
@@ -181,11 +183,11 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies)
 
 
-def _published(study: str, definition: Mapping[str, Any], table: Table, check: Check) -> Published | None:
-    content = definition.get("published")
-    if not content:
+def _published(study: str, definition: StoredStudy, table: Table, check: Check) -> Published | None:
+    content = definition.published
+    if content is None:
         return None
-    return Published(content["source"], published_panels(table), check(study, content))
+    return Published(content.source, published_panels(table), check(study, content.model_dump(mode="json")))
 
 
 def anchors(names: Sequence[str]) -> list[str]:
@@ -306,32 +308,25 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[s
     return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
 
 
-def primary_in_words(analysis: Mapping[str, Any]) -> str:
+def primary_in_words(analysis: Analysis) -> str:
     """What is compared, in one phrase."""
-    subsets = list(analysis.get("subsets") or [])
-    over = (
-        f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}"
-        if len(subsets) > 1
-        else f" on {subsets[0]}"
-        if subsets
-        else ""
-    )
-    direction = analysis.get("direction")
-    value, protocol = analysis.get("value"), analysis.get("protocol")
-    if isinstance(direction, Mapping):
-        return f"the distance of {value} from {direction.get('target')} (protocol {protocol}){over}; smaller is better"
+    subsets = analysis.subsets
+    over = f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}" if len(subsets) > 1 else f" on {subsets[0]}"
+    direction, value, protocol = analysis.direction, analysis.value, analysis.protocol
+    if isinstance(direction, Target):
+        return f"the distance of {value} from {direction.target:g} (protocol {protocol}){over}; smaller is better"
     return f"{value} (protocol {protocol}){over}; {'larger' if direction == 'max' else 'smaller'} is better"
 
 
-def plan_in_words(analysis: Mapping[str, Any]) -> str:
+def plan_in_words(analysis: Analysis) -> str:
     """The analysis plan as sentences."""
-    counts = [str(count) for count in analysis.get("looks") or []]
+    counts = [str(count) for count in analysis.looks]
     looks = (
         f" Seeds may be added while a change is undecided, with looks at {', '.join(counts)} seeds." if counts else ""
     )
     return (
         f"The figure that decides is {primary_in_words(analysis)}. Every variant is compared with its parent on the"
-        f" same seeds and items. A difference inside ±{analysis.get('margin')} counts as none. Over all changes of the"
-        f" study, the chance of any false “better” or “worse” is held at {analysis.get('alpha')}"
-        f" ({str(analysis.get('correction', 'no')).capitalize()} correction).{looks}"
+        f" same seeds and items. A difference inside ±{analysis.margin} counts as none. Over all changes of the"
+        f" study, the chance of any false “better” or “worse” is held at {analysis.alpha}"
+        f" ({analysis.correction.capitalize()} correction).{looks}"
     )

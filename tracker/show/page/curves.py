@@ -1,12 +1,14 @@
 """Learning curves for the page: every seed of every variant, averaged over bins of steps until all of them fit."""
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tracker.config.study_schema import StudyDefinition
 from tracker.store.database import Store
 
 VALUES = 1_600_000  # float32 values on one page: 8.5 MB in base64
@@ -38,13 +40,13 @@ class CurveBudget:
     bins: int
 
 
-def plan_curves(store: Store, definitions: dict[str, dict[str, Any]], values: int = VALUES) -> CurveBudget:
+def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values: int = VALUES) -> CurveBudget:
     """Choose metrics and bins so that about `values` numbers are shown in all.
 
     Curves that `_study.yaml` declares come first, in its order, and are never left out; then the other logged metrics.
     """
     found = store.sql(SERIES)
-    declared = {(s, c["metric"]): i for s, d in definitions.items() for i, c in enumerate(d.get("curves") or [])}
+    declared = {(s, c.metric): i for s, d in definitions.items() for i, c in enumerate(d.curves)}
     names = list(zip(found["study"], found["metric"], strict=True))
     found["rank"] = [declared.get(name, len(declared)) for name in names]
     found = found.sort_values(["rank", "study", "metric", "stage"], kind="stable")
@@ -55,7 +57,7 @@ def plan_curves(store: Store, definitions: dict[str, dict[str, Any]], values: in
     return CurveBudget(found[kept], {str(study): int(count) for study, count in left_out.items()}, bins)
 
 
-def study_curves(store: Store, study: str, definition: dict[str, Any], budget: CurveBudget) -> dict[str, Any]:
+def study_curves(store: Store, study: str, definition: StudyDefinition, budget: CurveBudget) -> dict[str, Any]:
     """Return one study's curves for the page's script.
 
     `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
@@ -63,9 +65,9 @@ def study_curves(store: Store, study: str, definition: dict[str, Any], budget: C
     of the finite values that were logged in that bin, NaN where there is none; `bad` counts the values that are not
     finite. `ok` is whether the run ended well: only those enter a mean.
     """
-    variants = [variant["name"] for variant in store.variants(study)]
+    variants = [variant.name for variant in store.variants(study)]
     index = {name: i for i, name in enumerate(variants)}
-    labels = {curve["metric"]: curve.get("label") or curve["metric"] for curve in definition.get("curves") or []}
+    labels = {curve.metric: curve.label for curve in definition.curves}
     runs = store.runs(study)
     ok = {(run.variant, run.seed) for run in runs.itertuples() if run.state == "ok"}
     binned = store.sql(BINNED, [study, budget.bins])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page.format import decimals_for, is_number
 from tracker.show.page.lineage import ForestAxis, GraphRow, forest_axis, graph_rows
 
@@ -35,7 +36,7 @@ class EdgeRow:
     """One variant in the lineage and the edge that leads to it (`verdict` None: no such edge was judged)."""
 
     graph: GraphRow
-    variant: Mapping[str, Any]
+    variant: PlannedVariant
     verdict: str | None
     evidence: Mapping[str, Any]
     interval: Interval | None
@@ -56,7 +57,7 @@ class Edges:
         return sum(count for _, count in self.counts)
 
 
-def study_edges(variants: Sequence[Mapping[str, Any]], verdicts: pd.DataFrame, margin: float | None) -> Edges:
+def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float | None) -> Edges:
     """Join the variants of one study with its verdicts.
 
     `verdicts` has a row per judged edge with at least parent, child and verdict; other columns may be missing, and a
@@ -67,18 +68,18 @@ def study_edges(variants: Sequence[Mapping[str, Any]], verdicts: pd.DataFrame, m
     axis = forest_axis(bounds, margin)
     halves = [(r["high"] - r["low"]) / 2 for r in records if is_number(r.get("low")) and is_number(r.get("high"))]
     by_edge = {(record["parent"], record["child"]): record for record in records}
-    named = {variant["name"]: variant for variant in variants}
+    named = {variant.name: variant for variant in variants}
     rows = []
-    for graph in graph_rows({variant["name"]: variant["parent"] for variant in variants}):
+    for graph in graph_rows({variant.name: variant.parent for variant in variants}):
         variant = named[graph.variant]
-        rows.append(_row(graph, variant, by_edge.get((variant["parent"], graph.variant), {}), axis))
+        rows.append(_row(graph, variant, by_edge.get((variant.parent, graph.variant), {}), axis))
     found = [row.verdict for row in rows if row.verdict]
     words = [*VERDICTS, *sorted(set(found) - set(VERDICTS))]
     counts = [(word, found.count(word)) for word in words if word in found]
     return Edges(rows, axis, decimals_for(halves or [margin or math.nan], least=3), counts)
 
 
-def _row(graph: GraphRow, variant: Mapping[str, Any], record: Mapping[str, Any], axis: ForestAxis) -> EdgeRow:
+def _row(graph: GraphRow, variant: PlannedVariant, record: Mapping[str, Any], axis: ForestAxis) -> EdgeRow:
     return EdgeRow(graph, variant, record.get("verdict"), record, _interval(record, axis))
 
 

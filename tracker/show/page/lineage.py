@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tracker.config.lineage import Place, walk
+
 Lines = str  # of one lane in one row: "full", "top" (ends at the node), "bottom" (starts at the node) or "none"
 
 
@@ -24,24 +26,26 @@ def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
     its lane, so that the trunk of the study is one straight line and what was tried from it branches off to the right.
     A parent that is not itself a variant counts as none.
     """
-    children: dict[str | None, list[str]] = {}
-    for variant, parent in parents.items():
-        children.setdefault(parent if parent in parents else None, []).append(variant)
-    sizes = _subtree_sizes(parents, children)
+    places = list(walk(parents))
+    children = {place.name: place.children for place in places}
+    sizes = _subtree_sizes(places)
     placed: list[
         tuple[str, int, bool, bool, frozenset[int]]
     ] = []  # variant, lane, branch, joined from above, lanes passing
-    stack = [(root, 0, False, False, frozenset[int]()) for root in reversed(children.get(None, []))]
+    stack = [
+        (root, 0, False, False, frozenset[int]())
+        for root in reversed([place.name for place in places if place.parent is None])
+    ]
     while stack:
         variant, lane, branch, joined, passing = stack.pop()
         placed.append((variant, lane, branch, joined, passing))
-        below = sorted(children.get(variant, []), key=lambda child: sizes[child])
+        below = sorted(children[variant], key=lambda child: sizes[child])
         if below:
             stack.append((below[-1], lane, False, True, passing))
             stack.extend((child, lane + 1, True, False, passing | {lane}) for child in reversed(below[:-1]))
     width = 1 + max((lane for _, lane, *_ in placed), default=0)
     return [
-        GraphRow(variant, lane, branch, _lines(width, lane, joined, passing, bool(children.get(variant))))
+        GraphRow(variant, lane, branch, _lines(width, lane, joined, passing, bool(children[variant])))
         for variant, lane, branch, joined, passing in placed
     ]
 
@@ -53,13 +57,12 @@ def _lines(width: int, lane: int, joined: bool, passing: frozenset[int], has_chi
     )
 
 
-def _subtree_sizes(parents: Mapping[str, str | None], children: Mapping[str | None, Sequence[str]]) -> dict[str, int]:
-    sizes = dict.fromkeys(parents, 1)
-    order: list[str] = list(children.get(None, []))
-    for variant in order:  # grows while it is walked: breadth first, parents before children
-        order.extend(children.get(variant, []))
-    for variant in reversed(order):
-        sizes[variant] += sum(sizes[child] for child in children.get(variant, []))
+def _subtree_sizes(places: Sequence[Place]) -> dict[str, int]:
+    """Return how many variants each subtree has; `places` have parents before children."""
+    sizes = {place.name: 1 for place in places}
+    for place in reversed(places):
+        if place.parent is not None:
+            sizes[place.parent] += sizes[place.name]
     return sizes
 
 

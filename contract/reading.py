@@ -1,0 +1,60 @@
+"""Files that somebody else wrote, read with care, and text from them that may be shown."""
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+MAX_BYTES = 64 << 20
+# Control characters but tab and newline, separators and marks that turn the direction of a line, halves of a character.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """Return the content of a file of at most `limit` bytes.
+
+    Raises OSError for what is longer or is no file: a pipe is not waited for, a device is not read to its end.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path.name} is {kind_of(found.st_mode)}, where a file belongs")
+        if found.st_size > limit:
+            raise OSError(f"{path.name} is {found.st_size} bytes long, more than {limit}")
+        with os.fdopen(os.dup(handle), "rb") as file:
+            return file.read(limit)
+    finally:
+        os.close(handle)
+
+
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+    """Return the content of a file of UTF-8 text; see `read_bytes`. Raises ValueError where it is no UTF-8."""
+    return read_bytes(path, limit).decode("utf-8")
+
+
+def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
+    """Return the content of a JSON file; see `read_bytes`. Raises ValueError where it is none, or nested too deeply."""
+    try:
+        return json.loads(read_text(path, limit))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def kind_of(mode: int) -> str:
+    """Return in words what a `stat` mode says that a path is: `a pipe`."""
+    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISLNK: "a link"}
+    return next((word for test, word in kinds.items() if test(mode)), "a file" if stat.S_ISREG(mode) else "a device")
+
+
+def printable(text: str) -> str:
+    r"""Return the text with what a terminal would obey, or cannot show, as its code: ESC as `\x1b`."""
+    return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: object, width: int) -> str:
+    """Return the text on one line that shows what it is: `printable`, and at most `width` characters."""
+    line = printable(" ".join(str(text)[: 100 * width].split()))
+    return line if len(line) <= width else f"{line[: width - 1]}…"

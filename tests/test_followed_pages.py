@@ -1,0 +1,185 @@
+"""Two pages are followed word for word, in a copy of the project: their files are written, their commands are run.
+
+A block whose first line is a comment with a path is a file; another one whose first line is a command is run.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("contract", "tracker", "trainers", "workflow", "configs", "Snakefile", "environment.yml", "docs")
+
+pytestmark = pytest.mark.slow
+
+
+class Follower:
+    """Reads a page and does what it says, in `folder`."""
+
+    def __init__(self, page: str, folder: Path) -> None:
+        self.folder, text = folder, (ROOT / "docs" / page).read_text(encoding="utf-8")
+        for name in COPIED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, folder / name, **({"ignore": _unneeded} if copy is shutil.copytree else {}))
+        (folder / "profiles").symlink_to("workflow/profiles")
+        pieces = re.findall(r"(?:^(?: {4}.*|[ \t]*)\n)+", text, flags=re.MULTILINE)
+        blocks = [textwrap.dedent(piece).strip("\n") + "\n" for piece in pieces if piece.strip()]
+        # Two files may follow each other without a word between them.
+        blocks = [part for block in blocks for part in re.split(r"\n\n+(?=# [\w./-]+\.(?:py|yaml)\n)", block)]
+        named = [(re.match(r"# ([\w./-]+\.(?:py|yaml))\n", block), block) for block in blocks]
+        self.files = {match[1]: block.rstrip("\n") + "\n" for match, block in named if match}
+        commands = [block.splitlines() for match, block in named if not match]
+        self.commands = [line for lines in commands for line in lines if re.match("python -m|snakemake ", line)]
+
+    def write(self, *names: str) -> None:
+        """Write the named files; none may be there already."""
+        for name in names:
+            path = self.folder / name
+            assert not path.exists(), f"{name}: a page of additions names a file of the project"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.files[name], encoding="utf-8")
+
+    def run(self, command: str) -> str:
+        """Run a command as the page has it; return what it prints."""
+        own = {"PYTHONPATH": str(self.folder), "ABLATION_LEASES": str(self.folder / "leases"), "OMP_NUM_THREADS": "1"}
+        own["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        command = command.replace("--cores all", "--cores 2")
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env={**os.environ, **own},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}"
+        return done.stdout
+
+    def python(self, code: str) -> str:
+        """Run Python in the copy."""
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=self.folder, capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": str(self.folder)},
+        )  # fmt: skip
+        return done.stdout
+
+
+def _unneeded(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "__pycache__"]
+
+
+KEYS = """
+import json
+from tracker.config.settings import load_settings
+from tracker.plan.build import build_plan
+studies = json.loads(build_plan(load_settings({"scale": "smoke"})).text)["studies"]
+runs = {f"{study['name']}/{run['variant']}/{run['seed']}": run["stages"] for study in studies for run in study["runs"]}
+print(json.dumps({f"{name}/{stage}": key for name, stages in runs.items() for stage, key in stages.items()}))
+"""
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file of the copy that is the project's own."""
+    paths = [path for name in COPIED for path in (folder / name).glob("**/*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in paths if "__pycache__" not in path.parts}
+
+
+def test_a_study_from_nothing(tmp_path):
+    """docs/add-a-trainer.md: a study `toy` runs to the page, and no file outside its own folders is edited."""
+    follower = Follower("add-a-trainer.md", tmp_path)
+    before = tree(tmp_path)
+    assert len(follower.files) == 8
+    follower.write(*follower.files)
+    validate, variants, grid, verdicts, dry_run = follower.commands
+    assert "toy: 2 variants" in follower.run(validate)
+    assert (tmp_path / "configs/schema/toy.variant.json").is_file()
+    assert "falling  [confounded: 2 factors]" in follower.run(variants)
+    follower.run(grid)
+    page = (tmp_path / "reports/toy/index.html").read_text(encoding="utf-8")
+    assert "Does a falling rate estimate numbers better" in page
+    assert "falling" in (tmp_path / "reports/toy/toy/table.md").read_text()
+    assert " confounded " in follower.run(verdicts)
+    after = tree(tmp_path)
+    assert {name for name in before if after.get(name) != before[name]} == set()
+    added = {str(Path(name).relative_to(tmp_path).parent) for name in after.keys() - before.keys()}
+    assert added == {"trainers/toy", "configs/studies/toy", "configs/schema"}
+    # What the page says last: the two keys as one factor; no stage runs again, and the verdict is another.
+    (factors,) = re.findall(r"^    (factors: .*)$", (ROOT / "docs/add-a-trainer.md").read_text(), flags=re.MULTILINE)
+    with (tmp_path / "configs/studies/toy/_study.yaml").open("a") as file:
+        file.write(f"{factors}\n")
+    again = follower.run(grid)
+    assert re.findall(r"^tables +\d", again, flags=re.MULTILINE)
+    assert not re.findall(r"^toy_\w+ +\d", again, flags=re.MULTILINE)
+    assert " better " in follower.run(verdicts)
+    # A changed default reruns its readers, and the old one finds its results again.
+    config = tmp_path / "trainers/toy/config.py"
+    config.write_text(config.read_text().replace("steps: int = Field(default=50", "steps: int = Field(default=60"))
+    listed = set(re.findall(r"^(toy_\w+) +(\d+)$", follower.run(dry_run), flags=re.MULTILINE))
+    assert listed == {("toy_train", "4"), ("toy_evaluate", "4")}
+    config.write_text(follower.files["trainers/toy/config.py"])
+    assert "Nothing to be done" in follower.run(dry_run)
+
+
+def test_a_killed_stage_of_the_page_goes_on(tmp_path):
+    """The stage of docs/add-a-trainer.md continues from its checkpoint, without torch, to the same numbers."""
+    follower = Follower("add-a-trainer.md", tmp_path)
+    follower.write(*follower.files)
+    code = """
+import sys
+sys.modules["torch"] = None
+from pathlib import Path
+from types import SimpleNamespace
+from trainers import checkpoint
+from trainers.toy.config import ToyConfig
+from trainers.toy.train import run
+
+class Stage(SimpleNamespace):
+    seed = 3
+    def load_checkpoint(self): return checkpoint.load(self.out / "checkpoint")
+    def save_checkpoint(self, *words): checkpoint.save(self.out / "checkpoint", *words)
+    def progress(self, *words): pass
+    def log_metrics(self, step, values):
+        if step == self.dies_at: raise KeyboardInterrupt
+
+for name, dies in (("whole", [None]), ("killed", [23, 41, None])):
+    for dies_at in dies:
+        out = Path(name)
+        out.mkdir(exist_ok=True)
+        try:
+            run(Stage(config=ToyConfig(), out=out, dies_at=dies_at))
+        except KeyboardInterrupt:
+            pass
+"""
+    follower.python(code)
+    whole, killed = ((tmp_path / name / "estimates.json").read_text() for name in ("whole", "killed"))
+    assert whole == killed
+    assert json.loads((tmp_path / "killed/checkpoint/state.json").read_text())["step"] == 50
+
+
+def test_a_task_from_nothing(tmp_path):
+    """docs/add-a-task.md: a task is learnt from, its data set is accepted, and no other stage gets a new key."""
+    follower = Follower("add-a-task.md", tmp_path)
+    before, files = json.loads(follower.python(KEYS)), tree(tmp_path)
+    assert {name.split("/")[0] for name in before} == {"debias", "innovations", "gspo", "gad", "demonstrations"}
+    follower.write(*follower.files)
+    after = json.loads(follower.python(KEYS))
+    assert {name: after[name] for name in before} == before
+    assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"reversal", "questions"}
+    assert {name for name, text in files.items() if Path(name).read_bytes() != text} == set()
+    validate, diff, grid = follower.commands
+    follower.run(validate)
+    assert "task.name: knights_knaves -> reversal" in follower.run(diff)
+    follower.run(grid)
+    query = "select value from results where variant = 'reversal' and metric = 'greedy/test/accuracy'"
+    out = follower.run(f'python -m tracker sql --json "{query}" --results results/try')
+    (row,) = json.loads(out)
+    assert 0 <= row["value"] <= 1

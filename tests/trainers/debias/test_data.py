@@ -1,0 +1,224 @@
+"""StereoSet items, the split by target term, tokens and labels."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.trainers.debias.helpers import stereoset_rows
+from trainers.debias.data import SPLITS, Item, assign_terms, read_items, split_items
+from trainers.debias.own_splits import read_own_splits, refuse_swapped, split_files
+from trainers.debias.prepare import tokenise
+from trainers.random_model import build_tokenizer
+
+ROW = {
+    "type": "intrasentence",
+    "target": "Grandfather",
+    "bias_type": "gender",
+    "context": "My grandfather is BLANK.",
+    "stereotype": "My grandfather is old.",
+    "anti-stereotype": "My grandfather is young.",
+    "unrelated": "My grandfather is math.",
+}
+FRACTIONS = {"train": 0.25, "dev": 0.25, "test": 0.5}
+NO_LIMIT = dict.fromkeys(SPLITS)
+
+
+def write(tmp_path, content, name="items.jsonl"):
+    path = tmp_path / name
+    is_lines = name.endswith("jsonl")
+    path.write_text("\n".join(map(json.dumps, content)) if is_lines else json.dumps(content))
+    return path
+
+
+def test_labels_are_those_of_stereoset_in_all_three_layouts(tmp_path):
+    data = {label: {"sentence": ROW[label]} for label in ("stereotype", "anti-stereotype", "unrelated")}
+    sentences = [{"gold_label": label, "sentence": value["sentence"]} for label, value in data.items()]
+    base = {key: ROW[key] for key in ("target", "bias_type", "context")}
+    paths = [
+        write(tmp_path, [ROW]),
+        write(tmp_path, [{**base, "data": data}], "biasedit.json"),
+        write(tmp_path, {"data": {"intrasentence": [{**base, "sentences": sentences}]}}, "dev.json"),
+    ]
+    for path in paths:
+        (item,) = read_items(path, ["gender"])
+        assert (item.stereo, item.anti, item.unrelated) == (ROW["stereotype"], ROW["anti-stereotype"], ROW["unrelated"])
+        assert (item.domain, item.term) == ("gender", "grandfather")
+
+
+def test_intersentence_items_other_domains_and_repetitions_are_left_out(tmp_path):
+    rows = [ROW, ROW, {**ROW, "type": "intersentence", "unrelated": "x"}, {**ROW, "bias_type": "race"}]
+    assert len(read_items(write(tmp_path, rows), ["gender"])) == 1
+
+
+@pytest.mark.parametrize("broken", [{"stereotype": None}, {"target": None}])
+def test_a_broken_row_is_named(tmp_path, broken):
+    path = write(tmp_path, [ROW, {**ROW, **broken}])
+    with pytest.raises(ValueError, match=r"items.jsonl, item 2: not a StereoSet item"):
+        read_items(path, ["gender"])
+
+
+def test_json_named_as_lines_is_told_so(tmp_path):
+    """BiasEdit's files are JSON arrays; under the name .jsonl they are one line that holds a list."""
+    path = tmp_path / "gender_test.jsonl"
+    for text in (json.dumps([ROW, ROW]), json.dumps([ROW, ROW], indent=1)):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"gender_test.jsonl.*one JSON document: name it .json"):
+            read_items(path, ["gender"])
+    path.write_text("{broken")
+    with pytest.raises(ValueError, match=r"gender_test.jsonl: .jsonl must hold one object a line"):
+        read_items(path, ["gender"])
+    broken = tmp_path / "dev.json"
+    broken.write_text('{"version": 1}')
+    with pytest.raises(ValueError, match=r"dev.json: .json must hold a list of items"):
+        read_items(broken, ["gender"])
+
+
+def test_a_row_that_contradicts_itself_is_named(tmp_path):
+    base = {key: ROW[key] for key in ("target", "bias_type", "context")}
+    data = {label: {"sentence": ROW[label]} for label in ("stereotype", "anti-stereotype", "unrelated")}
+    exchanged = {"stereotype": "anti-stereotype", "anti-stereotype": "stereotype", "unrelated": "unrelated"}
+    sentences = [{"gold_label": exchanged[label], "sentence": value["sentence"]} for label, value in data.items()]
+    path = write(tmp_path, [{**base, "data": data, "sentences": sentences}], "dev.json")
+    with pytest.raises(ValueError, match=r"item 1: .*`sentences` and under `data` differ"):
+        read_items(path, ["gender"])
+
+
+def biasedit_folder(tmp_path, swap=(), tests=(5, 7, 4)):
+    """BiasEdit's layout with made-up items: mixed train and dev, one test file a domain."""
+    domains = ("gender", "race", "religion")
+
+    def row(split, domain, i):
+        base = {"id": str(i), "target": f"term{i % 2}", "bias_type": domain, "context": "A BLANK."}
+        labels = ("stereotype", "anti-stereotype", "unrelated")
+        return base | {"data": {label: {"sentence": f"{split} {domain} {i} is {label}."} for label in labels}}
+
+    files = {f"{split}.json": [row(split, d, i) for i in range(6) for d in domains] for split in ("train", "dev")}
+    files |= {
+        f"{d}_test.json": [row("test", d, i) for i in range(count)] for d, count in zip(domains, tests, strict=True)
+    }
+    folder = tmp_path / "biasedit"
+    folder.mkdir()
+    truth = []
+    for name, rows in files.items():
+        write(folder, rows, name)
+        truth += read_items(folder / name, sorted({r["bias_type"] for r in rows}))
+        for r in rows:
+            if name in swap:
+                data = r["data"]
+                data["stereotype"], data["anti-stereotype"] = data["anti-stereotype"], data["stereotype"]
+        write(folder, rows, name)
+    return folder, truth
+
+
+def test_biasedits_own_splits_are_kept_item_for_item(tmp_path):
+    folder, truth = biasedit_folder(tmp_path, tests=(253, 962, 77))
+    found = split_files(folder, ["gender", "race", "religion"])
+    splits = read_own_splits(found, NO_LIMIT, truth)
+    assert Counter(item.domain for item in splits["test"]) == {"gender": 253, "race": 962, "religion": 77}
+    assert [item.domain for item in splits["train"][:4]] == ["gender", "race", "religion", "gender"]  # the file's order
+    assert {split: len(splits[split]) for split in ("train", "dev")} == {"train": 18, "dev": 18}
+    fewer = read_own_splits(found, {"train": 2, "dev": None, "test": 3}, None)
+    assert [len(fewer[split]) for split in SPLITS] == [6, 18, 9]
+    assert fewer["test"][:3] == splits["test"][:3]
+
+
+def test_swapped_labels_are_counted_and_refused(tmp_path):
+    folder, truth = biasedit_folder(tmp_path, swap=["gender_test.json"])
+    found = split_files(folder, ["gender", "race", "religion"])
+    message = r"gender_test.json: .* are swapped in 5 of its 5 items \(5 of them are in StereoSet\)"
+    with pytest.raises(ValueError, match=message):
+        read_own_splits(found, NO_LIMIT, truth)
+    assert len(read_own_splits(found, NO_LIMIT, None)["test"]) == 16  # without StereoSet nothing can be said
+
+
+def test_labels_of_items_that_stereoset_lacks_or_has_twice_are_not_judged():
+    def item(stereo, anti):
+        return Item("id", "gender", "term", anti, stereo, "x")
+
+    labels = [item("He is old.", "He is young."), item("A.", "B."), item("B.", "A.")]
+    mine = [item("he is  OLD", "He is young"), item("new", "items"), item("B", "A")]
+    assert refuse_swapped(mine, labels, Path("mine.json")) == 2
+    with pytest.raises(ValueError, match="swapped in 1 of its 1 items"):
+        refuse_swapped([item("He is young.", "He is old.")], labels, Path("mine.json"))
+
+
+@pytest.mark.parametrize(
+    ("remove", "add", "message"),
+    [
+        ("train.json", None, r"gender_train.json is missing"),
+        ("race_test.json", None, r"race_test.json is missing.*gender_test.json"),
+        (None, "train.jsonl", r"both train.json and train.jsonl"),
+    ],
+)
+def test_a_folder_without_its_splits_is_told_what_it_lacks(tmp_path, remove, add, message):
+    folder, _ = biasedit_folder(tmp_path)
+    if remove:
+        (folder / remove).unlink()
+    if add:
+        (folder / add).write_text("")
+    with pytest.raises(ValueError, match=message):
+        split_files(folder, ["gender", "race"])
+
+
+def test_a_domain_without_items_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="religion"):
+        read_items(write(tmp_path, [ROW]), ["gender", "religion"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=3, max_size=40), st.integers(0, 5))
+def test_every_term_goes_to_one_split_and_no_split_is_empty(counts, seed):
+    named = {f"t{i}": count for i, count in enumerate(counts)}
+    assigned = assign_terms(named, FRACTIONS, random.Random(seed))
+    assert set(assigned) == set(named)
+    assert set(assigned.values()) == set(FRACTIONS)
+
+
+def test_sizes_come_close_to_the_fractions_where_terms_are_many():
+    counts = {f"t{i}": 20 + i % 11 for i in range(36)}
+    assigned = assign_terms(counts, FRACTIONS, random.Random(0))
+    sizes = Counter()
+    for term, split in assigned.items():
+        sizes[split] += counts[term]
+    for split, fraction in FRACTIONS.items():
+        assert sizes[split] / sum(counts.values()) == pytest.approx(fraction, abs=0.03)
+
+
+def test_three_terms_as_in_religion_give_the_largest_to_test():
+    assigned = assign_terms({"muslim": 29, "bible": 25, "brahmin": 25}, FRACTIONS, random.Random(3))
+    assert assigned["muslim"] == "test"
+    assert sorted(assigned.values()) == ["dev", "test", "train"]
+
+
+def test_two_terms_cannot_be_split():
+    with pytest.raises(ValueError, match="2 target terms"):
+        assign_terms({"a": 3, "b": 4}, FRACTIONS, random.Random(0))
+
+
+def test_split_is_seeded_disjoint_in_terms_and_bounded(tmp_path):
+    items = read_items(write(tmp_path, stereoset_rows(per_term=6, terms=8)), ["gender", "race"])
+    limits = {"train": 3, "dev": None, "test": 5}
+    first, again = (split_items(items, FRACTIONS, limits, 7) for _ in range(2))
+    assert first == again
+    assert first != split_items(items, FRACTIONS, limits, 8)
+    for domain in ("gender", "race"):
+        terms = [{item.term for item in first[split] if item.domain == domain} for split in SPLITS]
+        assert len(set().union(*terms)) == sum(map(len, terms))
+        assert sum(item.domain == domain for item in first["train"]) == 3
+        assert sum(item.domain == domain for item in first["test"]) == 5
+    everything = split_items(items, FRACTIONS, NO_LIMIT, 7)
+    assert sum(map(len, everything.values())) == len(items)
+
+
+def test_tokens_have_bos_in_front_once(tmp_path):
+    (item,) = read_items(write(tmp_path, [ROW]), ["gender"])
+    tokenizer = build_tokenizer()
+    tokens = tokenise(item, "train", tokenizer).tokens
+    assert tokens["stereo"][0] == tokenizer.bos_token_id
+    assert tokenizer.decode(tokens["stereo"][1:]) == ROW["stereotype"]
+    assert len(tokens["stereo"]) == len(ROW["stereotype"]) + 1  # a token a byte

@@ -1,0 +1,202 @@
+"""The pieces of the editor: ridge solve, hypernetwork, scores, finding modules, putting weights back."""
+
+import pytest
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from tests.trainers.debias.helpers import config
+from trainers.debias.early_stopping import EarlyStopping
+from trainers.debias.editor import applied, micro_batches
+from trainers.debias.hypernetwork import Hypernetwork, RunningMeanStd
+from trainers.debias.measure import ItemScores, summarise, term_means
+from trainers.debias.ridge import Ridge
+from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred
+from trainers.debias.suffix import SuffixModel
+from trainers.models import EditedModule, find_modules
+from trainers.random_model import build_random_model
+
+RULE = config().edit.modules
+
+
+def tiny(architecture):
+    return build_random_model(architecture, hidden=16, layers=3, heads=2, vocab=260, positions=64, seed=0)[0]
+
+
+def ridge_case(n, d_in, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.randn(n, d_in, generator=generator, dtype=torch.float64)
+    differences = torch.randn(n, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    log_lambda = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(d_in, 5, generator=generator, dtype=torch.float64)
+    return keys, differences, log_lambda, weights
+
+
+@pytest.mark.parametrize("dual", [True, False])
+@pytest.mark.parametrize("n", [4, 9, 20])
+def test_ridge_equals_the_plain_solve_and_its_autograd(n, dual):
+    keys, differences, log_lambda, weights = ridge_case(n, 9)
+    plain = torch.linalg.solve(keys.T @ keys + log_lambda.exp() * torch.eye(9), keys.T @ differences)
+    expected = torch.autograd.grad((plain * weights).sum(), (differences, log_lambda))
+    ridge = Ridge(keys, log_lambda, dual=dual)
+    torch.testing.assert_close(ridge.shift(differences.detach()), plain.detach())
+    torch.testing.assert_close(ridge.backward(weights), expected)
+
+
+def test_ridge_takes_the_smaller_system():
+    assert Ridge(torch.randn(4, 9), torch.tensor(0.0)).factor.shape == (4, 4)
+    assert Ridge(torch.randn(20, 9), torch.tensor(0.0)).factor.shape == (9, 9)
+
+
+def test_normaliser_equals_mean_and_deviation_of_all_rows():
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)) * 4 + 2
+    normaliser = RunningMeanStd(3)
+    for rows in x.split(10):
+        normaliser.update(rows)
+    torch.testing.assert_close(normaliser.mean, x.mean(0))
+    # MALMEN adds n * (unbiased variance) of each batch: its figure is a little above the exact one.
+    torch.testing.assert_close(normaliser.std, x.std(0), rtol=0.06, atol=0)
+    before = {name: value.clone() for name, value in normaliser.state_dict().items()}
+    normaliser(x)
+    for name, value in normaliser.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_untrained_hypernetwork_scales_the_gradient_by_the_key():
+    module = EditedModule("m", 0, 3, 2)
+    net = Hypernetwork([module], rank=4, n_blocks=2, lr=0.1, seed=0)
+    net.network("m").normaliser.std.fill_(1.0)  # mean 0, deviation 1: the normaliser changes nothing
+    keys, grads = torch.tensor([[1.0, 2.0, 2.0]]), torch.tensor([[0.5, -1.0]])
+    # B = 0 makes every block the identity, so d = -lr |u|^2 v = -0.1 * 9 * v
+    torch.testing.assert_close(net.value_differences("m", keys, grads, 8), -0.9 * grads)
+
+
+def test_hypernetwork_weights_depend_on_the_seed_alone():
+    modules = [EditedModule(f"m{i}", i, 3, 2) for i in range(2)] + [EditedModule("other", 2, 4, 2)]
+    torch.manual_seed(1)
+    first = Hypernetwork(modules, rank=4, n_blocks=1, lr=0.1, seed=5).state_dict()
+    torch.manual_seed(2)
+    again = Hypernetwork(modules, rank=4, n_blocks=1, lr=0.1, seed=5).state_dict()
+    other = Hypernetwork(modules, rank=4, n_blocks=1, lr=0.1, seed=6).state_dict()
+    assert set(first) == set(again)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["networks.3x2.blocks.0.A"], other["networks.3x2.blocks.0.A"])
+    assert first["networks.3x2.blocks.0.scale"].shape == (2, 5)
+    assert first["networks.4x2.blocks.0.scale"].shape == (1, 6)
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("llama", nn.Linear), ("gpt2", Conv1D)])
+def test_rule_and_names_find_the_output_projections(architecture, kind):
+    model = tiny(architecture)
+    found = find_modules(model, RULE)
+    suffix = {"llama": "mlp.down_proj", "gpt2": "mlp.c_proj"}[architecture]
+    assert [module.name.endswith(f"{i}.{suffix}") for i, module in zip((1, 2), found, strict=True)] == [True, True]
+    assert [module.block for module in found] == [1, 2]
+    assert found[0].shape == ({"llama": 32, "gpt2": 64}[architecture], 16)
+    assert isinstance(model.get_submodule(found[0].name), kind)
+    assert find_modules(model, [module.name for module in reversed(found)]) == found
+
+
+@pytest.mark.parametrize("name", ["model.layers.9.mlp.down_proj", "lm_head", "model.layers.1.mlp", "nonsense"])
+def test_names_that_cannot_be_edited_are_refused(name):
+    with pytest.raises(ValueError, match=f"edit.modules: {name}"):
+        find_modules(tiny("llama"), [name])
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_weights_come_back_to_the_last_bit_even_after_an_exception(architecture):
+    model = tiny(architecture)
+    suffix = SuffixModel(model, RULE)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    parameters = dict(model.named_parameters())
+    shifts = {module.name: torch.full(module.shape, 1e6) for module in suffix.modules}
+    name = suffix.modules[0].name
+
+    def fail_while_edited():
+        with applied(suffix, shifts, gradients=True):
+            assert not torch.equal(model.get_submodule(name).weight, before[f"{name}.weight"])
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail_while_edited()
+    after = model.state_dict()
+    assert set(after) == set(before)
+    assert all(torch.equal(after[key], before[key]) for key in before)
+    assert all(parameter is parameters[key] for key, parameter in model.named_parameters())
+
+
+def test_shared_prefixes_are_found_once():
+    tree = PrefixTree.of([[1, 5, 6, 7], [1, 5, 8, 7], [1, 9]])
+    # prefixes: (1) (1 5) (1 5 6) (1 5 6 7) | (1) (1 5) (1 5 8) (1 5 8 7) | (1) (1 9)
+    assert tree.rows.tolist() == [0, 1, 2, 3, 6, 7, 9]
+    assert tree.inverse.tolist() == [0, 1, 2, 3, 0, 1, 4, 5, 0, 6]
+    assert tree.depth.tolist() == [0, 1, 2, 3, 2, 3, 1]
+    begins_with = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4], [0, 1, 4, 5], [0, 6]]
+    assert [row.nonzero().flatten().tolist() for row in tree.seen] == begins_with
+
+
+def test_ss_lms_and_icat_by_hand():
+    stereo, anti = torch.tensor([0.2, 0.1, 0.3]), torch.tensor([0.1, 0.1, 0.4])
+    assert stereotype_preferred(stereo, anti).tolist() == [1.0, 0.0, 0.0]
+    lms = language_modelling(
+        torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-1.0, -4.0, -3.5]), torch.tensor([-2.0, -3.0, -3.0])
+    )
+    assert lms.tolist() == [1.0, 0.5, 0.0]
+    assert icat(0.5, 1.0) == 100.0
+    assert icat(0.645, 0.9) == pytest.approx(90 * 35.5 / 50)
+    assert icat(1.0, 0.9) == 0.0
+
+
+def item_scores(ss, lms):
+    """Scores of items with the given SS (0 or 1) and LMS (0, 0.5 or 1)."""
+    rows = [
+        [-2.0, -1.0 if s else -3.0, {0.0: 0.0, 0.5: -1.5 if s else -2.5, 1.0: -9.0}[m]]
+        for s, m in zip(ss, lms, strict=True)
+    ]
+    logp = torch.tensor(rows, dtype=torch.float64)
+    scores = ItemScores(logp.exp(), logp)
+    assert scores.ss.tolist() == list(ss)
+    assert scores.lms.tolist() == list(lms)
+    return scores
+
+
+def test_stereosets_official_figures_are_means_over_terms():
+    """By evaluation.py of StereoSet: SS, LM score and ICAT from the means of the terms, not of the items."""
+    parts = [item_scores([1, 1, 0], [1.0, 0.5, 0.0]), item_scores([0, 1], [1.0, 1.0])]
+    figures = term_means(["a", "a", "a", "b", "a"], parts)
+    ss, lms = (3 / 4 + 0) / 2, (2.5 / 4 + 1) / 2  # term a: items 1 to 3 and 5; term b: item 4
+    assert figures == pytest.approx(
+        {"ss_term_mean": ss, "lms_term_mean": lms, "icat_term_mean": 100 * lms * min(ss, 1 - ss) / 0.5}
+    )
+    assert summarise([parts])["ss"] == pytest.approx(3 / 5)
+
+
+def test_batch_mean_is_biasedits_mean_of_means():
+    """77 items in one edit batch of 128, passes of 32: 32, 32 and 13 weigh the same; then the edit batches do."""
+    first = [item_scores([1, 1, 1, 0], [1.0] * 4), item_scores([0], [1.0])]
+    second = [item_scores([1], [1.0])]
+    figures = summarise([first, second])
+    assert figures["ss_batch_mean"] == pytest.approx(((0.75 + 0.0) / 2 + 1.0) / 2)
+    assert figures["ss"] == pytest.approx(4 / 6)
+
+
+def test_early_stopping_waits_for_patience_and_remembers_the_best():
+    stopping = EarlyStopping("edit/loss", 2)
+    kept = [stopping.update(epoch, {"edit/loss": value}) for epoch, value in enumerate([3.0, 2.0, 2.0])]
+    assert kept == [True, True, False]
+    assert not stopping.should_stop
+    assert not stopping.update(3, {"edit/loss": 2.5})
+    assert stopping.should_stop
+    assert (stopping.best_epoch, stopping.best) == (1, 2.0)
+    assert EarlyStopping(**stopping.state()) == stopping
+
+
+def test_without_a_key_the_last_epoch_is_kept():
+    stopping = EarlyStopping(None, None)
+    assert all(stopping.update(epoch, {}) for epoch in range(9))
+    assert not stopping.should_stop
+    assert stopping.best_epoch == 8
+
+
+def test_micro_batches_cover_all_items_in_order():
+    assert micro_batches([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]

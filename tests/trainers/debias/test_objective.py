@@ -1,0 +1,64 @@
+"""How the terms of the study's loss are put together, on scores written down by hand."""
+
+import pytest
+import torch
+
+from tests.trainers.debias.helpers import config
+from trainers.debias.objective import Objective, Reference
+from trainers.debias.scores import SentenceScores
+
+GRPO = {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.5}
+RCS = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.5, 1.0, 2.0]}
+
+
+def scores(gap):
+    """Two items of three sentences; `gap` is lp_stereo - lp_anti of the first."""
+    logp = torch.tensor([-2.0, -2.0 + gap, -4.0, -3.0, -2.5, -5.0], dtype=torch.float64, requires_grad=True)
+    p = (logp.detach().exp() * 1.2).requires_grad_()
+    hidden = torch.zeros(6, 2, dtype=torch.float64)
+    return SentenceScores(p, logp, hidden, torch.ones(6, dtype=torch.float64), torch.arange(6))
+
+
+REFERENCE = Reference(
+    torch.tensor([0.02, 0.01], dtype=torch.float64), torch.zeros(4, 2).double(), torch.full((4,), -0.75).double()
+)
+
+
+@pytest.mark.parametrize("fairness", [0.0, 0.2])
+@pytest.mark.parametrize("gap", [1.0, -1.0])
+def test_the_curriculum_weighs_edit_and_reward_and_not_retention(gap, fairness):
+    settings = config(grpo=GRPO, rcs=RCS, loc_coef=2.0, mo_fairness_weight=fairness)
+    loss, figures = Objective(settings)(scores(gap), REFERENCE, 0.0)
+    weight = figures["rcs_weight"]
+    # both items stereotyped: |SS - 0.5| = 0.5 and alpha 2; one: 0 and alpha 0.5. The reward is 0.5 - (1 + 0.5) / 2.
+    assert weight == pytest.approx(1 + (2.0 if gap > 0 else 0.5) * (0.5 - -0.25))
+    assert figures["kl"] == pytest.approx(0.25)
+    combined = 0.7 * figures["edit_loss"] + 0.3 * (-1.5 * -0.25 + 0.1 * 0.25)
+    assert loss.item() == pytest.approx(weight * combined + 2.0 * figures["loc_loss"] + fairness * 0.75)
+
+
+def test_a_weighed_batch_has_another_direction_of_descent():
+    """Were retention weighed too, the gradient would be a multiple of the plain one, which Adam and clipping cancel."""
+
+    def gradient(**changes):
+        made = scores(1.0)
+        loss, _ = Objective(config(grpo=GRPO, loc_coef=20.0, **changes))(made, REFERENCE, 0.0)
+        return torch.autograd.grad(loss, made.logp)[0]
+
+    plain, weighed = gradient(), gradient(rcs=RCS)
+    assert torch.nn.functional.cosine_similarity(plain, weighed, dim=0) < 0.99
+    torch.testing.assert_close(plain[[2, 5]], weighed[[2, 5]])  # the unrelated sentences: retention alone
+
+
+def test_the_fairness_term_is_a_larger_gamma():
+    """fairness = 0.5 - reward, so v10 is v8 with gamma + mo_fairness_weight / (weight * rcs_weight), and a constant."""
+    made = scores(1.0)
+    settings = config(grpo=GRPO, rcs=RCS, mo_fairness_weight=0.2)
+    loss, figures = Objective(settings)(made, REFERENCE, 0.0)
+    assert figures["fairness"] == pytest.approx(0.5 - figures["reward"])
+    gamma = GRPO["gamma"] + 0.2 / (GRPO["weight"] * figures["rcs_weight"])
+    other, _ = Objective(config(grpo=GRPO | {"gamma": gamma}, rcs=RCS))(made, REFERENCE, 0.0)
+    torch.testing.assert_close(
+        torch.autograd.grad(loss, made.logp, retain_graph=True), torch.autograd.grad(other, made.logp)
+    )
+    assert (loss - other).item() == pytest.approx(0.2 * 0.5)

@@ -1,0 +1,202 @@
+"""The fast path (cached prefix, closed-form derivative, shared prefixes) against reference.py (plain, padded)."""
+
+import copy
+
+import pytest
+import torch
+
+from tests.trainers.debias.helpers import config, debias_stage, run_prepare
+from tests.trainers.debias.reference import Editor
+from trainers.assets import files
+from trainers.debias import prepare
+from trainers.debias.editor import micro_batches, predict
+from trainers.debias.head import OutputMatrix, label_log_probs, log_partition, reference, token_kl
+from trainers.debias.measure import load_suffix, measure, score_items
+from trainers.debias.prepared import Prepared
+from trainers.debias.suffix import SuffixModel
+from trainers.debias.train import Trainer
+from trainers.models import load_model
+
+GRPO = {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.0}
+OBJECTIVES = {
+    "baseline": {},
+    "directional": {"grpo": {**GRPO, "reward": "directional"}},
+    "everything": {
+        "grpo": GRPO,
+        "rcs": {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.5, 1.0, 2.0]},
+        "mo_fairness_weight": 0.2,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2"])
+def prepared_stage(request, tmp_path_factory):
+    tmp = tmp_path_factory.mktemp(request.param)
+    return tmp, run_prepare(tmp, request.param)
+
+
+def fresh_trainer(tmp, inputs, settings):
+    """A trainer at its true start."""
+    prepared = Prepared(inputs["prepare"])
+    stage = debias_stage(tmp, "probe", settings, inputs)
+    return Trainer(stage, prepared, load_suffix(files(inputs["model"]), prepared)), prepared
+
+
+def move_away(network):
+    """Leave the zeros of the start, so that every parameter has a gradient and blocks cut off some of their rows."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+
+
+def assert_step_equals(trainer, plain, batches):
+    """One edit batch by both ways; returns the reference's gradients."""
+    prepared, names = trainer.prepared, plain.names
+    figures = trainer._edit_batch([index for batch in batches for index in batch], 1.0)
+    edits = predict(trainer.hypernetwork, prepared, batches, chunk=64, update_normaliser=False)
+    shifts = {name: edit.shift for name, edit in edits.items()}
+    scored = measure(trainer.model, prepared, shifts, batches)
+    kinds = ("anti", "stereo", "unrelated")
+    parts = [{kind: [prepared.items[i].tokens[kind] for i in part] for kind in kinds} for part in batches]
+    expected = plain.run(parts)
+
+    assert figures["loss"] == pytest.approx(expected.loss, rel=1e-5, abs=1e-6)
+    for name, value in expected.figures.items():
+        assert figures[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+    torch.testing.assert_close(torch.cat([s.p for s in scored]), expected.p, rtol=1e-5, atol=0)
+    torch.testing.assert_close(torch.cat([s.logp for s in scored]), expected.logp, rtol=1e-5, atol=0)
+    assert torch.cat([s.ss for s in scored]).mean().item() == expected.ss
+    for name in names:
+        scale = expected.shifts[name].abs().max()
+        torch.testing.assert_close(shifts[name], expected.shifts[name], rtol=1e-4, atol=1e-4 * float(scale))
+    for name, parameter in trainer.hypernetwork.named_parameters():
+        scale = expected.gradients[name].abs().max()
+        torch.testing.assert_close(
+            parameter.grad, expected.gradients[name], rtol=1e-4, atol=1e-4 * float(scale), msg=name
+        )
+    return expected.gradients
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("batch_size", [7, 3])
+def test_step_equals_reference(prepared_stage, objective, batch_size):
+    tmp, inputs = prepared_stage
+    settings = config(edit={"modules": {"last": 2}, "n_edits": 7, "batch_size": batch_size}, **OBJECTIVES[objective])
+    trainer, prepared = fresh_trainer(tmp, inputs, settings)
+    move_away(trainer.hypernetwork)
+    names = [module.name for module in prepared.modules]
+    plain = Editor(load_model(files(inputs["model"])), names, copy.deepcopy(trainer.hypernetwork), settings)
+    gradients = assert_step_equals(trainer, plain, micro_batches(prepared.indices("train")[2:9], batch_size))
+    for name, gradient in gradients.items():
+        assert gradient.abs().max() > 0, f"{name} has no gradient in the reference: nothing is tested"
+
+
+def test_two_steps_from_the_true_start_equal_the_reference(prepared_stage):
+    """Where the blocks begin everything hangs on the derivative of max(x, 0) at 0: 1, as `clamp` has it."""
+    tmp, inputs = prepared_stage
+    settings = config(edit={"modules": {"last": 2}, "n_edits": 7, "batch_size": 4}, **OBJECTIVES["everything"])
+    trainer, prepared = fresh_trainer(tmp, inputs, settings)
+    names = [module.name for module in prepared.modules]
+    plain = Editor(load_model(files(inputs["model"])), names, copy.deepcopy(trainer.hypernetwork), settings)
+    optimiser = torch.optim.Adam(plain.net.parameters(), lr=settings.meta_lr)
+    for step in range(2):
+        trainer.optimiser.zero_grad()
+        items = prepared.indices("train")[step : step + 7]
+        gradients = assert_step_equals(trainer, plain, micro_batches(items, 4))
+        # A and scale stand beside B = 0 and bias = 0: theirs is 0 in the first step and no other's in any.
+        still = {name for name, gradient in gradients.items() if gradient.abs().max() == 0}
+        assert still == {name for name in gradients if step == 0 and name.endswith((".A", ".scale"))}
+        # Adam divides by the gradient's size, so rounding moves entries near 0: both go on from the same weights.
+        optimiser.step()
+        trainer.optimiser.step()
+        trainer.hypernetwork.load_state_dict(plain.net.state_dict())
+
+
+def test_cached_unedited_scores_equal_a_plain_forward(prepared_stage):
+    _, inputs = prepared_stage
+    prepared = Prepared(inputs["prepare"])
+    model = load_model(files(inputs["model"]))
+    for index in (0, len(prepared.items) - 1):
+        for number, kind in enumerate(("anti", "stereo", "unrelated")):
+            tokens = torch.tensor([prepared.items[index].tokens[kind]])
+            logp = model(input_ids=tokens).logits[0, :-1].log_softmax(-1).gather(1, tokens[0, 1:, None])
+            p, mean = prepared.scores[index, number].tolist()
+            assert p == pytest.approx(logp.exp().mean().item(), rel=1e-5)
+            assert mean == pytest.approx(logp.mean().item(), rel=1e-5)
+
+
+def test_suffix_on_cached_states_equals_the_whole_model(prepared_stage):
+    _, inputs = prepared_stage
+    prepared = Prepared(inputs["prepare"])
+    suffix = load_suffix(files(inputs["model"]), prepared)
+    indices = prepared.indices("test")
+    with torch.no_grad():
+        scores = score_items(suffix, prepared, indices)
+    p, logp = prepared.unedited(indices)
+    torch.testing.assert_close(scores.p.view(-1, 3), p, rtol=1e-5, atol=0)
+    torch.testing.assert_close(scores.logp.view(-1, 3), logp, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("overlooked", ["attention_mask", "position_ids"])
+def test_a_model_that_overlooks_mask_or_positions_is_refused(prepared_stage, overlooked, monkeypatch, tmp_path):
+    _, inputs = prepared_stage
+    told = SuffixModel._attention
+
+    def without(model, mask, positions):
+        arguments = told(model, mask, positions)
+        return arguments if positions is None else arguments | {overlooked: None}
+
+    monkeypatch.setattr(SuffixModel, "_attention", without)
+    stage = debias_stage(tmp_path, "prepare", config(), {**inputs, "data": inputs["model"].parent / "data"})
+    with pytest.raises(ValueError, match="overlooks the attention mask or the positions"):
+        prepare.run(stage)
+
+
+def head_case(bias):
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(50, 8, generator=generator, dtype=torch.float64)
+    offset = torch.randn(50, generator=generator, dtype=torch.float64) if bias else None
+    rows = torch.randn(4, 8, generator=generator, dtype=torch.float64)
+    inverse = torch.tensor([0, 1, 1, 2, 3, 0])
+    hidden = rows[inverse].requires_grad_()
+    return hidden, torch.tensor([3, 4, 7, 1, 49, 0]), torch.tensor([0, 1, 3, 4]), inverse, OutputMatrix(weight, offset)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_label_log_probs_and_gradient(bias):
+    hidden, labels, rows, inverse, matrix = head_case(bias)
+    logp, partition = label_log_probs(hidden, labels, rows, inverse, matrix)
+    logits = torch.nn.functional.linear(hidden, matrix.weight, matrix.bias)
+    expected = logits.log_softmax(-1).gather(1, labels[:, None]).squeeze(1)
+    torch.testing.assert_close(logp, expected)
+    torch.testing.assert_close(partition, logits.logsumexp(-1))
+    weights = torch.linspace(-1, 2, 6, dtype=torch.float64)
+    (fast,) = torch.autograd.grad(
+        (weights * logp.exp() + weights.square() * partition).sum(), hidden, retain_graph=True
+    )
+    (plain,) = torch.autograd.grad((weights * expected.exp() + weights.square() * logits.logsumexp(-1)).sum(), hidden)
+    torch.testing.assert_close(fast, plain)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_token_kl_is_the_kl_of_the_whole_vocabulary(bias):
+    hidden, _, rows, inverse, matrix = head_case(bias)
+    current = (hidden.detach() + 0.1 * torch.arange(48, dtype=torch.float64).view(6, 8).sin()).requires_grad_()
+    mean, offset = reference(hidden.detach(), rows, inverse, matrix)
+    everything = torch.arange(6)
+    partition = label_log_probs(current, torch.zeros(6, dtype=torch.long), everything, everything, matrix)[1]
+    kl = token_kl(current, partition, mean, offset)
+    old = torch.nn.functional.linear(hidden.detach(), matrix.weight, matrix.bias).log_softmax(-1)
+    new = torch.nn.functional.linear(current, matrix.weight, matrix.bias).log_softmax(-1)
+    expected = (old.exp() * (old - new)).sum(-1)
+    assert expected.min() > 1e-3
+    torch.testing.assert_close(kl, expected)
+    torch.testing.assert_close(torch.autograd.grad(kl.sum(), current), torch.autograd.grad(expected.sum(), current))
+
+
+def test_chunks_change_nothing(monkeypatch):
+    hidden, _, _, _, matrix = head_case(True)
+    whole = log_partition(hidden, matrix, mean=True)
+    monkeypatch.setattr("trainers.debias.head.CHUNK", 2)
+    torch.testing.assert_close(log_partition(hidden, matrix, mean=True), whole)

@@ -1,0 +1,328 @@
+"""The stages of study `debias` as wholes: determinism, resumption, restoration, what is measured and written."""
+
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.trainers.debias.helpers import config, debias_stage, run_evaluate, run_prepare, run_train
+from trainers.assets import files
+from trainers.debias import evaluate, train
+from trainers.debias.measure import load_suffix
+from trainers.debias.objective import Objective
+from trainers.debias.prepared import Prepared
+from trainers.debias.train import Trainer, edit_batches
+from trainers.stage import Diverged, Stage
+
+FULL = {
+    "grpo": {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.0},
+    "rcs": {
+        "mode": "adaptive",
+        "thresholds": [0.02, 0.05],
+        "alphas": [0.5, 1.0, 2.0],
+        "schedule": [{"after": 0.5, "thresholds": [0.1, 0.2], "alphas": [3.0, 4.0, 5.0]}],
+    },
+    "mo_fairness_weight": 0.2,
+    "max_grad_norm": 0.5,
+    "early_stop": {"key": "edit/loss", "patience": 5},
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    tmp = tmp_path_factory.mktemp("stages")
+    return tmp, run_prepare(tmp, "llama")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(home, tmp_path_factory):
+    return run_train(tmp_path_factory.mktemp("undisturbed"), home[1], config(**FULL))
+
+
+def metrics(stage):
+    frame = pd.read_parquet(stage.out / "metrics.parquet")
+    return frame[frame.name != "train/wall_s"].sort_values(["step", "name"]).reset_index(drop=True)
+
+
+def assert_same_run(one, other):
+    pd.testing.assert_frame_equal(metrics(one), metrics(other), check_exact=True)
+    first, second = (load_file(stage.out / train.WEIGHTS_FILE) for stage in (one, other))
+    assert set(first) == set(second)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert (one.out / train.EDITOR_FILE).read_text() == (other.out / train.EDITOR_FILE).read_text()
+
+
+def test_same_seed_twice_is_the_same_to_the_last_bit(home, undisturbed, tmp_path):
+    torch.manual_seed(99)  # nothing may depend on the global generator
+    assert_same_run(undisturbed, run_train(tmp_path, home[1], config(**FULL)))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_every_parameter_of_the_hypernetwork_moves_from_its_true_start(architecture, tmp_path):
+    """B and bias begin at zero: with a derivative of 0 there, they, A and scale would stay for ever."""
+    inputs = run_prepare(tmp_path, architecture)
+    settings = config(n_epochs=2, accumulation_steps=1)
+    prepared = Prepared(inputs["prepare"])
+    trainer = Trainer(
+        debias_stage(tmp_path, "t", settings, inputs), prepared, load_suffix(files(inputs["model"]), prepared)
+    )
+    before = {name: p.detach().clone() for name, p in trainer.hypernetwork.named_parameters()}
+    batches = edit_batches(prepared.indices("train"), 5)[:3]
+    for batch in batches:
+        trainer._optimiser_step([batch])
+    still = [name for name, p in trainer.hypernetwork.named_parameters() if torch.equal(p, before[name])]
+    assert not still
+
+
+def test_another_seed_is_another_run(home, undisturbed, tmp_path):
+    other = run_train(tmp_path, home[1], config(**FULL), seed=1)
+    assert not metrics(undisturbed).value.equals(metrics(other).value)
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "every"), [(steps, every) for steps in (1, 2, 3, 5) for every in (1, 4)])
+def test_interrupted_and_continued_equals_undisturbed(home, undisturbed, tmp_path, steps, every):
+    settings = config(**FULL, checkpoint_every=every)
+    plain, done = Trainer._edit_batch, []
+
+    def dying(self, indices, share):
+        if self.step >= steps:
+            raise Killed
+        done.append(self.step)
+        return plain(self, indices, share)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_edit_batch", dying)
+        with pytest.raises(Killed):
+            run_train(tmp_path, home[1], settings)
+    assert done
+    batches = {1: 2, 2: 3, 3: 5, 5: 8}[steps]  # three batches an epoch, two a step
+    assert (tmp_path / "train" / "checkpoint" / "state.json").exists() == (batches >= every)
+    assert_same_run(undisturbed, run_train(tmp_path, home[1], settings))
+
+
+def test_metrics_of_a_full_objective_and_of_the_baseline(home, undisturbed, tmp_path):
+    common = {"loss", "edit_loss", "loc_loss", "ss", "ss_distance", "lms", "shift_norm", "grad_norm", "lr", "lambda"}
+    extra = {"grpo_loss", "reward", "kl", "rcs_alpha", "rcs_weight", "fairness"}
+    dev = {"loss", "edit_loss", "loc_loss", "ss_distance", "ss_distance_max", "lms", "lms_change"}
+    dev |= {f"{figure}_{domain}" for figure in ("ss", "ss_distance") for domain in ("gender", "race")}
+    names = set(metrics(undisturbed).name)
+    assert names == {f"train/{name}" for name in common | extra} | {f"edit/{name}" for name in dev}
+    baseline = run_train(tmp_path, home[1], config())
+    assert set(metrics(baseline).name) == {f"train/{name}" for name in common} | {f"edit/{name}" for name in dev}
+    assert set(Objective(config()).modules) == {"bias_edit"}
+    # 16 training items in batches of 6: 3 batches, 2 a step, so 2 steps an epoch for 3 epochs
+    assert sorted(metrics(baseline).query("name == 'train/loss'").step) == [1, 2, 3, 4, 5, 6]
+    assert sorted(metrics(baseline).query("name == 'edit/loss'").step) == [2, 4, 6]
+
+
+def test_schedule_takes_over_at_its_fraction(undisturbed):
+    alpha = metrics(undisturbed).query("name == 'train/rcs_alpha'").set_index("step").value
+    # 3 epochs of 2 steps: epochs 0 and 1 are below half, epoch 2 (2/3) is beyond; steps average up to 2 batches
+    assert alpha.loc[[1, 2, 3, 4]].max() <= 2.0
+    assert alpha.loc[[5, 6]].min() >= 3.0
+
+
+@pytest.mark.slow
+def test_training_changes_the_hypernetwork_and_lowers_the_loss(home, tmp_path):
+    stage = run_train(tmp_path, home[1], config(n_epochs=8, meta_lr=3e-3))
+    loss = metrics(stage).query("name == 'edit/loss'").value
+    assert loss.iloc[-1] < 0.8 * loss.iloc[0]
+
+
+def test_clipping_and_share_scale_the_gradient(home, tmp_path):
+    prepared = Prepared(home[1]["prepare"])
+    model = load_suffix(files(home[1]["model"]), prepared)
+    gradients = []
+    for number, share in enumerate((1.0, 0.25)):
+        trainer = Trainer(debias_stage(tmp_path, f"t{number}", config(), home[1]), prepared, model)
+        trainer._edit_batch(prepared.indices("train")[:6], share)
+        gradients.append([p.grad for p in trainer.hypernetwork.parameters() if p.grad is not None])
+    for whole, part in zip(*gradients, strict=True):
+        torch.testing.assert_close(part, whole / 4)
+    assert any(bool(gradient.abs().max() > 0) for gradient in gradients[0])
+
+
+def test_every_epoch_has_all_items_in_an_order_of_its_own(home, tmp_path):
+    prepared = Prepared(home[1]["prepare"])
+    model = load_suffix(files(home[1]["model"]), prepared)
+    orders = []
+    for seed in (0, 1):
+        trainer = Trainer(debias_stage(tmp_path, f"t{seed}", config(), home[1], seed), prepared, model)
+        for trainer.epoch in (0, 1):
+            groups = trainer._groups()
+            assert [[len(batch) for batch in group] for group in groups] == [[6, 6], [4]]
+            orders.append([index for group in groups for batch in group for index in batch])
+            assert sorted(orders[-1]) == prepared.indices("train")
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def snapshot(module):
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def assert_unchanged(module, before):
+    after = module.state_dict()
+    assert set(after) == set(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_model_and_normaliser_are_left_as_they_were(home, tmp_path, monkeypatch):
+    prepared = Prepared(home[1]["prepare"])
+    model = load_suffix(files(home[1]["model"]), prepared)
+    before = snapshot(model.model)
+    trainer = Trainer(debias_stage(tmp_path, "t", config(n_epochs=1), home[1]), prepared, model)
+    trainer.run_epoch()
+    assert_unchanged(model.model, before)
+
+    network = snapshot(trainer.hypernetwork)
+    assert all(float(network[name]) > 0 for name in network if name.endswith("normaliser.n"))
+    trainer.development()
+    assert_unchanged(trainer.hypernetwork, network)
+    assert_unchanged(model.model, before)
+
+    def failing(*args):
+        raise Killed
+
+    monkeypatch.setattr(Objective, "__call__", failing)
+    with pytest.raises(Killed):
+        trainer.run_epoch()
+    assert_unchanged(model.model, before)
+
+
+def test_a_loss_that_is_not_a_number_ends_the_stage_as_diverged(home, tmp_path, monkeypatch):
+    plain = Objective.__call__
+
+    def broken(self, *args):
+        loss, figures = plain(self, *args)
+        return loss * float("nan"), {**figures, "loss": float("nan")}
+
+    monkeypatch.setattr(Objective, "__call__", broken)
+    with pytest.raises(Diverged, match="step 1: loss is nan"):
+        run_train(tmp_path, home[1], config())
+
+
+def test_early_stopping_on_batches_that_mix_the_domains(home, tmp_path):
+    early = {"key": "edit/ss_distance_mixed", "patience": 1}
+    settings = config(n_epochs=2, early_stop=early, edit={**config().edit.model_dump(), "batch_size": 4})
+    stage = run_train(tmp_path, home[1], settings)
+    logged = metrics(stage).set_index(["name", "step"]).value
+    mixed = logged["edit/ss_mixed"]
+    assert logged["edit/ss_distance_mixed"].tolist() == pytest.approx((mixed - 0.5).abs().tolist())
+    prepared = Prepared(home[1]["prepare"])
+    dev = prepared.indices("dev")
+    batches = edit_batches(dev, 6, "mixed")
+    assert sorted(index for batch in batches for index in batch) == sorted(dev)
+    assert len({prepared.items[index].domain for index in batches[0]}) == 2
+    assert "edit/ss_mixed" not in set(metrics(run_train(tmp_path, home[1], config(n_epochs=1), name="plain")).name)
+
+
+@pytest.mark.slow
+def test_best_epoch_is_kept(home, tmp_path, monkeypatch):
+    values = iter([3.0, 1.0, 2.0, 2.5])
+    weights = []
+    plain = Trainer.development
+
+    def scripted(self):
+        weights.append(self._weights())
+        return plain(self) | {"edit/ss_distance": next(values)}
+
+    monkeypatch.setattr(Trainer, "development", scripted)
+    early = {"key": "edit/ss_distance", "patience": 2}
+    stage = run_train(tmp_path, home[1], config(n_epochs=9, early_stop=early))
+    assert len(weights) == 4  # two epochs without improvement
+    kept = load_file(stage.out / train.WEIGHTS_FILE)
+    assert all(torch.equal(kept[name], weights[1][name]) for name in kept)
+    assert any(not torch.equal(kept[name], weights[3][name]) for name in kept)
+
+
+def test_rcs_without_reward_is_refused():
+    rcs = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, 2.0]}
+    with pytest.raises(ValueError, match=r"rcs.mode adaptive needs a reward"):
+        Objective(config(rcs=rcs))
+
+
+@pytest.fixture(scope="module")
+def evaluated(home, undisturbed, tmp_path_factory):
+    return run_evaluate(tmp_path_factory.mktemp("evaluated"), home[1], config(), undisturbed)
+
+
+def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
+    items = pd.read_parquet(evaluated.out / "items.parquet")
+    values = metrics(evaluated).set_index("name").value
+    prepared = Prepared(home[1]["prepare"])
+    assert set(items.protocol) == {"unedited", "edited", "transfer"}
+    for (protocol, domain), group in items.groupby(["protocol", "subset"]):
+        wide = group.pivot(index="item", columns="name", values="value")
+        assert len(wide) == len(prepared.indices("test", domain))
+        assert values[f"{protocol}/{domain}/ss"] == pytest.approx((wide.stereo_logp > wide.anti_logp).mean())
+        wins = (wide.anti_logp > wide.unrelated_logp) / 2 + (wide.stereo_logp > wide.unrelated_logp) / 2
+        assert values[f"{protocol}/{domain}/lms"] == pytest.approx(wins.mean())
+        ss, lms = values[f"{protocol}/{domain}/ss"], values[f"{protocol}/{domain}/lms"]
+        assert values[f"{protocol}/{domain}/icat"] == pytest.approx(100 * lms * min(ss, 1 - ss) / 0.5)
+    both = [values[f"edited/{domain}/ss_distance"] for domain in ("gender", "race")]
+    assert values["edited/mean/ss_distance"] == pytest.approx(sum(both) / 2)
+    terms = [prepared.items[i].term for i in prepared.indices("test", "race")]
+    by_term = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value
+    by_term = by_term[[prepared.items[i].id for i in prepared.indices("test", "race")]].groupby(terms).mean()
+    assert len(by_term) > 1
+    assert values["edited/race/ss_term_mean"] == pytest.approx(by_term.mean())
+    # 8 test items a domain in batches of 6: the batch mean weighs the two that are left over as much as the six
+    order = [prepared.items[i].id for i in prepared.indices("test", "race")]
+    ss = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value[order]
+    assert values["edited/race/ss_batch_mean"] == pytest.approx((ss.iloc[:6].mean() + ss.iloc[6:].mean()) / 2)
+
+
+def test_transfer_uses_training_items_only(home, undisturbed, evaluated, tmp_path, monkeypatch):
+    plain, asked = Prepared.edit_inputs, set()
+
+    def noting(self, name, indices):
+        asked.update(self.items[i].split for i in indices)
+        return plain(self, name, indices)
+
+    monkeypatch.setattr(Prepared, "edit_inputs", noting)
+    settings = config(evaluate={"protocols": ["transfer"]})
+    stage = run_evaluate(tmp_path, home[1], settings, undisturbed)
+    assert asked == {"train"}
+    columns = ["item", "name", "value"]
+    one, other = (
+        pd.read_parquet(s.out / "items.parquet").query("protocol == 'transfer'")[columns] for s in (stage, evaluated)
+    )
+    pd.testing.assert_frame_equal(one.reset_index(drop=True), other.reset_index(drop=True), check_exact=True)
+
+
+def test_an_edit_changes_the_scores_and_the_unedited_ones_are_the_cached(home, evaluated):
+    items = pd.read_parquet(evaluated.out / "items.parquet")
+    wide = items.query("name == 'stereo_logp'").pivot(index="item", columns="protocol", values="value")
+    assert (wide.edited - wide.unedited).abs().max() > 1e-3
+    assert (wide.transfer - wide.unedited).abs().max() > 1e-3
+    prepared = Prepared(home[1]["prepare"])
+    for index in prepared.indices("test"):
+        assert wide.unedited[prepared.items[index].id] == prepared.scores[index, 1, 1].item()
+
+
+def test_evaluation_leaves_editor_and_model_as_they_were(home, undisturbed, tmp_path, monkeypatch):
+    made, plain = [], evaluate.Evaluator.__init__
+
+    def keeping(self, stage: Stage):
+        plain(self, stage)
+        made.append((self, snapshot(self.hypernetwork), snapshot(self.model.model)))
+
+    monkeypatch.setattr(evaluate.Evaluator, "__init__", keeping)
+    run_evaluate(tmp_path, home[1], config(), undisturbed)
+    ((evaluator, network, model),) = made
+    assert_unchanged(evaluator.hypernetwork, network)
+    assert_unchanged(evaluator.model.model, model)
+
+
+def test_prepare_is_the_same_to_the_last_bit(home, tmp_path):
+    again = run_prepare(tmp_path, "llama")
+    for name in ("unedited.safetensors", "stereoset.json"):
+        assert (home[1]["prepare"] / name).read_bytes() == (again["prepare"] / name).read_bytes()
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,79 @@
+"""Tiny stages of the study demonstrations, run in this process."""
+
+from tests.make_stage import make_stage
+from trainers.demonstrations import candidates, embed, evaluate, grpo, learner, rce
+from trainers.demonstrations.config import DemonstrationsConfig
+from trainers.stage import Stage, load_config
+
+TINY = {
+    "task": {
+        "name": "concepts",
+        "concepts": 4,
+        "words": 2,
+        "labels": 4,
+        "candidates": 6,
+        "d_embedding": 8,
+        "sizes": {"train": 20, "validation": 8, "test": 12},
+    },
+    "learner": {"hidden": 16, "feed_forward": 16, "demonstrations": 4, "steps": 4, "batch_size": 8},
+    "shots": 3,
+    "selector": {"hidden": 8, "heads": 2},
+    "rce": {"epochs": 4, "batch_size": 8},
+    "grpo": {"epochs": 4, "batch_size": 8},
+    "checkpoint_every": 1,
+}
+ENTRIES = {module.__name__.rpartition(".")[2]: module for module in (learner, embed, candidates, rce, grpo, evaluate)}
+READS = {
+    "learner": ["task", "learner", "checkpoint_every"],
+    "embed": ["task", "score_batch", "offline_names"],
+    "candidates": ["task", "shots", "proposals", "score_batch"],
+    "rce": ["shots", "selector", "reward", "per_shot", "rce", "checkpoint_every"],
+    "grpo": ["shots", "selector", "reward", "per_shot", "grpo", "checkpoint_every"],
+    "evaluate": ["task", "shots", "selector", "reward", "per_shot", "score_batch"],
+}
+MODEL = "trainers.demonstrations.config:DemonstrationsConfig"
+
+
+def config(**changes):
+    """The tiny configuration with changes merged one level deep."""
+    merged = {
+        key: {**TINY[key], **value} if isinstance(value, dict) and key in TINY else value
+        for key, value in changes.items()
+    }
+    return DemonstrationsConfig.model_validate(TINY | merged)
+
+
+def values(name, settings):
+    """What the plan hands to a stage: the values that it reads and that are not defaults."""
+    return settings.model_dump(mode="json", include=set(READS[name]))
+
+
+def demonstrations_stage(name, settings, inputs, out, *, seed=0, stage_class=Stage):
+    """A stage that sees the values that it reads."""
+    config = load_config(MODEL, values(name, settings), READS[name])
+    own_seed = seed if name in ("rce", "grpo", "evaluate") else None
+    return make_stage(out, f"demonstrations.{name}", config, inputs, seed=own_seed, stage_class=stage_class)
+
+
+def run(name, settings, inputs, out, seed=0):
+    """Run a stage; return its folder and the metrics {name: last value}."""
+    stage = demonstrations_stage(name, settings, inputs, out, seed=seed)
+    ENTRIES[name].run(stage)
+    return out, {metric: value for _, metric, value in stage.metrics.rows}
+
+
+def shared(root, settings=None):
+    """Run learner, embed and candidates; return their folders by name."""
+    settings = settings or config()
+    folders = {}
+    for name in ("learner", "embed", "candidates"):
+        folders[name], _ = run(name, settings, dict(folders), root / name)
+    return folders
+
+
+def variant(root, folders, settings, seed=0):
+    """Run rce, grpo and evaluate; return their folders and the final metrics."""
+    folders = dict(folders)
+    for name in ("rce", "grpo", "evaluate"):
+        folders[name], metrics = run(name, settings, dict(folders), root / name, seed)
+    return folders, metrics

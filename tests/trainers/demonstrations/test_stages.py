@@ -1,0 +1,455 @@
+"""The stages of study `demonstrations` as wholes: what they leave, what they share, and that a kill changes nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from scipy.stats import rankdata
+
+from tests.stage_code import stage_code
+from tests.trainers.demonstrations.helpers import (
+    MODEL,
+    READS,
+    config,
+    demonstrations_stage,
+    run,
+    shared,
+    values,
+    variant,
+)
+from trainers.demonstrations import candidates, embed, evaluate, grpo, in_context_concepts, rce, resumable
+from trainers.demonstrations.in_context import load_in_context_model, score_pointers
+from trainers.demonstrations.in_context_concepts import build as build_learner
+from trainers.demonstrations.offline import read_candidates, write_candidates
+from trainers.demonstrations.prepared import load_prepared
+from trainers.demonstrations.resumable import Resumable
+from trainers.demonstrations.selector import build_selector
+from trainers.stage import Stage
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return shared(tmp_path_factory.mktemp("shared"))
+
+
+def weights(folder, mode="legacy"):
+    return load_file(folder / f"selector-{mode}.safetensors")
+
+
+def assert_equal_weights(one, other):
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+def test_candidates_hold_what_the_model_says(folders):
+    settings = config()
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet")
+    drawn = settings.proposals
+    assert len(table) == 20 * (drawn.beam + len(drawn.temperatures) + drawn.random)
+    assert list(table["method"][:8]) == ["beam", "sample_2", "sample_4", "sample_8", *["random"] * 4]
+    inputs = {"learner": folders["learner"], "embed": folders["embed"]}
+    stage = demonstrations_stage("candidates", settings, inputs, folders["candidates"] / "again")
+    model, prepared = load_in_context_model(stage), load_prepared(folders["embed"])
+
+    def scored(pointers):  # with another batch size: the same scores
+        return score_pointers(model, prepared, torch.arange(20), pointers, work=Resumable(stage, 7), name="x")
+
+    none = scored(torch.zeros(20, 0, dtype=torch.int64))
+    for place in (0, 5):
+        scores = scored(data.pointers[:, place])
+        assert scores.correct.tolist() == data.correct[:, place].tolist()
+        torch.testing.assert_close(scores.gold_logp - none.gold_logp, data.logp_gain[:, place], atol=1e-5, rtol=1e-4)
+        gain = scores.gold_logp.exp() - none.gold_logp.exp()  # the source's information score is of probabilities
+        torch.testing.assert_close(gain, data.info_score[:, place], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(scores.gold_logp.exp(), data.acc_score[:, place], atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_writes_accuracy_per_shot_number_and_item(folders, tmp_path):
+    found, metrics = variant(tmp_path, folders, config())
+    items = pd.read_parquet(found["evaluate"] / "items.parquet")
+    accuracy = items[items["name"] == "accuracy"]
+    assert set(accuracy["subset"]) == {"1", "2", "3"}
+    assert accuracy.groupby("subset")["item"].nunique().tolist() == [12, 12, 12]
+    for shots, values_ in accuracy.groupby("subset")["value"]:
+        assert values_.mean() == pytest.approx(metrics[f"selected/{shots}/accuracy"])
+    assert metrics["selected/mean/accuracy"] == pytest.approx(accuracy["value"].mean())
+    prepared = load_prepared(folders["embed"])
+    assert set(accuracy["item"]) == {prepared.names[number] for number in prepared.splits["test"]}
+    for stage, name in (("rce", "reward"), ("grpo", "advantage")):
+        rows = pd.read_parquet(found[stage] / "items.parquet")
+        assert set(rows["name"]) == {name}
+        assert len(rows) == 20 * 8
+
+
+def test_the_first_choices_of_more_shots_are_those_of_fewer(folders, tmp_path):
+    """So 2 shots are measured with the first two of three."""
+    _, three = variant(tmp_path / "three", folders, config(selector={"kind": "nearest"}))
+    candidates = {**folders}
+    candidates["candidates"], _ = run("candidates", config(shots=2), dict(folders), tmp_path / "candidates")
+    _, two = variant(tmp_path / "two", candidates, config(shots=2, selector={"kind": "nearest"}))
+    for shots in ("1", "2"):
+        assert two[f"selected/{shots}/accuracy"] == three[f"selected/{shots}/accuracy"]
+
+
+def test_rce_does_not_depend_on_the_advantage_and_grpo_does(folders, tmp_path):
+    a, _ = variant(tmp_path / "a", folders, config())
+    b, _ = variant(tmp_path / "b", folders, config(grpo={"advantage": "rank"}))
+    assert values("rce", config()) == values("rce", config(grpo={"advantage": "rank"}))
+    assert_equal_weights(weights(a["rce"]), weights(b["rce"]))
+    assert not torch.equal(weights(a["grpo"])["pointer.weight"], weights(b["grpo"])["pointer.weight"])
+
+
+def test_without_grpo_the_rce_policy_is_the_result(folders, tmp_path):
+    found, _ = variant(tmp_path, folders, config(grpo={"enabled": False}))
+    assert_equal_weights(weights(found["rce"]), weights(found["grpo"]))
+
+
+def test_conditional_counts_the_queries_that_train(folders, tmp_path):
+    inputs, settings = dict(folders), config(grpo={"min_positive_ratio": 0.5})
+    inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+    _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
+    share = (data.correct.mean(1) >= 0.5).float().mean().item()
+    assert 0 < share < 1
+    assert metrics["grpo/trained_queries"] == pytest.approx(share)
+
+
+def test_conditional_without_any_right_sequence_learns_nothing(folders, tmp_path):
+    """All queries are dropped, so the gradient is zero: only AdamW's weight decay is left."""
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet").assign(correct=0.0)
+    wrong = {**folders, "candidates": tmp_path / "candidates"}
+    wrong["candidates"].mkdir()
+    write_candidates(wrong["candidates"] / "candidates.parquet", table.to_dict("records"))
+    settings = config(grpo={"min_positive_ratio": 0.2, "lr": 0.01})
+    wrong["rce"], _ = run("rce", settings, wrong, tmp_path / "rce")
+    _, metrics = run("grpo", settings, wrong, tmp_path / "grpo")
+    assert metrics["grpo/trained_queries"] == 0
+    decay = (1 - 0.01 * 0.01) ** (4 * 3)  # epochs times batches
+    after = weights(tmp_path / "grpo")
+    for name, before in weights(wrong["rce"]).items():
+        torch.testing.assert_close(after[name], before * decay)
+
+
+def test_per_shot_trains_the_selectors_of_its_modes_and_chooses_on_validation(folders, tmp_path):
+    modes = ["legacy", "hard_plus_soft", "hybrid"]
+    together, metrics = variant(tmp_path / "together", folders, config(per_shot=modes))
+    alone = {}
+    for mode in modes:
+        found, alone[mode] = variant(tmp_path / mode, folders, config(reward={"mode": mode}))
+        assert_equal_weights(weights(found["grpo"], mode), weights(together["grpo"], mode))
+    choices = json.loads((together["evaluate"] / "choices.json").read_text())
+    for shots in ("1", "2", "3"):
+        best = max(modes, key=lambda mode: alone[mode][f"validation/{shots}/accuracy"])
+        assert choices["chosen"][shots] == best
+        for split in ("validation", "selected"):
+            assert metrics[f"{split}/{shots}/accuracy"] == alone[best][f"{split}/{shots}/accuracy"]
+
+
+def test_the_threshold_counts_rewards_and_not_right_answers(folders, tmp_path):
+    """Under legacy a sequence is positive that gains information, also where its answer is wrong."""
+    inputs, settings = dict(folders), config(grpo={"min_positive_ratio": 0.5, "positive_threshold": 0.0})
+    inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+    _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
+    share = ((data.info_score > 0).float().mean(1) >= 0.5).float().mean().item()
+    right = (data.correct.mean(1) >= 0.5).float().mean().item()
+    assert 0 < share < 1
+    assert share != right
+    assert metrics["grpo/trained_queries"] == pytest.approx(share)
+
+
+def test_the_weights_of_rce_may_be_ranks(folders, tmp_path):
+    once = {"epochs": 1, "batch_size": 64}  # one step, at the last temperature
+    by_reward, _ = run("rce", config(rce=once), dict(folders), tmp_path / "reward")
+    by_rank, metrics = run("rce", config(rce={**once, "weights": "rank"}), dict(folders), tmp_path / "rank")
+    assert not torch.equal(weights(by_reward)["pointer.weight"], weights(by_rank)["pointer.weight"])
+    data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
+    powers = [np.exp((rankdata(row) - 1) / 7 / 0.5) for row in data.info_score.numpy()]
+    expected = np.mean([power.max() / power.sum() for power in powers])
+    assert metrics["rce/max_weight"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_sequences_without_any_difference_are_refused(folders, tmp_path):
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet").assign(logp_gain=None)
+    inputs = {**folders, "candidates": tmp_path / "candidates"}
+    inputs["candidates"].mkdir()
+    write_candidates(inputs["candidates"] / "candidates.parquet", table.to_dict("records"))
+    with pytest.raises(ValueError, match=r"reward\.mode = legacy: all 160 sequences have the same reward, 0"):
+        run("rce", config(reward={"gain": "nats"}), inputs, tmp_path / "rce")
+
+
+def test_queries_with_fewer_sequences_train_as_without_the_others(folders, tmp_path):
+    """Five queries lose sequences; the others are as before, and every query counts alike."""
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet")
+    keep = ~(table["query"].isin(list(dict.fromkeys(table["query"]))[:5]) & (table.groupby("query").cumcount() > 0))
+    inputs = {**folders, "candidates": tmp_path / "candidates"}
+    inputs["candidates"].mkdir()
+    write_candidates(inputs["candidates"] / "candidates.parquet", table[keep].to_dict("records"))
+    found, metrics = variant(tmp_path, inputs, config(grpo={"advantage": "rank"}))
+    assert 0 <= metrics["selected/mean/accuracy"] <= 1
+    for stage in ("rce", "grpo"):
+        items = pd.read_parquet(found[stage] / "items.parquet")
+        assert len(items) == 15 * 8 + 5
+    lonely = items[items["item"].str.startswith(f"{table['query'][0]}/")]
+    assert lonely["value"].tolist() == [0.0]  # one sequence: nothing to compare it with
+
+
+@pytest.mark.parametrize("name", ["rce", "grpo"])
+def test_every_parameter_of_the_selector_has_moved_after_three_steps(folders, tmp_path, name):
+    """From the true initial values, through the trainer; what AdamW's weight decay does alone does not count."""
+    settings = config(rce={"epochs": 1}, grpo={"epochs": 1})  # 20 queries in batches of 8: three steps
+    inputs = dict(folders)
+    d_embedding = load_prepared(folders["embed"]).d_embedding
+    before = build_selector(settings.selector, d_embedding, seed=0).state_dict()
+    if name == "grpo":
+        inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+        before = weights(inputs["rce"])
+    run(name, settings, inputs, tmp_path / name)
+    after, lr = weights(tmp_path / name), getattr(settings, name).lr
+    assert after.keys() == before.keys()
+    for parameter, start in before.items():
+        decayed = start * (1 - lr * 0.01) ** 3
+        assert (after[parameter] - decayed).abs().max() > 0.1 * lr, parameter
+
+
+def test_every_parameter_of_the_learner_has_moved_after_three_steps(tmp_path):
+    settings = config(learner={"steps": 3})
+    run("learner", settings, {}, tmp_path / "learner")
+    before = dict(build_learner(settings.task, settings.learner).named_parameters())
+    after = load_file(tmp_path / "learner" / "learner" / "model.safetensors")
+    assert after.keys() == before.keys()
+    for name, start in before.items():
+        assert (after[name] - start).abs().max() > 1e-4, name
+
+
+class Killed(BaseException):
+    """As abrupt as a kill, but in this process."""
+
+
+class DyingStage(Stage):
+    """Dies right after its n-th checkpoint."""
+
+    left = 0
+
+    def save_checkpoint(self, *args):
+        super().save_checkpoint(*args)
+        DyingStage.left -= 1
+        if DyingStage.left == 0:
+            raise Killed
+
+
+@pytest.mark.parametrize("checkpoint", [1, 3, 4, 5, 8])
+@pytest.mark.parametrize("module", [rce, grpo])
+def test_a_killed_stage_ends_with_the_same_bits(folders, tmp_path, module, checkpoint):
+    """With three selectors one after the other: in the first, between two of them, in the second and the last."""
+    name, settings = module.__name__.rpartition(".")[2], config(per_shot=["legacy", "hybrid", "soft_only"])
+    inputs = dict(folders)
+    if name == "grpo":
+        inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+    whole, _ = run(name, settings, inputs, tmp_path / "whole")
+    DyingStage.left = checkpoint
+    with pytest.raises(Killed):
+        module.run(demonstrations_stage(name, settings, inputs, tmp_path / "killed", stage_class=DyingStage))
+    again = demonstrations_stage(name, settings, inputs, tmp_path / "killed")
+    module.run(again)
+    undisturbed = demonstrations_stage(name, settings, inputs, tmp_path / "undisturbed")
+    module.run(undisturbed)
+    assert again.metrics.rows == undisturbed.metrics.rows
+    for mode in settings.per_shot:
+        assert_equal_weights(weights(whole, mode), weights(tmp_path / "killed", mode))
+
+
+@pytest.mark.parametrize("checkpoint", [1, 2, 5])
+@pytest.mark.parametrize("module", [embed, candidates, evaluate])
+def test_a_killed_pass_of_the_in_context_model_ends_with_the_same_bits(
+    folders, tmp_path, monkeypatch, module, checkpoint
+):
+    """The stages that take days with a large model: every batch that was saved is not done again."""
+    monkeypatch.setattr(resumable, "SAVE_AFTER", 0.0)
+    name, settings = module.__name__.rpartition(".")[2], config(score_batch=7)
+    inputs = dict(folders)
+    if name == "evaluate":
+        inputs, _ = variant(tmp_path / "trained", folders, settings)
+    undisturbed = demonstrations_stage(name, settings, inputs, tmp_path / "undisturbed")
+    module.run(undisturbed)
+    calls = []
+    real = resumable.Resumable.rows
+    monkeypatch.setattr(resumable.Resumable, "rows", lambda self, *a: real(self, a[0], a[1], counted(a[2], calls)))
+    DyingStage.left = checkpoint
+    with pytest.raises(Killed):
+        module.run(demonstrations_stage(name, settings, inputs, tmp_path / "killed", stage_class=DyingStage))
+    assert len(calls) == checkpoint
+    again = demonstrations_stage(name, settings, inputs, tmp_path / "killed")
+    module.run(again)
+    total = len(calls)
+    calls.clear()
+    module.run(demonstrations_stage(name, settings, inputs, tmp_path / "whole"))
+    assert total == len(calls)  # no batch twice
+    assert again.metrics.rows == undisturbed.metrics.rows
+    for file in ("embeddings.safetensors", "queries.json", "candidates.parquet", "items.parquet"):
+        paths = [tmp_path / folder / file for folder in ("undisturbed", "killed")]
+        assert paths[0].exists() == paths[1].exists()
+        assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes(), file
+
+
+def test_prompts_that_do_not_fit_are_answered_in_smaller_batches(folders, tmp_path, monkeypatch):
+    settings, inputs = config(score_batch=16), {"learner": folders["learner"], "embed": folders["embed"]}
+    whole, _ = run("candidates", settings, inputs, tmp_path / "whole")
+    real, sizes = in_context_concepts.ConceptModel.score, []
+
+    def tight(self, queries, demonstrations):
+        if len(queries) > 5:
+            raise torch.OutOfMemoryError("out of memory")
+        sizes.append(len(queries))
+        return real(self, queries, demonstrations)
+
+    monkeypatch.setattr(in_context_concepts.ConceptModel, "score", tight)
+    halved, metrics = run("candidates", settings, inputs, tmp_path / "halved")
+    assert metrics["memory/halvings"] == 2
+    assert max(sizes) == 4
+    tables = [pd.read_parquet(folder / "candidates.parquet") for folder in (whole, halved)]
+    pd.testing.assert_frame_equal(*tables, rtol=1e-4, atol=1e-5)
+
+
+def counted(work, calls):
+    """The same work, which leaves a mark for every call."""
+
+    def marked(part):
+        calls.append(len(part))
+        return work(part)
+
+    return marked
+
+
+def run_process(name, settings, inputs, out, wait=True):
+    """Start `python -m trainers.run` on a stage as Snakemake does."""
+    out.mkdir(parents=True, exist_ok=True)
+    for folder in inputs.values():
+        (folder / "status.json").write_text('{"state": "ok"}')
+    plan = {"stage": f"demonstrations.{name}", "key": "0" * 16, "entry": f"trainers.demonstrations.{name}"}
+    plan |= {"seed": None if name == "learner" else 0, "model": MODEL, "reads": READS[name], "abort_rules": []}
+    plan["code"] = stage_code(plan["entry"], settings, name)
+    (out / "config.json").write_text(json.dumps(plan | {"config": values(name, settings)}))
+    command = [sys.executable, "-m", "trainers.run", "--config", str(out / "config.json"), "--out", str(out)]
+    command += [part for key, folder in inputs.items() for part in ("--input", f"{key}={folder}")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    if wait:
+        assert process.wait(300) == 0
+        assert json.loads((out / "status.json").read_text())["state"] == "ok"
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["learner", "rce", "grpo"])
+def test_kill_9_then_going_on_gives_the_same_result(folders, tmp_path, name):
+    """Every training stage, in a process of its own, killed with SIGKILL once it has a checkpoint."""
+    settings = config(rce={"epochs": 60}, grpo={"epochs": 60}, learner={"steps": 200})
+    inputs = {} if name == "learner" else {key: folders[key] for key in ("embed", "candidates")}
+    if name == "grpo":
+        inputs["rce"], _ = run("rce", settings, dict(folders), tmp_path / "rce")
+    run_process(name, settings, inputs, tmp_path / "whole")
+    process = run_process(name, settings, inputs, tmp_path / "killed", wait=False)
+    deadline = time.monotonic() + 240
+    while not (tmp_path / "killed" / "checkpoint" / "state.json").exists():  # written last
+        assert time.monotonic() < deadline
+        assert process.poll() is None, "it ended before it was killed"
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "status.json").exists()
+    run_process(name, settings, inputs, tmp_path / "killed")
+    assert "resumed after step" in (tmp_path / "killed" / "log.txt").read_text()
+    left = "learner/model.safetensors" if name == "learner" else "selector-legacy.safetensors"
+    assert_equal_weights(load_file(tmp_path / "whole" / left), load_file(tmp_path / "killed" / left))
+    frames = [pd.read_parquet(tmp_path / folder / "metrics.parquet") for folder in ("whole", "killed")]
+    pd.testing.assert_frame_equal(*frames, check_exact=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["rce", "grpo"])
+def test_training_imports_no_transformers(module):
+    """It would cost every job some seconds."""
+    code = f"import sys, trainers.demonstrations.{module}; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def source_file(tmp_path, content):
+    """An asset with the source's JSON."""
+    asset = tmp_path / "asset" / "files"
+    asset.mkdir(parents=True, exist_ok=True)
+    (asset / "rl.json").write_text(json.dumps(content))
+    return {"offline": tmp_path / "asset"}
+
+
+def test_the_sources_json_brings_sequences_and_pools(folders, tmp_path):
+    """Its pools are in another order than the task's own: a pointer means what it means in the file."""
+    learnt = {"learner": folders["learner"]}
+    own = load_prepared(folders["embed"])
+    candidates_ = [{"pointer": [0, 1, 2], "vqa_correct": 1}, {"pointer": [3, 4, 5], "vqa_correct": 0}]
+    content = {"_meta": {"version": "k64"}}
+    for number in range(20):
+        pool = [f"query-{number}/{place}" for place in reversed(range(6))]
+        failed = [{"pointer": [0, 1, 3], "vqa_correct": 0, "eval_failed": True}] if number == 3 else []
+        content[f"query-{number}"] = {
+            "candidate_pool_ids": pool,
+            "pointer_candidates": candidates_[: 1 + (number != 4)] + failed,
+        }
+    offline = source_file(tmp_path, content)
+    embedded, _ = run("embed", config(), {**learnt, **offline}, tmp_path / "embed")
+    prepared = load_prepared(embedded)
+    torch.testing.assert_close(prepared.pools[:20], own.pools[:20].flip(1))
+    torch.testing.assert_close(prepared.pools[20:], own.pools[20:])
+    inputs = {**learnt, **offline, "embed": embedded}
+    out, _ = run("candidates", config(), inputs, tmp_path / "candidates")
+    data = read_candidates(out / "candidates.parquet", pool_size=6, shots=3)
+    assert data.correct[0].tolist() == [1.0, 0.0]
+    assert data.present.sum(1).tolist() == [2] * 4 + [1] + [2] * 15  # query 4 has one; the failed one is left out
+    assert data.info_score.isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({}, r"no candidate_pool_ids: without the pool nobody knows"),
+        ({"candidate_pool_ids": [f"query-0/{n}" for n in range(5)]}, r"a pool of 5, task\.candidates = 6: set it to 5"),
+        ({"candidate_pool_ids": [f"query-0/{n}" for n in (0, 1, 2, 3, 4, 4)]}, r"a demonstration twice"),
+        ({"candidate_pool_ids": [7, 8, 9, 10, 11, 12]}, r"'7' is the id of no question of this task"),
+        ({"candidate_pool_ids": [f"query-{n}" for n in range(1, 7)]}, r"query-1 in its pool is not a demonstration"),
+    ],
+)
+def test_a_file_without_usable_pools_is_refused(folders, tmp_path, entry, problem):
+    content = {"query-0": {"pointer_candidates": [{"pointer": [0, 1, 2]}], **entry}}
+    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
+    with pytest.raises(ValueError, match=rf"rl\.json, query query-0: .*{problem}"):
+        run("embed", config(), inputs, tmp_path / "embed")
+
+
+def test_a_query_that_is_not_for_training_is_refused(folders, tmp_path):
+    pool = [f"query-25/{n}" for n in range(6)]
+    content = {"query-25": {"candidate_pool_ids": pool, "pointer_candidates": [{"pointer": [0, 1, 2]}]}}
+    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
+    with pytest.raises(ValueError, match=r"rl\.json, query query-25: it is not a training query"):
+        run("embed", config(), inputs, tmp_path / "embed")
+
+
+def test_a_bad_pointer_of_the_file_is_named(folders, tmp_path):
+    pool = [f"query-0/{n}" for n in range(6)]
+    content = {"query-0": {"candidate_pool_ids": pool, "pointer_candidates": [{"pointer": [0, 1, 6]}]}}
+    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
+    inputs["embed"], _ = run("embed", config(), inputs, tmp_path / "embed")
+    with pytest.raises(ValueError, match=r"rl\.json, row 0 \(query query-0\): pointer \[0, 1, 6\]: index 6 is outside"):
+        run("candidates", config(), inputs, tmp_path / "candidates")

@@ -1,0 +1,350 @@
+"""`python -m tracker export`: the model of a run as a folder that plain transformers loads, with the same logits."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedTokenizerFast
+
+from contract.errors import TrackerError
+from tracker.cli.main import main
+from tracker.store.export import find_model
+from trainers.export import export
+from trainers.export import main as trainers_export
+from trainers.gad.students import save_models
+from trainers.policy.batch import Sequences
+from trainers.policy.config import Precision, Scratch
+from trainers.policy.models import build_policy, save_policy
+from trainers.policy.placement import Placement
+from trainers.policy.text import word_tokenizer
+from trainers.policy.value_model import ValueModel
+
+ROOT = Path(__file__).resolve().parents[3]
+IDS = torch.tensor([[3, 4, 5, 6]])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return word_tokenizer([f"w{i}" for i in range(20)])
+
+
+def model_of(tokenizer, seed):
+    shape = Scratch(hidden=16, layers=2, heads=2, feed_forward=24, init_std=0.4)
+    return build_policy(shape, tokenizer, seed).eval()
+
+
+@pytest.fixture
+def results(tmp_path, tokenizer):
+    """Results of two variants with two seeds: `full` trained to the end, `stopped` after its first stage."""
+    root = tmp_path / "results"
+    runs, stages = [], []
+    for number, (variant, seed, trained) in enumerate(
+        [("full", 0, 2), ("full", 1, 2), ("stopped", 0, 1), ("broken", 0, 0)]
+    ):
+        run = {"variant": variant, "seed": seed, "stages": {}}
+        for place, stage in enumerate(("warmup", "gad", "evaluate")):
+            key = f"{number}{place}".rjust(16, "0")
+            folder = root / "stages" / "gad" / stage / key
+            folder.mkdir(parents=True)
+            (folder / "status.json").write_text(
+                json.dumps({"state": "ok", "key": key, "stage": f"gad.{stage}", "reason": ""})
+            )
+            if place < trained:
+                save_policy(folder / "student", model_of(tokenizer, 10 * number + place), tokenizer)
+            run["stages"][stage] = key
+            stages.append({"key": key, "dir": str(folder)})
+        runs.append(run)
+    variants = [{"name": name} for name in ("full", "stopped", "broken")]
+    study = {"name": "gad", "trained_model": "student", "variants": variants, "runs": runs}
+    other = {"name": "debias", "trained_model": None, "variants": variants, "runs": []}
+    (root / "plan.json").write_text(json.dumps({"results": str(root), "studies": [study, other], "stages": stages}))
+    return root
+
+
+def logits(folder):
+    with torch.no_grad():
+        return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()(IDS).logits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seed_of_weights"),
+    [(["full"], 1), (["full", "--seed", "1"], 11), (["stopped"], 20)],
+    ids=["first seed", "chosen seed", "stopped after the warm-up"],
+)
+def test_the_exported_model_has_the_students_logits(results, tmp_path, tokenizer, arguments, seed_of_weights):
+    target = tmp_path / "exported"
+    assert main(["export", "gad", *arguments, "--results", str(results), "--to", str(target)]) == 0
+    with torch.no_grad():
+        expected = model_of(tokenizer, seed_of_weights)(IDS).logits
+    torch.testing.assert_close(logits(target), expected, rtol=0, atol=0)
+    assert PreTrainedTokenizerFast.from_pretrained(target)("w3 w4")["input_ids"] == tokenizer("w3 w4")["input_ids"]
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in target.iterdir()}
+
+
+def test_what_cannot_be_exported_is_told_in_one_line(results, tmp_path, capsys):
+    for arguments, words in (
+        (["gad", "unknown"], "is not in the plan"),
+        (["gad", "full", "--seed", "7"], "is not in the plan"),
+        (["debias", "full"], "names no trained model"),
+        (["gad", "broken"], "has left no finished model"),
+    ):
+        assert main(["export", *arguments, "--results", str(results), "--to", str(tmp_path / "x")]) == 2
+        assert words in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_model_of_a_stage_that_has_not_ended_is_not_exported(results):
+    model = find_model(results, "gad", "full", 0)
+    (model.parent / "status.json").unlink()
+    with pytest.raises(TrackerError, match="gad missing"):
+        find_model(results, "gad", "full", 0)
+
+
+def test_a_folder_with_something_in_it_is_left_alone(results, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("do not lose")
+    with pytest.raises(ValueError, match="not an empty folder"):
+        export(find_model(results, "gad", "full"), tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_incomplete_weights_are_refused(tmp_path, tokenizer):
+    from safetensors.torch import load_file, save_file
+
+    save_policy(tmp_path / "model", model_of(tokenizer, 0), tokenizer)
+    file = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(file)
+    tensors.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="missing keys"):
+        export(tmp_path / "model", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_files_become_one_model(tmp_path, tokenizer):
+    model = model_of(tokenizer, 3)
+    model.save_pretrained(tmp_path / "model", max_shard_size="4KB")
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert len(list((tmp_path / "model").glob("*.safetensors"))) > 2
+    export(tmp_path / "model", tmp_path / "out")
+    with torch.no_grad():
+        torch.testing.assert_close(logits(tmp_path / "out"), model(IDS).logits, rtol=0, atol=0)
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 1
+
+
+# --- the critic, and kept steps -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def critic(tmp_path, tokenizer):
+    save_policy(tmp_path / "body", model_of(tokenizer, 6), tokenizer)
+    made = ValueModel.from_causal(tmp_path / "body", Placement.of(["cpu"], Precision()), sees_token=True)
+    torch.nn.init.normal_(made.head.weight, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.constant_(made.head.bias, 0.3)
+    return made
+
+
+def scores(critic):
+    prompt, response = IDS[:, :2], IDS[:, 2:]
+    with torch.no_grad():
+        return critic(Sequences(prompt, torch.ones_like(prompt), response, torch.ones_like(response)))
+
+
+def test_the_exported_critic_is_a_token_classifier_with_its_scores(results, tmp_path, tokenizer, critic):
+    end = find_model(results, "gad", "full", 0).parent
+    save_models(end, model_of(tokenizer, 1), tokenizer, critic)
+    arguments = ["export", "gad", "full", "--part", "critic", "--results", str(results), "--to", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    model = AutoModelForTokenClassification.from_pretrained(tmp_path / "out", local_files_only=True).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS).logits[:, 2:, 0], scores(critic), rtol=0, atol=1e-6)
+    assert PreTrainedTokenizerFast.from_pretrained(tmp_path / "out")("w3")["input_ids"] == [6]
+    # And it is a reward model to start a critic from: the source hands its warm-up's critic on like that.
+    again = ValueModel.from_reward_model(tmp_path / "out", Placement.of(["cpu"], Precision()), tmp_path / "body")
+    torch.testing.assert_close(scores(again), scores(critic), rtol=0, atol=1e-6)
+
+
+def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, tmp_path, tokenizer, capsys):
+    end = find_model(results, "gad", "full", 0).parent
+    for step, seed in ((20, 30), (100, 31)):
+        save_models(end / "steps" / str(step), model_of(tokenizer, seed), tokenizer)
+    (end / "status.json").unlink()
+    target = tmp_path / "exported"
+    assert main(["export", "gad", "full", "--step", "20", "--results", str(results), "--to", str(target)]) == 0
+    with torch.no_grad():
+        torch.testing.assert_close(logits(target), model_of(tokenizer, 30)(IDS).logits, rtol=0, atol=0)
+    warm = find_model(results, "gad", "full", 0, stage="warmup")
+    assert warm.parent.parent.name == "warmup"
+    for words, options in (
+        ("kept steps: 20, 100", ["--step", "7"]),
+        ("no critic", ["--part", "critic", "--stage", "warmup"]),
+        ("is no stage", ["--stage", "wramup"]),
+    ):
+        assert main(["export", "gad", "full", *options, "--results", str(results), "--to", str(tmp_path / "x")]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_study_or_a_folder_has_to_be_named(tmp_path, capsys):
+    assert main(["export", "gad", "--to", str(tmp_path / "x")]) == 2
+    assert main(["export", "gad", "d-final", "--from", str(tmp_path), "--to", str(tmp_path / "x")]) == 2
+    assert capsys.readouterr().err.count("name a STUDY and a VARIANT, or a folder") == 2
+
+
+# --- pieces of several ranks ----------------------------------------------------------------------------------------
+
+
+RANK = """
+    import sys
+    import torch, torch.distributed as dist
+    from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from transformers import AutoModelForCausalLM
+    source, target, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    dist.init_process_group("gloo", init_method=f"file://{target}.rendezvous", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    state = AutoModelForCausalLM.from_pretrained(source).state_dict()
+    state.pop("lm_head.weight", None)  # tied
+    pieces = {name: distribute_tensor(value, mesh, [Shard(0)]) for name, value in state.items()}
+    save(pieces, storage_writer=HuggingFaceStorageWriter(target, save_distributed=True))
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_pieces_that_two_ranks_wrote_are_merged(tmp_path, tokenizer):
+    model = model_of(tokenizer, 4)
+    save_policy(tmp_path / "whole", model, tokenizer)
+    save_policy(tmp_path / "pieces", model, tokenizer)
+    (tmp_path / "pieces" / "model.safetensors").unlink()
+    command = [sys.executable, "-c", textwrap.dedent(RANK), str(tmp_path / "whole"), str(tmp_path / "pieces")]
+    ranks = [subprocess.Popen([*command, str(rank)], cwd=ROOT) for rank in range(2)]
+    assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
+    files = sorted(path.name for path in (tmp_path / "pieces").glob("*.safetensors"))
+    assert len(files) == 2
+    assert all(name.startswith("shard-") for name in files)
+    export(tmp_path / "pieces", tmp_path / "out")
+    with torch.no_grad():
+        torch.testing.assert_close(logits(tmp_path / "out"), model(IDS).logits, rtol=0, atol=0)
+
+
+# As verl's FSDPCheckpointManager.save_checkpoint: every rank's `model.state_dict()` under SHARDED_STATE_DICT by
+# torch.save, and on rank 0 config and tokenizer in `huggingface/`. FSDP 1 has its mesh by `device_mesh`, FSDP 2 is
+# `fully_shard`; with replicas the mesh is (ddp, fsdp).
+VERL_RANK = """
+    import sys, warnings
+    import torch, torch.distributed as dist, torch.multiprocessing as multiprocessing
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import ShardedStateDictConfig, StateDictType, fully_shard
+    import transformers
+    warnings.simplefilter("ignore")
+
+    def rank_of(rank, source, target, kind, world):
+        dist.init_process_group("gloo", init_method=f"file://{target}.rendezvous", rank=rank, world_size=world)
+        config = transformers.AutoConfig.from_pretrained(source)
+        model = getattr(transformers, config.architectures[0]).from_pretrained(source)
+        names, shape = (("ddp", "fsdp"), (2, world // 2)) if kind == "replicas" else (("fsdp",), (world,))
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+        if kind == "fsdp1":
+            model = FSDP(model, device_mesh=mesh, device_id=torch.device("cpu"), use_orig_params=True)
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig()):
+                state = model.state_dict()
+        else:
+            for layer in model.model.layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+            state = model.state_dict()
+        torch.save(state, f"{target}/model_world_size_{world}_rank_{rank}.pt")
+        dist.barrier()
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        source, target, kind, world = sys.argv[1:]
+        multiprocessing.start_processes(rank_of, (source, target, kind, int(world)), int(world), start_method="fork")
+"""
+
+
+def verl_checkpoint(source, target, kind, ranks):
+    target.mkdir()
+    program = target.parent / "ranks.py"
+    program.write_text(textwrap.dedent(VERL_RANK))
+    subprocess.run([sys.executable, str(program), str(source), str(target), kind, str(ranks)], check=True, timeout=300)
+    (target / "huggingface").mkdir()
+    for file in source.glob("*.json"):
+        (target / "huggingface" / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "ranks"), [("fsdp1", 2), ("fsdp2", 3), ("replicas", 4)])
+def test_a_checkpoint_of_verl_is_merged(tmp_path, tokenizer, kind, ranks):
+    """23 words over 3 ranks: no cut is even."""
+    model = model_of(tokenizer, 5)
+    save_policy(tmp_path / "whole", model, tokenizer)
+    source = verl_checkpoint(tmp_path / "whole", tmp_path / "actor", kind, ranks)
+    export(source, tmp_path / "out")
+    with torch.no_grad():
+        torch.testing.assert_close(logits(tmp_path / "out"), model(IDS).logits, rtol=0, atol=0)
+    assert PreTrainedTokenizerFast.from_pretrained(tmp_path / "out")("w3")["input_ids"] == [6]
+    if kind != "fsdp1":
+        return
+    bare = tmp_path / "bare"
+    (source / "huggingface").rename(bare)  # as older versions left it: nothing beside the weights
+    with pytest.raises(ValueError, match="name the base model's folder"):
+        export(source, tmp_path / "x")
+    low = [*("export", "--from", str(source), "--hf-model", str(bare)), "--precision", "bfloat16"]
+    assert main([*low, "--to", str(tmp_path / "low")]) == 0
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "low", dtype="auto", local_files_only=True)
+    assert loaded.dtype == torch.bfloat16
+    (source / "model_world_size_2_rank_1.pt").unlink()
+    with pytest.raises(ValueError, match="the file of rank 1 is missing"):
+        export(source, tmp_path / "y", described_by=bare)
+
+
+@pytest.mark.slow
+def test_a_critic_that_verl_wrote_is_merged_as_what_it_is(tmp_path, tokenizer, critic):
+    save_models(tmp_path / "run", model_of(tokenizer, 6), tokenizer, critic)
+    export(tmp_path / "run" / "critic", tmp_path / "whole")
+    source = verl_checkpoint(tmp_path / "whole", tmp_path / "critic", "fsdp2", 2)
+    export(source, tmp_path / "out")
+    again = ValueModel.from_reward_model(tmp_path / "out", Placement.of(["cpu"], Precision()), tmp_path / "body")
+    torch.testing.assert_close(scores(again), scores(critic), rtol=0, atol=0)
+
+
+class RunsCode:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_checkpoint_that_holds_more_than_tensors_is_refused_and_not_run(tmp_path, tokenizer, capsys):
+    save_policy(tmp_path / "actor" / "huggingface", model_of(tokenizer, 0), tokenizer)
+    weights = {"model.norm.weight": torch.ones(16), "more": RunsCode(tmp_path / "it ran")}
+    torch.save(weights, tmp_path / "actor" / "model_world_size_1_rank_0.pt")
+    assert trainers_export(["--from", str(tmp_path / "actor"), "--to", str(tmp_path / "out")]) == 2
+    assert "only tensors and DTensors are read" in capsys.readouterr().err
+    assert not (tmp_path / "it ran").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_one_rank_and_one_of_another_architecture(tmp_path, tokenizer):
+    model = model_of(tokenizer, 8)
+    save_policy(tmp_path / "actor" / "huggingface", model, tokenizer)
+    file = tmp_path / "actor" / "model_world_size_1_rank_0.pt"
+    torch.save(model.state_dict(), file)  # one rank: plain tensors
+    export(tmp_path / "actor", tmp_path / "out")
+    with torch.no_grad():
+        torch.testing.assert_close(logits(tmp_path / "out"), model(IDS).logits, rtol=0, atol=0)
+    torch.save({name: value for name, value in model.state_dict().items() if "norm" not in name}, file)
+    with pytest.raises(ValueError, match="missing keys"):
+        export(tmp_path / "actor", tmp_path / "x")
+    torch.save({"base_model.model.lora_A.weight": torch.ones(2)}, file)
+    with pytest.raises(ValueError, match="LoRA"):
+        export(tmp_path / "actor", tmp_path / "x")

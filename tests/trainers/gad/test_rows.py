@@ -1,0 +1,278 @@
+"""Rows of files: what is read, what is refused with file, row and reason, splits, lengths, and the generated task."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.trainers.gad.helpers import gad_stage
+from trainers.gad import data
+from trainers.gad.config import GadConfig
+from trainers.gad.data import length_statistics, response_limit
+from trainers.gad.order import number_of_steps, rows_of_step
+from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
+from trainers.gad.similarity import chrf
+from trainers.policy.text import message_tokens, word_tokenizer
+from trainers.tasks.settings.templated_lists import TemplatedLists
+from trainers.tasks.templated_lists import WORDS, create
+
+
+def good(number):
+    return {"content": [{"role": "user", "content": f"question {number}"}], "teacher_response": f"answer {number}"}
+
+
+def write(path, rows):
+    if path.suffix == ".parquet":
+        pd.DataFrame(rows).to_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_both_formats_give_the_same_rows(tmp_path, suffix):
+    chat = {
+        "content": [
+            {"role": "system", "content": "be brief"},
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "hi"},
+            {"role": "user", "content": "and now?"},
+        ],
+        "teacher_response": "nothing",
+    }
+    rows, duplicates = read_teacher_rows(write(tmp_path / f"rows{suffix}", [good(1), chat, good(1)]))
+    assert duplicates == 1
+    assert [row.teacher_response for row in rows] == ["answer 1", "nothing"]  # the repeated chat counts once
+    assert rows[1].content == chat["content"]
+    assert len({row.id for row in rows}) == 2
+    write_rows(tmp_path / "kept.jsonl", rows)
+    assert read_rows(tmp_path / "kept.jsonl") == rows
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"content": [{"role": "user", "content": "q"}]}, "no `teacher_response`"),
+        ({"content": [{"role": "user", "content": "q"}], "teacher_response": None}, "no `teacher_response`"),
+        ({"content": [{"role": "user", "content": "q"}], "teacher_response": "  "}, "not empty"),
+        ({"content": [], "teacher_response": "a"}, "list of messages"),
+        ({"content": [{"role": "teacher", "content": "q"}], "teacher_response": "a"}, "role"),
+        ({"content": [{"role": "assistant", "content": "q"}], "teacher_response": "a"}, "must be the user's"),
+        ([1, 2], "not an object"),
+    ],
+)
+def test_a_bad_row_is_refused_with_file_number_and_reason(tmp_path, bad, reason):
+    path = write(tmp_path / "rows.jsonl", [good(1), good(2), bad])
+    with pytest.raises(ValueError, match=reason) as caught:
+        read_teacher_rows(path)
+    assert f"{path}: row 3: " in str(caught.value)
+
+
+def test_a_bad_row_of_a_parquet_file_is_numbered_alike(tmp_path):
+    path = write(tmp_path / "rows.parquet", [good(1), {**good(2), "teacher_response": None}])
+    with pytest.raises(ValueError, match=r"rows.parquet: row 2: no `teacher_response`"):
+        read_teacher_rows(path)
+    without = write(tmp_path / "without.parquet", [{"content": good(1)["content"]}])
+    with pytest.raises(ValueError, match="no field 'teacher_response'"):
+        read_teacher_rows(without)
+
+
+def test_a_line_that_is_not_json_and_an_empty_file_are_refused(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(good(1)) + "\n{oops\n")
+    with pytest.raises(ValueError, match="row 2: not JSON"):
+        read_teacher_rows(path)
+    path.write_text("\n")
+    with pytest.raises(ValueError, match="no rows"):
+        read_teacher_rows(path)
+
+
+def test_splits_are_disjoint_follow_the_seed_and_say_when_there_are_too_few():
+    rows = [Row(f"r{i}", [{"role": "user", "content": str(i)}], "a") for i in range(20)]
+    splits = split_rows(rows, train=None, dev=4, test=6, seed=0)
+    assert {name: len(part) for name, part in splits.items()} == {"test": 6, "dev": 4, "train": 10}
+    assert sorted(row.id for part in splits.values() for row in part) == sorted(row.id for row in rows)
+    assert split_rows(rows[::-1], train=None, dev=4, test=6, seed=0) == splits
+    assert split_rows(rows, train=None, dev=4, test=6, seed=1) != splits
+    assert len(split_rows(rows, train=3, dev=4, test=6, seed=0)["train"]) == 3
+    with pytest.raises(ValueError, match="there are 20"):
+        split_rows(rows, train=15, dev=4, test=6, seed=0)
+
+
+def test_the_limit_is_the_teachers_99th_percentile_rounded_up():
+    lengths = length_statistics([*range(1, 100), 1000])
+    assert lengths == {
+        "mean": pytest.approx((99 * 50 + 1000) / 100),
+        "p50": 50.5,
+        "p95": pytest.approx(95.05),
+        "p99": pytest.approx(99 + 0.01 * 901),
+        "max": 1000,
+    }
+    assert lengths["p99"] == pytest.approx(np.percentile([*range(1, 100), 1000], 99))
+    assert response_limit(GadConfig(), lengths) == 109
+    assert response_limit(GadConfig(sampling={"length_factor": 3.0}), lengths) == 325
+    assert response_limit(GadConfig(sampling={"max_response_length": 7, "length_factor": 3.0}), lengths) == 21
+
+
+def test_every_pass_uses_every_row_once():
+    chosen = [i for step in range(15) for i in rows_of_step(10, 4, step, purpose="x", seed=0)]
+    assert sorted(chosen[:10]) == sorted(chosen[10:20]) == list(range(10))
+    assert chosen[:10] != chosen[10:20]
+    assert rows_of_step(10, 4, 7, purpose="x", seed=0) == chosen[28:32]
+    assert rows_of_step(10, 4, 7, purpose="x", seed=1) != chosen[28:32]
+    assert len(rows_of_step(3, 8, 0, purpose="x", seed=0)) == 8
+    assert number_of_steps(1000, 256, 4, None) == 16
+    assert number_of_steps(1000, 256, 4, 5) == 5
+
+
+def test_chats_without_a_template_are_joined_and_with_one_use_it():
+    tokenizer = word_tokenizer(["be", "brief", "hello", "user", "assistant"])
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
+    assert tokenizer.decode(message_tokens(tokenizer, messages)) == "be brief hello"
+    each = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
+    tokenizer.chat_template = each + "{% if add_generation_prompt %}assistant{% endif %}"
+    ids = message_tokens(tokenizer, [messages[1]])
+    assert tokenizer.decode(ids) == "user hello assistant"
+
+
+def test_chrf_is_sacrebleus_and_one_for_equal_texts():
+    same, other, empty = chrf(["the sorted fruit", "abc", ""], ["the sorted fruit", "xyz", "xyz"])
+    assert same == pytest.approx(1)
+    assert other == empty == 0
+
+
+# --- the generated task ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lists():
+    task = create(TemplatedLists())
+    return task, task.splits({"warm": 300, "train": 100, "dev": 30, "test": 40}, seed=0)
+
+
+def test_no_set_of_things_is_both_trained_on_and_tested(lists):
+    _, splits = lists
+
+    def sets(split):
+        return {tuple(sorted(p.prompt.split(" : ")[1].split())) for p in splits[split]}
+
+    assert not sets("test") & (sets("train") | sets("warm") | sets("dev"))
+    assert not sets("dev") & (sets("train") | sets("warm"))
+
+
+def test_the_expected_response_is_perfect_and_every_word_is_known(lists):
+    task, splits = lists
+    for problem in [p for part in splits.values() for p in part]:
+        assert task.reward(problem, problem.answer) == 1
+        assert task.correct(problem, problem.answer)
+        words = f"{problem.prompt} {problem.answer} {problem.demonstration or ''}".split()
+        assert set(words) <= set(WORDS)
+
+
+def test_worked_responses_have_independent_flaws(lists):
+    task, splits = lists
+    parts = [task.parts(p, p.demonstration) for p in splits["warm"]]
+    for name in ("opening", "total", "closing"):
+        share = np.mean([part[name] for part in parts])
+        assert abs(share - 0.45) < 3 * np.sqrt(0.25 / len(parts)), name
+    together = np.mean([part["opening"] * part["closing"] for part in parts])
+    assert abs(together - 0.45**2) < 3 * np.sqrt(0.16 / len(parts))
+
+
+def test_each_part_counts_a_quarter(lists):
+    task, _ = lists
+    from trainers.tasks.interface import Problem
+
+    problem = Problem("x", "casual list these fruit : plum apple mango ?", "")
+    perfect = "hey , your sorted fruit : 1 apple 2 mango 3 plum . total 3 . cheers"
+    assert task.reward(problem, perfect) == 1
+    assert task.reward(problem, perfect.replace("hey , your", "dear reader , the")) == 0.75
+    assert task.reward(problem, perfect.replace("total 3", "total 4")) == 0.75
+    assert task.reward(problem, perfect.replace("cheers", "kind regards")) == 0.75
+    assert task.reward(problem, perfect.replace("2 mango 3 plum", "2 plum 3 mango")) == pytest.approx(0.75 + 0.25 / 3)
+    assert task.reward(problem, perfect.replace(" 3 plum .", " 3 plum 4 plum .")) == pytest.approx(0.75 + 0.25 * 3 / 4)
+    assert task.reward(problem, "sorted fruit") == 0
+    assert not task.correct(problem, perfect.replace("3 plum", "3 peach"))
+
+
+# --- shares, files of their own, rows left out ------------------------------------------------------------------------
+
+
+def some(first, last):
+    return [Row(f"r{i}", [{"role": "user", "content": str(i)}], "a") for i in range(first, last)]
+
+
+def test_splits_may_be_shares_so_that_small_files_train_usefully():
+    splits = split_rows(some(0, 1000), train=None, dev=0.05, test=0.1, seed=0)
+    assert {name: len(part) for name, part in splits.items()} == {"test": 100, "dev": 50, "train": 850}
+    tiny = split_rows(some(0, 5), train=None, dev=0.05, test=0.1, seed=0)
+    assert {name: len(part) for name, part in tiny.items()} == {"test": 1, "dev": 1, "train": 3}
+
+
+def test_a_validation_file_leaves_all_the_others_to_train_on_but_those_it_holds_itself():
+    splits = split_rows(some(0, 20), train=None, dev=0.5, test=0.5, seed=0, validation=some(18, 24))
+    assert {name: len(part) for name, part in splits.items()} == {"test": 3, "dev": 3, "train": 18}
+    assert {row.id for row in splits["train"]} == {f"r{i}" for i in range(18)}
+    with pytest.raises(ValueError, match="6 to validate on"):
+        split_rows(some(0, 20), train=None, dev=4, test=4, seed=0, validation=some(18, 24))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "problem"),
+    [({"dev": 1.5}, "whole number of rows"), ({"dev": 0.5, "test": 0.6}, "more than a whole file")],
+)
+def test_sizes_that_are_neither_rows_nor_shares_are_refused(sizes, problem):
+    with pytest.raises(ValueError, match=problem):
+        GadConfig(data=sizes)
+
+
+def test_the_data_stage_reads_each_file_counts_what_it_leaves_out_and_knows_each_stages_teacher(tmp_path):
+    """Duplicates, a chat of the validation file, a prompt that is too long; another file for the warm-up."""
+    model = tmp_path / "model" / "files"
+    tokenizer = word_tokenizer([f"w{i}" for i in range(40)])
+    tokenizer.save_pretrained(model)
+
+    def chat(number, length=2, answer=3):
+        words = " ".join([f"w{number}", *["w0"] * (length - 1)])
+        return {"content": [{"role": "user", "content": words}], "teacher_response": " ".join(["w1"] * answer)}
+
+    files = {
+        "data_source": [*map(chat, range(10)), chat(3), chat(4), chat(11, length=9), chat(20)],
+        "validation_source": [chat(number) for number in range(20, 26)],
+        "warmup_source": [chat(30, answer=7), chat(31, answer=7), chat(25)],
+    }
+    inputs = {"model": tmp_path / "model"}
+    for name, rows in files.items():
+        (tmp_path / name / "files").mkdir(parents=True)
+        write(tmp_path / name / "files" / "rows.jsonl", rows)
+        inputs[name] = tmp_path / name
+    asset = {"kind": "responses", "sources": [{"source": "path", "path": "rows.jsonl"}]}
+    settings = GadConfig(
+        task=None,
+        model={"kind": "model", "sources": [{"source": "path", "path": "model"}]},
+        data={"train": None, "dev": 0.5, "test": 0.5, "max_prompt_length": 8},
+        **dict.fromkeys(files, asset),
+    )
+    stage = gad_stage(tmp_path / "data", settings, inputs)
+    data.run(stage)
+    logged = {name: value for _, name, value in stage.metrics.rows}
+    assert {name: logged[f"rows/{name}"] for name in ("train", "dev", "test", "train_warmup")} == {
+        "train": 10,
+        "dev": 3,
+        "test": 3,
+        "train_warmup": 2,
+    }
+    assert {name: logged[f"rows/{name}"] for name in ("duplicates", "too_long", "held_out")} == {
+        "duplicates": 2,
+        "too_long": 1,
+        "held_out": 2,
+    }
+    assert len(data.training_rows(stage.out, "warmup")) == 2
+    assert (
+        data.training_rows(stage.out, "gad")
+        == data.training_rows(stage.out, "seqkd")
+        == read_rows(stage.out / "train.jsonl")
+    )
+    assert data.teacher_lengths(stage.out, "warmup")["mean"] == 8  # with the end token
+    assert data.teacher_lengths(stage.out, "gad")["mean"] == data.teacher_lengths(stage.out)["mean"] == 4

@@ -1,0 +1,82 @@
+"""Tiny policies, batches and stages for the tests of the policy engine."""
+
+import pandas as pd
+import torch
+
+from tests.make_stage import make_stage
+from trainers.micro_batch import MicroBatch
+from trainers.policy import reinforce
+from trainers.policy.actor import Actor, Batch
+from trainers.policy.batch import token_logps
+from trainers.policy.config import (
+    Data,
+    Evaluate,
+    Kl,
+    PolicyConfig,
+    Precision,
+    Rollout,
+    Sampling,
+    Scratch,
+    WarmStart,
+)
+from trainers.policy.learner import Learner
+from trainers.policy.objective import build_objective
+from trainers.policy.placement import Placement
+from trainers.policy.rollout import sample
+
+TINY = Scratch(hidden=16, layers=2, heads=2, feed_forward=24, init_std=0.4)
+CPU = Placement.of(["cpu"], Precision())
+EOS, PAD = 1, 0
+CHAT = (
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+SMALL = {
+    "data": Data(warm=40, train=40, dev=8, test=10),
+    "scratch": Scratch(hidden=32, heads=2, feed_forward=48),
+    # Enough for some answers in the right form: without differences in reward nothing would be learnt or compared.
+    "warm_start": WarmStart(steps=80, batch_size=16, lr=1e-2),
+    "steps": 4,
+    "sampling": Sampling(max_new_tokens=20),
+    "rollout": Rollout(responses=16, group_size=4),
+    "kl": Kl(coef=0.1, adaptive=True),
+    "checkpoint_every": 2,
+    "evaluate": Evaluate(samples=2),
+}
+
+
+def uniforms(rows, width, seed=0):
+    return torch.rand(rows, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def sampled_batch(model, prompts, advantages):
+    sequences = sample(model, *prompts, group_size=4, max_new_tokens=8, eos=EOS, pad=PAD, uniforms=uniforms(16, 8))
+    with torch.no_grad():
+        old, _ = token_logps(model, sequences)
+    return Batch(sequences, advantages, old, old - 0.05)
+
+
+def actor(model, update, *, lr, weight_decay=0.0, reference=None, recompute_logps=False, **config):
+    """The policy that learns, with the parts of its loss that a variant's configuration names."""
+    memory = MicroBatch(update.micro_batch)
+    learner = Learner.adamw(model, lr=lr, betas=(0.9, 0.999), weight_decay=weight_decay, memory=memory)
+    objective = build_objective(PolicyConfig(update=update, **config))
+    return Actor(learner, objective, update, CPU, reference=reference, recompute_logps=recompute_logps)
+
+
+def stage(folder, config, inputs, seed=None, devices=("cpu",)):
+    """A stage of the engine."""
+    return make_stage(folder, "innovations.test", config, inputs, seed=seed, devices=devices)
+
+
+def train(folder, inputs, config, seed=0, *, ties=False):
+    made = stage(folder, config, inputs, seed)
+    reinforce.run(made)
+    made.metrics.close()
+    table = pd.read_parquet(folder / "metrics.parquet")
+    table = table[~table["name"].str.startswith("time/")]
+    used = table.loc[table["name"] == "update/used_responses", "value"].max()
+    assert used > 0 or ties, "no step had a reward to learn from: the test would compare nothing"
+    return table.reset_index(drop=True), (folder / "policy" / "model.safetensors").read_bytes()

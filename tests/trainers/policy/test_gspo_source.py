@@ -1,0 +1,93 @@
+"""Seed 004's own formulas, transcribed, beside the variants that compute them."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from tests.trainers.policy.helpers import SMALL, stage
+from trainers.objectives.losses import clipped
+from trainers.objectives.losses.policy_loss import policy_loss
+from trainers.objectives.ratios import gspo as ratio_gspo
+from trainers.objectives.ratios import product as ratio_product
+from trainers.objectives.ratios import token as ratio_token
+from trainers.policy import evaluate, reinforce
+from trainers.policy.config import PolicyConfig, Sampling
+
+CLIP = partial(clipped.surrogate, low=0.2, high=0.2)
+
+
+@pytest.fixture
+def tensors():
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([7, 1, 5, 3, 6, 2])
+    mask = (torch.arange(7) < lengths[:, None]).double()
+    old = -torch.rand(6, 7, generator=generator, dtype=torch.float64) * mask
+    logps = (old + 0.1 * torch.randn(6, 7, generator=generator, dtype=torch.float64)) * mask
+    advantages = torch.randn(6, generator=generator, dtype=torch.float64)
+    return logps.requires_grad_(True), old, advantages, mask
+
+
+def gradient(loss, logps):
+    return torch.autograd.grad(loss, logps)[0]
+
+
+def source_sequence_level(logps, old, advantages, mask):
+    """`compute_policy_loss_sequence_level` on one log-probability per response, the sum over its tokens."""
+    ratio = torch.exp((logps * mask).sum(1) - (old * mask).sum(1))
+    return -torch.min(ratio * advantages, torch.clamp(ratio, 0.8, 1.2) * advantages).mean()
+
+
+def source_token_level(logps, old, advantages, mask):
+    """`compute_policy_loss_token_level`: a sum per response, and over the tokens of the batch."""
+    total = 0.0
+    for i in range(len(logps)):
+        length = int(mask[i].sum())
+        ratios = torch.exp(logps[i, :length] - old[i, :length])
+        advantage = advantages[i]
+        total = total - torch.min(ratios * advantage, torch.clamp(ratios, 0.8, 1.2) * advantage).sum()
+    return total
+
+
+def test_the_product_of_token_ratios_is_the_sources_sequence_loss(tensors):
+    logps, _, _, mask = tensors
+    ours, _ = policy_loss(*tensors, ratio=ratio_product.importance_ratio, surrogate=CLIP)
+    theirs = source_sequence_level(*tensors)
+    assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
+    torch.testing.assert_close(gradient(ours, logps), gradient(theirs, logps), rtol=0, atol=1e-12)
+    # The paper's ratio is its L-th root.
+    product, root = (r.importance_ratio(*tensors[:2], mask)[:, 0] for r in (ratio_product, ratio_gspo))
+    torch.testing.assert_close(root ** mask.sum(1), product)
+    assert product.var() > root.var()
+
+
+def test_a_product_over_a_long_response_neither_overflows_nor_vanishes():
+    old = torch.zeros(2, 500)
+    logps = torch.stack([torch.full((500,), 1.0), torch.full((500,), -1.0)])
+    ratio = ratio_product.importance_ratio(logps, old, torch.ones(2, 500))
+    torch.testing.assert_close(ratio[:, 0], torch.tensor([20.0, -20.0]).exp())
+
+
+def test_token_ratios_with_the_token_mean_are_the_sources_token_loss(tensors):
+    """Up to its constant: the source does not divide by the number of tokens."""
+    logps, _, _, mask = tensors
+    ours, _ = policy_loss(*tensors, ratio=ratio_token.importance_ratio, surrogate=CLIP, aggregation="token_mean")
+    theirs = source_token_level(*tensors) / mask.sum()
+    assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
+    torch.testing.assert_close(gradient(ours, logps), gradient(theirs, logps), rtol=0, atol=1e-12)
+
+
+def test_training_at_another_temperature_is_measured_at_the_same_one(prepared, tmp_path):
+    tables = {}
+    for temperature in (0.3, 1.0):
+        config = PolicyConfig(**{**SMALL, "sampling": Sampling(max_new_tokens=20, temperature=temperature)})
+        inputs = {**prepared, "policy": prepared["warm_start"]}
+        made = stage(tmp_path / str(temperature), config, inputs, 0)
+        evaluate.run(made)
+        made.metrics.close()
+        tables[temperature] = (tmp_path / str(temperature) / "metrics.parquet").read_bytes()
+        trainer = reinforce.Trainer(stage(tmp_path / f"train {temperature}", config, inputs, 0), config)
+        experience = trainer._collect(reinforce.read_problems(prepared["task_data"] / "train.jsonl"))
+        tables[f"train {temperature}"] = experience.sequences.logps.sum().item()
+    assert tables[0.3] == tables[1.0]
+    assert tables["train 0.3"] != tables["train 1.0"]

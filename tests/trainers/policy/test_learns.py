@@ -1,0 +1,41 @@
+"""Three steps of the real trainer from the true start: every trained parameter has moved."""
+
+import pytest
+import torch
+
+from tests.trainers.policy.helpers import SMALL, stage
+from trainers.policy import reinforce
+from trainers.policy.config import PolicyConfig, Rollout
+from trainers.tasks.interface import read_problems
+
+VARIANTS = {
+    "grpo": {},
+    "gspo": {"ratio": "gspo"},
+    "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1)},
+    "all-innovations": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}},
+    "all-compatible": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}, "amic": True, "ptrw": {}},
+    "2.5-temporal-authors": {"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"},
+    "2.6-asymmetric-authors": {"amic": True, "asymmetric_clip": {"pessimistic": False}},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_trained_parameter_moves(tmp_path, prepared, name):
+    config = PolicyConfig(**{**SMALL, **VARIANTS[name]})
+    trainer = reinforce.Trainer(stage(tmp_path, config, prepared, seed=0), config)
+    before = {
+        f"{module}.{key}": parameter.detach().clone()
+        for module, model in trainer.state.modules.items()
+        for key, parameter in model.named_parameters()
+    }
+    assert ("critic.head.weight" in before) == (name == "ppo")
+    problems = read_problems(prepared["task_data"] / "train.jsonl")
+    for step in range(3):
+        trainer.step(step, problems)
+    still = [
+        f"{module}.{key}"
+        for module, model in trainer.state.modules.items()
+        for key, parameter in model.named_parameters()
+        if torch.equal(parameter, before[f"{module}.{key}"])
+    ]
+    assert not still

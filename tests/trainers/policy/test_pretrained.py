@@ -1,0 +1,165 @@
+"""Policies from a model asset: byte-level tokenizer, chat template, a data set of questions, a reward model."""
+
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForSequenceClassification
+
+from tests.trainers.policy.helpers import CHAT, stage, train
+from trainers.policy import evaluate, task_data, warm_start
+from trainers.policy.config import (
+    Data,
+    Evaluate,
+    Kl,
+    OverlongPenalty,
+    PolicyConfig,
+    Precision,
+    Reward,
+    Rollout,
+    Sampling,
+    WarmStart,
+)
+from trainers.policy.placement import Placement
+from trainers.policy.rewards import RewardModel, score
+from trainers.policy.text import prompt_tokens, word_tokenizer
+from trainers.policy.value_model import ValueModel
+from trainers.random_model import build_random_model
+from trainers.tasks import knights_knaves
+from trainers.tasks.settings.knights_knaves import KnightsKnaves
+from trainers.tasks.settings.question_answer import QuestionAnswer
+
+
+def test_reward_model_scores_do_not_depend_on_the_batch_around_them(assets):
+    judge = RewardModel(assets / "judge" / "files", Placement.of(["cpu"], Precision()), batch_size=2)
+    prompts, responses = ["a", "b", "a long prompt"], ["x", "a much longer response than the others", "z"]
+    together = judge(prompts, responses)
+    alone = torch.cat([judge([p], [r]) for p, r in zip(prompts, responses, strict=True)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+    ids = judge.tokenizer("a x", return_tensors="pt")["input_ids"]
+    assert together[0].item() == pytest.approx(judge.model(input_ids=ids).logits[0, 0].item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("template", [CHAT, "{{ bos_token }}" + CHAT])
+def test_a_chat_templates_special_tokens_are_added_once(assets, tmp_path, template):
+    """A tokenizer that begins every text with <s>, and a template that does so too, or does not."""
+    from tokenizers.processors import TemplateProcessing
+
+    shutil.copytree(assets / "judge" / "files", tmp_path / "judge")
+    judge = RewardModel(tmp_path / "judge", Placement.of(["cpu"], Precision()))
+    tokenizer = judge.tokenizer
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.bos_token_id)]
+    )
+    seen = []
+    judge.model.register_forward_pre_hook(lambda *call: seen.append(call[2]["input_ids"][0]), with_kwargs=True)
+    judge(["Why?"], ["So."])
+    assert tokenizer.decode(seen[0]) == "<s>Why? So."
+    tokenizer.chat_template = template
+    judge(["Why?"], ["So."])
+    begin = "<s>" if "bos" in template else ""
+    assert tokenizer.decode(seen[1]) == begin + "[user]Why?[assistant]So."
+    assert tokenizer.decode(prompt_tokens(tokenizer, "Why?", None)) == begin + "[user]Why?[assistant]"
+
+
+def test_a_text_that_is_too_long_loses_its_beginning(assets):
+    judge = RewardModel(assets / "judge" / "files", Placement.of(["cpu"], Precision()))
+    judge.tokenizer.model_max_length = 16
+    response = "the very same end"
+    one, other = judge(["a" * 50, "b" * 50], [response, response])
+    assert one == other
+
+
+def test_a_reward_model_with_another_tokenizer_reads_texts(assets, tmp_path):
+    """Words here, bytes in the policy: the reward model gets its own ids of the decoded text."""
+    folder = other_judge(tmp_path)
+    judge = RewardModel(folder, Placement.of(["cpu"], Precision()))
+    ids = torch.tensor([[judge.tokenizer.get_vocab()[word] for word in ("A", ":", "B", "K", "?", "A", "knight")]])
+    expected = judge.model(input_ids=ids).logits[0, 0].item()
+    assert judge(["A : B K ?"], ["A knight"]).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_critic_with_another_tokenizer_is_refused(assets, tmp_path):
+    folder, policy = other_judge(tmp_path), assets / "model" / "files"
+    with pytest.raises(ValueError, match=r"its tokenizer is not the policy's .* use a model of the same family"):
+        ValueModel.from_reward_model(folder, Placement.of(["cpu"], Precision()), policy)
+    ValueModel.from_reward_model(assets / "judge" / "files", Placement.of(["cpu"], Precision()), policy)
+
+
+def other_judge(folder):
+    """A sequence classifier over the words of knights and knaves."""
+    tokenizer = word_tokenizer(knights_knaves.WORDS)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_labels=1
+    )
+    LlamaForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_rewards_add_up_with_their_weights(assets):
+    judge = RewardModel(assets / "judge" / "files", Placement.of(["cpu"], Precision()))
+    task = knights_knaves.create(KnightsKnaves())
+    problem = knights_knaves.Problem("x", "A : A K ?", "A knight")
+    responses = ["<think> </think> <answer> A knight </answer>", "A"]
+    model = judge([problem.prompt] * 2, responses)
+    scored = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge)
+    torch.testing.assert_close(scored.rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
+    assert scored.correct.tolist() == [1.0, 0.0]
+    assert scored.parts["reward/model"] == pytest.approx(model.mean().item())
+
+
+def test_a_classifier_with_two_outputs_is_no_reward_model(assets, tmp_path):
+    config = LlamaConfig(vocab_size=260, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_labels=2)
+    LlamaForSequenceClassification(config).save_pretrained(tmp_path)
+    _, tokenizer = build_random_model("llama", hidden=16, layers=1, heads=2, vocab=260, positions=512, seed=0)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="one output, this one has 2"):
+        RewardModel(tmp_path, Placement.of(["cpu"], Precision()))
+
+
+def test_prompts_go_through_the_chat_template(assets):
+    from trainers.policy.models import load_tokenizer
+
+    tokenizer = load_tokenizer(assets / "model" / "files")
+    ids = prompt_tokens(tokenizer, "Why?", "Be brief.")
+    assert tokenizer.decode(ids) == "[system]Be brief.[user]Why?[assistant]"
+    assert tokenizer.decode(prompt_tokens(tokenizer, "Why?", None)) == "[user]Why?[assistant]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [0, 2])
+def test_questions_a_model_and_a_reward_model_from_end_to_end(assets, tmp_path, steps):
+    """With steps 0 the warm start is the model asset as it is."""
+    from trainers.assets_config import Asset, PathSource
+
+    source = Asset(kind="questions", sources=[PathSource(source="path", path="q.jsonl")])
+    config = PolicyConfig(
+        task=QuestionAnswer(),
+        data=Data(warm=8, train=20, dev=2, test=4),
+        data_source=source,
+        model=Asset(kind="model", sources=source.sources),
+        reward_model=Asset(kind="model", sources=source.sources),
+        warm_start=WarmStart(steps=steps, batch_size=4),
+        steps=2,
+        sampling=Sampling(max_new_tokens=8),
+        rollout=Rollout(responses=8, group_size=4, batch_size=4, recompute_logps=True),
+        reward=Reward(rule=1.0, model=1.0),
+        kl=Kl(coef=0.1),
+        overlong_penalty=OverlongPenalty(share=0.2),
+        precision=Precision(activation_checkpointing=True),
+        evaluate=Evaluate(samples=2),
+    )
+    inputs = {"model": assets / "model", "reward_model": assets / "judge", "data_source": assets / "questions"}
+    task_data.run(stage(tmp_path / "data", config, inputs))
+    inputs["task_data"] = tmp_path / "data"
+    warm_start.run(stage(tmp_path / "warm", config, inputs))
+    assert (tmp_path / "warm" / "policy").exists() == (steps > 0)
+    inputs["warm_start"] = tmp_path / "warm"
+    table, _ = train(tmp_path / "rl", inputs, config)
+    assert {"reward/rule", "reward/model", "reward/overlong_penalty", "kl/divergence"} <= set(table["name"])
+    inputs["policy"] = tmp_path / "rl"
+    evaluate.run(stage(tmp_path / "eval", config, inputs))
+    items = pd.read_parquet(tmp_path / "eval" / "items.parquet")
+    assert len(items[(items["protocol"] == "greedy") & (items["name"] == "accuracy")]) == 4

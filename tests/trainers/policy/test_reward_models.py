@@ -1,0 +1,196 @@
+"""Rewards of tokens, a reward model that learns the rule, and prompts without answers."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+
+from contract.health import Monitor, parse_rules
+from tests.trainers.policy.helpers import CPU, SMALL, stage, train
+from tracker.config.settings import load_settings
+from tracker.config.variants import load_studies
+from trainers.assets_config import Asset, PathSource
+from trainers.objectives.advantages import normalized as advantage_normalized
+from trainers.objectives.advantages import relative as advantage_relative
+from trainers.objectives.rewards.token_rewards import increments, returns_to_go, token_advantages
+from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
+from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
+from trainers.policy.reward_training import agreement
+from trainers.policy.rewards import RewardModel, add_at_the_end
+from trainers.policy.token_rewards import TokenRewardModel
+from trainers.tasks import question_answer
+from trainers.tasks.interface import read_problems
+from trainers.tasks.settings.question_answer import QuestionAnswer
+
+MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
+
+
+def test_rewards_of_tokens_by_hand():
+    scores = torch.tensor([[1.0, 3.0, 2.0], [5.0, 4.0, 9.0]])
+    rewards = increments(scores, MASK)
+    assert rewards.tolist() == [[1, 2, -1], [5, -1, 0]]  # they add up to the score at the last token: 2 and 4
+    assert returns_to_go(rewards, MASK).tolist() == [[2, 1, -1], [4, -1, 0]]
+    # Minus the mean of both: (2 + 4) / 2, (1 - 1) / 2, (-1 + 0) / 2.
+    assert token_advantages(rewards, MASK, 2, scale=False).tolist() == [[-1, 1, -0.5], [1, -1, 0]]
+    scaled = token_advantages(rewards, MASK, 2, scale=True)
+    torch.testing.assert_close(scaled, torch.tensor([[-1, 1, -0.5], [1, -1, 0]]) / 2**0.5)
+
+
+@pytest.mark.parametrize("advantage", [advantage_relative, advantage_normalized])
+def test_the_first_tokens_advantage_is_that_of_the_response(advantage):
+    generator = torch.Generator().manual_seed(0)
+    rewards, mask = torch.randn(8, 5, generator=generator, dtype=torch.float64), torch.ones(8, 5)
+    whole = advantage.group_advantages(rewards.sum(1), 4)
+    torch.testing.assert_close(token_advantages(rewards, mask, 4, scale=advantage.SCALE)[:, 0], whole)
+
+
+def test_a_reward_of_the_whole_is_added_at_the_last_token():
+    found = add_at_the_end(torch.zeros(2, 3), torch.tensor([3.0, -1.0]), MASK)
+    assert found.tolist() == [[0, 0, 3], [0, -1, 0]]
+
+
+def test_agreement_by_hand():
+    scores, rewards = torch.tensor([2.0, 1.0, 0.0, 2.0]), torch.tensor([3.0, 3.0, -1.0, -1.0])
+    found = agreement(scores, rewards, torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    # Pairs of right and wrong: 2 > 0, 2 = 2, 1 > 0, 1 < 2.
+    assert found["reward_model/pair_accuracy"] == pytest.approx(2.5 / 4)
+    assert found["reward_model/error"] == pytest.approx((1 + 4 + 1 + 9) / 4)
+    assert "reward_model/pair_accuracy" not in agreement(scores, rewards, torch.ones(4))
+
+
+LEARNT = {
+    **SMALL,
+    "reward": Reward(rule=0.0, model=1.0),
+    "reward_training": RewardTraining(enabled=True, problems=40, samples=2, steps=60, batch_size=16, lr=3e-3),
+}
+
+
+@pytest.fixture(scope="module")
+def judged(prepared, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judge")
+    made = stage(folder, PolicyConfig(**LEARNT), prepared)
+    judge.run(made)
+    made.metrics.close()
+    return folder
+
+
+def test_a_reward_model_learns_the_rule(judged):
+    table = pd.read_parquet(judged / "metrics.parquet")
+    losses = table[table["name"] == "reward_model/loss"].sort_values("step")["value"].tolist()
+    assert losses[-1] < 0.7 * losses[0]
+    assert "reward_model/error" in set(table["name"])
+
+
+def test_without_a_wish_for_one_there_is_no_reward_model(prepared, tmp_path):
+    judge.run(stage(tmp_path / "judge", PolicyConfig(**SMALL), prepared))
+    assert not (tmp_path / "judge" / "reward_model").exists()
+
+
+@pytest.mark.parametrize("level", ["sequence", "token"])
+def test_the_policy_is_trained_on_the_learnt_reward_and_measured_by_both(prepared, judged, tmp_path, level):
+    config = PolicyConfig(**{**LEARNT, "steps": 1, "reward": Reward(rule=0.0, model=1.0, level=level)})
+    inputs = {**prepared, "judge": judged}
+    table, _ = train(tmp_path / "rl", inputs, config)
+    values = table.groupby("name")["value"].last()
+    assert values["reward/mean"] == pytest.approx(values["reward/model"], abs=1e-5)
+    assert values["reward/rule"] != values["reward/model"]
+    final = stage(tmp_path / "eval", config, {**inputs, "policy": tmp_path / "rl"})
+    evaluate.run(final)
+    names = set(pd.read_parquet(tmp_path / "eval" / "items.parquet")["name"])
+    assert names == {"accuracy", "reward", "model_reward", "length"}
+
+
+def test_rewards_of_tokens_add_up_to_the_reward_model_on_the_text(prepared, judged, tmp_path):
+    """The same classifier through its two doors: token ids of the policy, and text."""
+    config = PolicyConfig(**{**LEARNT, "reward": Reward(rule=0.5, model=2.0, level="token")})
+    trainer = reinforce.Trainer(stage(tmp_path / "rl", config, {**prepared, "judge": judged}, 0), config)
+    problems = read_problems(prepared["task_data"] / "train.jsonl")[:4]
+    found = trainer.sampler.collect(problems, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(found.token_rewards.sum(1), found.rewards)
+    policy = prepared["warm_start"] / "policy"
+    of_tokens = TokenRewardModel(judged / "reward_model", CPU, policy)(found.sequences, trainer.tokenizer.eos_token_id)
+    ids = [row[keep.bool()] for row, keep in zip(found.sequences.response_ids, found.sequences.mask, strict=True)]
+    texts = trainer.tokenizer.batch_decode(ids, skip_special_tokens=True)
+    asked = [problem.prompt for problem in problems for _ in range(config.rollout.group_size)]
+    whole = RewardModel(judged / "reward_model", CPU)(asked, texts)
+    torch.testing.assert_close(of_tokens.sum(1), whole, rtol=0, atol=1e-4)
+    ended = (found.sequences.response_ids == trainer.tokenizer.eos_token_id) & found.sequences.mask.bool()
+    assert ended.any()
+    assert (of_tokens[ended] == 0).all()  # texts do not have the end token: nothing rewards it
+
+
+# Prompts without answers
+
+
+def prompts_only(**values):
+    source = Asset(kind="questions", sources=[PathSource(source="path", path="q.jsonl")])
+    model = Asset(kind="model", sources=source.sources)
+    return {
+        "task": QuestionAnswer(answer=None),
+        "data": Data(warm=1, train=20, dev=2, test=4),
+        "data_source": source,
+        "model": model,
+        "reward_model": model,
+        "warm_start": WarmStart(steps=0),
+        "steps": 1,
+        "sampling": Sampling(max_new_tokens=8),
+        "rollout": Rollout(responses=8, group_size=4),
+        "reward": Reward(rule=0.0, model=1.0),
+        "evaluate": Evaluate(samples=2),
+        **values,
+    }
+
+
+def test_prompts_without_answers_are_trained_on_and_measured_by_a_reward_model(assets, tmp_path):
+    (tmp_path / "questions" / "files").mkdir(parents=True)
+    rows = [{"question": f"Tell me about {i}."} for i in range(120)]
+    (tmp_path / "questions" / "files" / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = PolicyConfig(**prompts_only())
+    inputs = {name: assets / folder for name, folder in (("model", "model"), ("reward_model", "judge"))}
+    inputs["data_source"] = tmp_path / "questions"
+    task_data.run(stage(tmp_path / "data", config, inputs))
+    inputs["task_data"] = tmp_path / "data"
+    warm_start.run(stage(tmp_path / "warm", config, inputs))
+    inputs["warm_start"] = tmp_path / "warm"
+    table, _ = train(tmp_path / "rl", inputs, config)
+    names = set(table["name"])
+    assert {"reward/model", "dev/sampled_model_reward"} <= names
+    assert not {"reward/rule", "reward/accuracy", "dev/sampled_accuracy"} & names
+    evaluate.run(stage(tmp_path / "eval", config, {**inputs, "policy": tmp_path / "rl"}))
+    items = pd.read_parquet(tmp_path / "eval" / "items.parquet")
+    assert set(items["name"]) == {"model_reward", "length"}
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"reward": Reward(rule=1.0, model=1.0)}, "reward.rule 0"),
+        ({"warm_start": WarmStart(steps=5)}, "warm_start.steps 0"),
+        ({"dynamic_sampling": {}}, "dynamic_sampling null"),
+        ({"reward_model": None, "reward_training": RewardTraining(enabled=True)}, "needs a reward_model"),
+        ({"reward_training": RewardTraining(enabled=True)}, "only one reward model"),
+    ],
+)
+def test_prompts_without_answers_go_with_a_reward_model_only(values, problem):
+    with pytest.raises(ValueError, match=problem):
+        PolicyConfig(**prompts_only(**values))
+
+
+def test_rows_whose_answer_is_missing_are_refused_with_their_number(tmp_path):
+    rows = [{"question": "a", "answer": "1"}, {"question": "b", "answer": None}, {"question": "c", "answer": " "}]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = question_answer.create(QuestionAnswer(), tmp_path / "q.jsonl")
+    with pytest.raises(ValueError, match="2 of 3 rows have no 'answer'"):
+        task.splits({"warm": 0, "train": 1, "dev": 0, "test": 0}, 0)
+
+
+@pytest.mark.parametrize("study", ["innovations", "gspo"])
+def test_a_reward_models_scale_is_no_collapse_of_the_format(study):
+    """`format-collapse` watches the rule's reward: logits of a reward model may be anything."""
+    rules = load_studies(load_settings({"studies": study}))[study].health
+    collapse = [rule.model_dump() for rule in rules if rule.id == "format-collapse"]
+    monitor = Monitor(parse_rules(collapse))
+    for step in range(10):
+        assert not monitor.observe(step, {"reward/mean": -9.0, "reward/model": -9.0, "reward/rule": 1.0})
+    assert any(monitor.observe(step, {"reward/mean": 1.0, "reward/rule": -3.0}) for step in range(10, 20))

@@ -1,0 +1,95 @@
+"""Sampling: against a plain sampler, in parts, greedy, by frequency; text to tokens and back."""
+
+import math
+
+import pytest
+import torch
+
+from tests.trainers.policy.helpers import EOS, PAD, uniforms
+from trainers.policy.batch import batched_logps, response_logits, token_logps
+from trainers.policy.rollout import sample, sample_all
+from trainers.policy.text import decode, pad, prompt_tokens, response_tokens
+
+
+def sample_plainly(model, prompt, numbers, temperature):
+    """One response, token by token, a full forward each time, inverting the distribution function in plain Python."""
+    ids, logps = list(prompt), []
+    for u in numbers.tolist():
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, -1].double() / temperature
+        probabilities = logits.softmax(-1).tolist()
+        total = 0.0
+        token = -1
+        while total <= u:
+            token += 1
+            total += probabilities[token]
+        ids.append(token)
+        logps.append(math.log(probabilities[token]))
+        if token == EOS:
+            break
+    return ids[len(prompt) :], logps
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_rollout_equals_a_plain_sampler_with_the_same_random_numbers(model, prompts, temperature):
+    ids, mask = prompts
+    numbers = uniforms(12, 15)
+    with torch.no_grad():
+        model.lm_head.weight[EOS] *= 3  # some responses end early, so rows are dropped
+    found = sample(
+        model, ids, mask, group_size=3, max_new_tokens=15, eos=EOS, pad=PAD, temperature=temperature, uniforms=numbers
+    )
+    lengths = set()
+    for i in range(12):
+        prompt = ids[i // 3][mask[i // 3].bool()].tolist()
+        expected, logps = sample_plainly(model, prompt, numbers[i], temperature)
+        keep = found.mask[i].bool()
+        assert found.response_ids[i][keep].tolist() == expected
+        assert found.logps[i][keep].tolist() == pytest.approx(logps, abs=1e-6)
+        assert (found.response_ids[i][~keep] == PAD).all()
+        lengths.add(len(expected))
+    assert len(lengths) > 2  # the test would say little about dropped rows if all were equally long
+
+
+def test_behaviour_log_probabilities_equal_a_full_forward(model, prompts):
+    found = sample(
+        model, *prompts, group_size=4, max_new_tokens=12, eos=EOS, pad=PAD, temperature=0.8, uniforms=uniforms(16, 12)
+    )
+    with torch.no_grad():
+        logps, entropy = token_logps(model, found, temperature=0.8)
+    torch.testing.assert_close(logps.float(), found.logps, rtol=0, atol=1e-5)
+    torch.testing.assert_close(batched_logps(model, found, 0.8, 3), logps, rtol=0, atol=1e-6)
+    probabilities = (response_logits(model, found) / 0.8).softmax(-1)
+    by_hand = -(probabilities * probabilities.log()).sum(-1) * found.mask
+    torch.testing.assert_close(entropy, by_hand, rtol=0, atol=1e-5)
+
+
+def test_sampling_in_parts_changes_nothing(model, prompts):
+    settings = {"group_size": 2, "max_new_tokens": 10, "eos": EOS, "pad": PAD, "uniforms": uniforms(8, 10)}
+    whole = sample_all(model, *prompts, batch_size=None, **settings)
+    parts = sample_all(model, *prompts, batch_size=2, **settings)
+    assert torch.equal(whole.response_ids, parts.response_ids)
+    assert torch.equal(whole.mask, parts.mask)
+    torch.testing.assert_close(whole.logps, parts.logps, rtol=0, atol=1e-6)
+
+
+def test_greedy_is_the_most_likely_token(model, prompts):
+    found = sample(model, *prompts, group_size=1, max_new_tokens=6, eos=EOS, pad=PAD)
+    best = response_logits(model, found).argmax(-1)
+    assert torch.equal(found.response_ids[found.mask.bool()], best[found.mask.bool()])
+
+
+def test_sampled_frequencies_follow_the_distribution(model, prompts):
+    ids, mask = prompts[0][:1], prompts[1][:1]
+    found = sample(model, ids, mask, group_size=4000, max_new_tokens=1, eos=EOS, pad=PAD, uniforms=uniforms(4000, 1))
+    expected = response_logits(model, found)[0, 0].softmax(-1)
+    seen = torch.bincount(found.response_ids[:, 0], minlength=len(expected)) / 4000
+    assert (seen - expected).abs().max() < 4 * math.sqrt(0.25 / 4000)
+
+
+def test_words_survive_the_tokenizer(tokenizer, tmp_path):
+    text = "<think> K N ok bad </think> <answer> A knight B knave </answer>"
+    ids, mask = pad([response_tokens(tokenizer, text)], PAD, left=False)
+    assert ids[0, -1] == tokenizer.eos_token_id == EOS
+    assert decode(tokenizer, ids, mask) == [text]
+    assert prompt_tokens(tokenizer, "A : B K ?", None) == tokenizer.convert_tokens_to_ids(["A", ":", "B", "K", "?"])

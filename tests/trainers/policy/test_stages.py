@@ -1,0 +1,193 @@
+"""The stages with few steps: killed and continued, seeds, devices, precision, evaluation."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
+from trainers.objectives.advantages import gae as advantage_gae
+from trainers.policy import evaluate, reinforce
+from trainers.policy.actor import Actor
+from trainers.policy.batch import Sequences
+from trainers.policy.config import (
+    Clip,
+    Kl,
+    PolicyConfig,
+    Precision,
+    Rollout,
+    Update,
+)
+from trainers.policy.learner import Learner
+from trainers.policy.placement import Placement
+from trainers.tasks.interface import read_problems
+
+VARIANTS = {
+    "grpo": {},
+    "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1)},
+    "dapo": {
+        "kl": Kl(coef=0.0),
+        "clip": Clip(high=0.28),
+        "update": Update(aggregation="token_mean"),
+        "dynamic_sampling": {"max_rounds": 2},
+        "overlong_penalty": {"share": 0.2},
+    },
+    "balanced": {"ema_smoothing": {}, "gradient_adaptive": {}, "asymmetric_clip": {}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_killed_run_goes_on_bit_identically(prepared, tmp_path, monkeypatch, name):
+    config = PolicyConfig(**{**SMALL, **VARIANTS[name]})
+    expected, weights = train(tmp_path / "whole", prepared, config)
+
+    class Killed(Exception):
+        pass
+
+    original = reinforce.Trainer.step
+
+    def killed(self, step, problems):
+        if step == 3:
+            raise Killed
+        return original(self, step, problems)
+
+    monkeypatch.setattr(reinforce.Trainer, "step", killed)
+    with pytest.raises(Killed):
+        train(tmp_path / "resumed", prepared, config)
+    assert (tmp_path / "resumed" / "checkpoint" / "state.json").exists()
+    monkeypatch.setattr(reinforce.Trainer, "step", original)
+    found, resumed_weights = train(tmp_path / "resumed", prepared, config)
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+    assert resumed_weights == weights
+
+
+def test_seeds_differ_and_the_same_seed_repeats(prepared, tmp_path):
+    config = PolicyConfig(**{**SMALL, "steps": 2})
+    first, weights = train(tmp_path / "a", prepared, config, seed=0)
+    again, same = train(tmp_path / "b", prepared, config, seed=0)
+    _, other = train(tmp_path / "c", prepared, config, seed=1)
+    pd.testing.assert_frame_equal(first, again, check_exact=True)
+    assert weights == same != other
+
+
+def test_a_step_in_which_all_groups_tie_still_steers_the_kl(prepared, tmp_path, monkeypatch):
+    """Nothing is rewarded differently: the KL is measured, its coefficient adapted, the policy pulled back."""
+    from trainers.tasks.knights_knaves import Puzzles
+
+    monkeypatch.setattr(Puzzles, "reward", lambda *_: 1.0)
+    config = PolicyConfig(**{**SMALL, "steps": 3, "kl": Kl(coef=0.2, adaptive=True)})
+    table, _ = train(tmp_path / "ties", prepared, config, ties=True)
+    values = table.pivot(index="step", columns="name", values="value")
+    assert (values["update/used_responses"].dropna() == 0).all()
+    assert (values["policy/loss"].dropna() == 0).all()
+    assert values["kl/coef"].dropna().tolist() == pytest.approx([0.2, 0.1, 0.05])  # no divergence yet: halved
+
+
+@pytest.mark.parametrize(("problems", "count"), [(40, 10), (40, 40), (40, 120), (7, 16)])
+def test_a_step_has_exactly_as_many_prompts_as_asked(problems, count):
+    """PPO asks for as many prompts as responses: more than a small split has."""
+    rows = reinforce.draw(problems, count, torch.Generator().manual_seed(0))
+    times = torch.bincount(torch.tensor(rows), minlength=problems)
+    assert len(rows) == count
+    assert times.max() - times.min() <= 1
+
+
+def test_every_step_of_ppo_updates_on_the_responses_asked_for(prepared, tmp_path, monkeypatch):
+    """With 24 problems and 48 responses of one prompt each."""
+    seen = []
+    original = Actor.batch
+    monkeypatch.setattr(Actor, "batch", lambda self, *args: seen.append(len(args[0])) or original(self, *args))
+    values = {"steps": 1, "advantage": "gae", "rollout": Rollout(responses=48, group_size=1)}
+    train(tmp_path / "ppo", prepared, PolicyConfig(**{**SMALL, **values}))
+    assert seen == [48]
+
+
+def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
+    """Same gradient, and every block is computed a second time in the backward pass."""
+    from trainers.policy.critic import Critic, Estimate, build_critic
+
+    sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
+    found = []
+    for checkpointing in (False, True):
+        placement = Placement.of(["cpu"], Precision(activation_checkpointing=checkpointing))
+        critic = build_critic(prepared["warm_start"] / "policy", placement)
+        calls = []
+        critic.body.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        torch.nn.init.constant_(critic.head.weight, 0.1)
+        learner = Learner(critic, torch.optim.SGD(critic.parameters(), lr=0.1))
+        returns = torch.ones(sequences.mask.shape) * sequences.mask
+        estimate = Estimate(returns, returns, torch.zeros(sequences.mask.shape))
+        passes, generator = Update(minibatches=1, epochs=1), torch.Generator().manual_seed(0)
+        Critic(learner, PolicyConfig().critic).learn(sequences, estimate, passes=passes, generator=generator)
+        found.append((len(calls), torch.cat([p.detach().flatten() for p in critic.parameters()])))
+    assert [calls for calls, _ in found] == [1, 2]
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=1e-6)
+
+
+def test_policy_and_critic_of_ppo_all_move_from_the_true_start(prepared, tmp_path):
+    """Every trained tensor, after three steps from where a run starts."""
+    config = PolicyConfig(**{**SMALL, "advantage": "gae", "rollout": Rollout(responses=16, group_size=1)})
+    made = stage(tmp_path / "ppo", config, prepared, 0)
+    trainer = reinforce.Trainer(made, config)
+    problems = read_problems(prepared["task_data"] / "train.jsonl")
+    before = {name: {k: v.clone() for k, v in m.state_dict().items()} for name, m in trainer.state.modules.items()}
+    for step in range(3):
+        trainer.step(step, problems)
+    for name, module in trainer.state.modules.items():
+        still = [key for key, value in module.state_dict().items() if torch.equal(value, before[name][key])]
+        assert not still, f"{name}: {still} did not move"
+
+
+def test_two_devices_split_the_models():
+    placement = Placement.of(["cuda:0", "cuda:1"], Precision())
+    assert [str(d) for d in (placement.policy, placement.reference, placement.reward)] == ["cuda:0", "cuda:1", "cuda:1"]
+    alone = Placement.of(["cuda:0"], Precision())
+    assert str(alone.policy) == str(alone.reference) == str(alone.reward) == "cuda:0"
+
+
+def test_mixed_precision_trains(prepared, tmp_path):
+    config = PolicyConfig(**{**SMALL, "steps": 2, "precision": Precision(compute="bfloat16")})
+    table, _ = train(tmp_path / "bf16", prepared, config)
+    losses = table[table["name"] == "policy/loss"]["value"]
+    assert len(losses) == 2
+    assert losses.apply(math.isfinite).all()
+
+
+def test_evaluation_gives_one_row_per_puzzle_and_keeps_the_warm_starts(prepared, tmp_path):
+    config = PolicyConfig(**SMALL)
+    task = prepared["task_data"]
+    warm = stage(tmp_path / "warm", config, {"task_data": task, "policy": prepared["warm_start"]})
+    evaluate.run(warm)
+    final = stage(
+        tmp_path / "final", config, {"task_data": task, "policy": prepared["warm_start"], "warm": tmp_path / "warm"}
+    )
+    evaluate.run(final)
+    items = pd.read_parquet(tmp_path / "final" / "items.parquet")
+    accuracy = items[items["name"] == "accuracy"].set_index(["protocol", "item"])["value"]
+    tests = [json.loads(line)["id"] for line in (task / "test.jsonl").read_text().splitlines()]
+    for protocol in ("greedy", "sampled", "warm_greedy", "warm_sampled"):
+        assert sorted(accuracy[protocol].index) == sorted(tests)
+    # The same policy measured twice: its rows and the warm start's agree.
+    pd.testing.assert_series_equal(accuracy["sampled"], accuracy["warm_sampled"])
+    final.metrics.close()
+    metrics = pd.read_parquet(tmp_path / "final" / "metrics.parquet").set_index("name")["value"]
+    assert metrics["sampled/mean/accuracy"] == pytest.approx(accuracy["sampled"].mean())
+
+
+def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompts):
+    from trainers.policy.critic import build_critic
+
+    critic = build_critic(prepared["warm_start"] / "policy", CPU)
+    torch.nn.init.normal_(critic.head.weight)
+    batch = sampled_batch(model, prompts, torch.zeros(16)).sequences
+    with torch.no_grad():
+        values = critic(batch)
+        changed = batch.response_ids.clone()
+        changed[:, 3:] = 5  # tokens from position 3 on must not move the values up to position 3
+        other = critic(Sequences(batch.prompt_ids, batch.prompt_mask, changed, batch.mask))
+    torch.testing.assert_close(other[:, :4], values[:, :4], rtol=0, atol=1e-5)
+    assert (other[:, 4:] - values[:, 4:]).abs().max() > 1e-3
+    assert advantage_gae.terminal_rewards(torch.ones(16), batch.mask).sum() == 16

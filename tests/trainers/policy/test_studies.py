@@ -1,0 +1,123 @@
+"""The studies innovations and gspo: exclusions before any job, shared stages, clean edges, all scales."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contract.errors import ConfigError
+from tracker.config.settings import load_settings
+from tracker.config.variants import load_studies
+from tracker.plan.build import build_plan
+from trainers.stage import load_config
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def load(configs=CONFIGS, **overrides):
+    settings = load_settings({"studies": "innovations,gspo", **overrides}, configs=configs)
+    return settings, load_studies(settings)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
+def test_every_variant_is_valid_at_every_scale(scale):
+    _, studies = load(scale=scale)
+    assert len(studies["innovations"].variants) == 21
+    assert len(studies["gspo"].variants) == 17
+
+
+@pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
+def test_every_stage_can_read_what_the_plan_wrote(scale):
+    settings, _ = load(scale=scale)
+    plan = build_plan(settings, 99)
+    for written in (plan.configs[address] for address, stage in plan.stages.items() if stage.study != "assets"):
+        load_config(written["model"], written["config"], written["reads"])
+
+
+@pytest.mark.parametrize(
+    ("study", "text", "named"),
+    [
+        ("innovations", "extends: grpo\namic: true\nratio: gspo\n", ("ratio = 'gspo'", "amic = True")),
+        ("innovations", "extends: gspo\namic: true\n", ("ratio = 'gspo'", "amic = True")),  # inherited counts too
+        (
+            "innovations",
+            "extends: grpo\nptrw: {sigma: 0.2}\nasymmetric_clip: {pos: 0.3}\n",
+            ("asymmetric_clip", "ptrw"),
+        ),
+        ("innovations", "extends: grpo\nptrw: {sigma: 0.3}\nclip: {low: 0.1}\n", ("clip.low = 0.1", "ptrw")),
+        ("gspo", "extends: dapo\nptrw: {sigma: 0.3}\nclip: {low: 0.1}\n", ("clip.low = 0.1", "ptrw")),
+    ],
+)
+def test_what_excludes_each_other_is_refused_with_both_keys_and_the_file(tmp_path, study, text, named):
+    shutil.copytree(CONFIGS, tmp_path / "configs")
+    (tmp_path / "configs" / "studies" / study / "wrong.yaml").write_text(f"why: a test\n{text}")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "configs")
+    for part in (*named, "wrong.yaml"):
+        assert part in str(caught.value)
+
+
+def test_a_clip_range_that_is_inherited_does_not_exclude_ptrw(tmp_path):
+    """Only a variant that changes both has a change without effect."""
+    shutil.copytree(CONFIGS, tmp_path / "configs")
+    (tmp_path / "configs" / "studies" / "gspo" / "right.yaml").write_text(
+        "why: a test\nextends: dapo\nptrw: {sigma: 0.3}\n"
+    )
+    _, studies = load(tmp_path / "configs")
+    assert studies["gspo"].variants["right"].resolved.clip.high == 0.28
+
+
+def test_warm_start_and_its_evaluation_are_shared_by_all_variants_and_seeds():
+    settings, _ = load(scale="demo", seeds="0,1,2")
+    plan = build_plan(settings)
+    for study, variants, judges, warm in (("innovations", 21, 1, 1), ("gspo", 17, 3, 4)):
+        counts = {}
+        for stage in plan.stages.values():
+            if stage.study == study:
+                counts[stage.stage] = counts.get(stage.stage, 0) + 1
+        assert counts == {
+            "task_data": 1,
+            "warm_start": 1,
+            "judge": judges,  # nothing is trained, but where a variant asks for it; gspo-cool has its own `sampling`
+            "evaluate_warm": warm,
+            "reinforce": 3 * variants,
+            "evaluate": 3 * variants,
+        }
+
+
+def test_a_model_asset_is_an_input_only_where_there_is_one():
+    settings, _ = load(scale="demo")
+    demo = {name for stage in build_plan(settings).stages.values() for name in stage.inputs}
+    assert not demo & {"model", "reward_model", "data_source"}
+    settings, _ = load(scale="paper")
+    paper = {name for stage in build_plan(settings).stages.values() for name in stage.inputs}
+    assert "model" in paper
+    assert not paper & {"reward_model", "data_source"}
+
+
+def test_at_the_scale_paper_ppo_and_dapo_have_published_sizes():
+    _, studies = load(scale="paper")
+    variants = studies["gspo"].variants
+    assert variants["ppo"].resolved.critic.lr == 1e-5  # verl's default critic.optim.lr
+    assert variants["dapo"].resolved.overlong_penalty.share == 4096 / 20480
+
+
+def test_single_innovations_are_edges_of_one_factor():
+    _, studies = load()
+    variants = studies["innovations"].variants
+    for name in ("2.1-ema", "2.2-gradient", "2.3-amic", "2.4-ptrw", "2.5-temporal", "2.6-asymmetric", "gspo"):
+        assert variants[name].parent == "grpo"
+        assert len(variants[name].factors) == 1, variants[name].factors
+    assert len(studies["gspo"].variants["dapo"].factors) == 1
+    combinations = studies["innovations"].written.analysis.combinations
+    for combination, parts in combinations.items():
+        together = {change.key for part in parts for change in variants[part].changes}
+        assert {change.key for change in variants[combination].changes} == together
+
+
+def test_a_part_that_is_switched_on_is_shown_by_its_keys_alone():
+    _, studies = load()
+    changes = studies["innovations"].variants["2.1-ema"].changes
+    assert [(c.key, c.old, c.new, c.factor) for c in changes] == [
+        ("ema_smoothing.beta", None, 0.9, "2.1 EMA smoothing")
+    ]

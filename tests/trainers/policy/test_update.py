@@ -1,0 +1,135 @@
+"""Updates in double precision: accumulation, dropped responses, checkpointed activations, averages."""
+
+import pytest
+import torch
+
+from tests.trainers.policy.helpers import TINY, actor, sampled_batch
+from trainers.policy.batch import Sequences, token_logps
+from trainers.policy.config import Update
+from trainers.policy.models import build_policy
+
+
+def trajectory(tokenizer, prompts, update, steps=3, **config):
+    """Parameters after some updates in double precision, and the metrics of the last one."""
+    model = build_policy(TINY, tokenizer, seed=0).double().eval()
+    model.requires_grad_(True)
+    learning = actor(model, update, lr=0.01, **config)
+    generator = torch.Generator().manual_seed(5)
+    advantages = torch.randn(16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    batch = sampled_batch(model, prompts, advantages)
+    for _ in range(steps):
+        metrics = learning.learn(batch, kl_coef=0.1, generator=generator)
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+@pytest.mark.parametrize("variant", [{}, {"ratio": "gspo"}, {"amic": True}, {"ema_smoothing": {"beta": 0.9}}])
+def test_accumulation_does_not_change_the_trajectory(tokenizer, prompts, aggregation, variant):
+    """Batch 16 x accumulation 1 = batch 4 x accumulation 4: losses are divided by the minibatch's units."""
+    common = {"minibatches": 1, "epochs": 2, "aggregation": aggregation, "entropy_coef": 0.01}
+    whole, metrics = trajectory(tokenizer, prompts, Update(**common), **variant)
+    parts, part_metrics = trajectory(tokenizer, prompts, Update(**common, micro_batch=4), **variant)
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)  # log-probabilities are computed in float32
+    for name in ("policy/loss", "policy/kl_loss", "policy/entropy_loss", "kl/divergence", "policy/grad_norm"):
+        assert part_metrics[name] == pytest.approx(metrics[name], abs=1e-5), name
+    other, _ = trajectory(tokenizer, prompts, Update(**{**common, "minibatches": 4}), **variant)
+    assert (other - whole).abs().max() > 1e-3
+
+
+def test_activation_checkpointing_does_not_change_the_gradient(tokenizer, prompts):
+    gradients = []
+    for checkpointing in (False, True):
+        model = build_policy(TINY, tokenizer, seed=0).double()
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.train()
+        batch = sampled_batch(model.eval(), prompts, torch.ones(16, dtype=torch.float64))
+        logps, _ = token_logps(model.train(), batch.sequences)
+        logps.sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-7)
+
+
+def updated(tokenizer, prompts, advantages, *, update, kl_coef, steps=3):
+    """Parameters and metrics of a policy that has left its reference, after `steps` updates on the same responses."""
+    reference = build_policy(TINY, tokenizer, seed=0).double().eval()
+    model = build_policy(TINY, tokenizer, seed=0).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
+    sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
+    before = [p.detach().clone() for p in model.parameters()]
+    model.requires_grad_(True)
+    known = reference if kl_coef > 0 else None
+    learning = actor(model, update, lr=1e-3, weight_decay=0.01, reference=known, recompute_logps=True)
+    generator = torch.Generator().manual_seed(0)
+    metrics = [
+        learning.learn(learning.batch(sequences, advantages), kl_coef=kl_coef, generator=generator)
+        for _ in range(steps)
+    ]
+    moved = max((p - q).abs().max().item() for p, q in zip(model.parameters(), before, strict=True))
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), metrics, moved
+
+
+SOME = [0.0] * 4 + [1.0, -1.0, 2.0, 0.0] + [0.0] * 8
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+@pytest.mark.parametrize("coefficients", [(0.0, 0.0), (0.5, 0.0), (0.0, 0.01)])
+@pytest.mark.parametrize("advantages", [SOME, [0.0] * 16])
+def test_dropping_changes_no_loss_and_no_parameter(tokenizer, prompts, aggregation, coefficients, advantages):
+    kl_coef, entropy_coef = coefficients
+    common = {"minibatches": 2, "epochs": 1, "aggregation": aggregation, "entropy_coef": entropy_coef}
+    advantages = torch.tensor(advantages, dtype=torch.float64)
+    results = [
+        updated(
+            tokenizer,
+            prompts,
+            advantages,
+            update=Update(**common, drop_zero_advantage=drop, micro_batch=3 if drop else None),
+            kl_coef=kl_coef,
+        )
+        for drop in (True, False)
+    ]
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=0, atol=1e-6)
+    for dropped, kept in zip(results[0][1], results[1][1], strict=True):
+        for name in ("policy/loss", "policy/kl_loss", "policy/entropy_loss", "kl/divergence", "policy/grad_norm"):
+            if kl_coef > 0 or entropy_coef > 0 or name in ("policy/loss", "policy/grad_norm"):
+                assert dropped.get(name) == pytest.approx(kept.get(name), abs=1e-6), name
+
+
+def test_where_all_groups_tie_the_kl_still_pulls_the_policy_to_its_reference(tokenizer, prompts):
+    update = Update(minibatches=1, epochs=1)
+    _, metrics, moved = updated(tokenizer, prompts, torch.zeros(16), update=update, kl_coef=1.0, steps=5)
+    divergences = [values["kl/divergence"] for values in metrics]
+    assert moved > 1e-4
+    assert all(values["policy/loss"] == 0 for values in metrics)
+    assert divergences == sorted(divergences, reverse=True)
+    assert divergences[-1] < 0.9 * divergences[0]
+
+
+def test_what_adds_nothing_to_the_loss_is_not_computed(tokenizer, model, prompts):
+    """What `drop_zero_advantage` saves, and its limit: a KL or an entropy bonus needs every response."""
+    sequences = sampled_batch(model, prompts, torch.zeros(16)).sequences
+    advantages = torch.tensor(SOME)
+    alone = actor(model, Update(), lr=0.0).batch(sequences, advantages)
+    assert alone.needed.nonzero()[:, 0].tolist() == [4, 5, 6]
+    for reference, update in (
+        (model, Update()),
+        (None, Update(entropy_coef=0.01)),
+        (None, Update(drop_zero_advantage=False)),
+    ):
+        assert actor(model, update, lr=0.0, reference=reference).batch(sequences, advantages).needed is None
+
+
+def test_selecting_rows_cuts_padding_on_both_sides():
+    whole = Sequences(
+        torch.tensor([[0, 0, 5], [7, 8, 9]]),
+        torch.tensor([[0, 0, 1], [1, 1, 1]]),
+        torch.tensor([[4, 1, 0], [3, 3, 1]]),
+        torch.tensor([[1, 1, 0], [1, 1, 1]]),
+    )
+    row = whole.select(torch.tensor([0]))
+    assert row.prompt_ids.tolist() == [[5]]
+    assert row.response_ids.tolist() == [[4, 1]]
+    assert whole.model_inputs()["position_ids"][0].tolist() == [0, 0, 0, 1, 2, 2]

@@ -1,0 +1,55 @@
+"""The lineage of variants: each has one parent, or none; one walk for all who follow it."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """A variant in its lineage: `depth` generations below its root. A parent that is no variant counts as none."""
+
+    name: str
+    parent: str | None
+    depth: int
+    children: tuple[str, ...]
+
+
+def walk(parents: Mapping[str, str | None], siblings: Callable[[list[str]], Iterable[str]] = tuple) -> Iterator[Place]:
+    """Yield the variants depth first: a parent, then each child with all that descends from it.
+
+    What lies on or below a cycle descends from no root and is left out.
+
+    Args:
+        parents: variant -> its parent, or None.
+        siblings: puts the children of one parent, and the roots, in order; by default that of `parents`.
+    """
+    children: dict[str | None, list[str]] = {}
+    for name, parent in parents.items():
+        children.setdefault(parent if parent in parents else None, []).append(name)
+    below = {parent: tuple(siblings(names)) for parent, names in children.items()}
+    waiting: list[tuple[str, str | None, int]] = [(name, None, 0) for name in reversed(below.get(None, ()))]
+    while waiting:
+        name, parent, depth = waiting.pop()
+        yield Place(name, parent, depth, below.get(name, ()))
+        waiting += [(child, name, depth + 1) for child in reversed(below.get(name, ()))]
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a sort key in which v2 comes before v10."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name)]
+
+
+def in_natural_order(names: Iterable[str]) -> list[str]:
+    """Sort names so that v2 comes before v10."""
+    return sorted(names, key=natural)
+
+
+def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
+    """Return the parent, its parent, and so on to the root; of a cycle, each variant once."""
+    found: dict[str, None] = {}
+    parent = parents.get(name)
+    while parent is not None and parent in parents and parent not in found:
+        found[parent] = None
+        parent = parents[parent]
+    return list(found)

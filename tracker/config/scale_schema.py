@@ -1,0 +1,31 @@
+"""The form of `configs/scales/<scale>.yaml`. Unknown keys are errors everywhere."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tracker.config.names import StageName, Strict
+
+
+class ResourceOverride(Strict):
+    """Resources that a scale replaces."""
+
+    threads: int | None = Field(default=None, ge=1)
+    mem_mb: int | None = Field(default=None, ge=1)
+    runtime: int | None = Field(default=None, ge=1)
+    gpu: int | None = Field(default=None, ge=0)
+
+
+class ScaleStudy(Strict):
+    """How a scale sizes one study."""
+
+    set: dict[str, Any] = Field(default={}, description="Values that replace those of every variant.")
+    multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
+    resources: dict[StageName, ResourceOverride] = Field(default={})
+
+
+class ScaleFile(Strict):
+    """`configs/scales/<scale>.yaml`."""
+
+    seeds: int | list[int] = Field(description="How many seeds, or which, unless the settings say otherwise.")
+    studies: dict[str, ScaleStudy] = Field(default={})

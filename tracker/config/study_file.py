@@ -1,0 +1,100 @@
+"""`_study.yaml` and the published numbers that it names: read, and checked against config model and variants."""
+
+import importlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from contract.errors import ConfigError
+from tracker.config.names import is_safe_name
+from tracker.config.published_schema import PublishedFile
+from tracker.config.settings import suggest
+from tracker.config.study_schema import StudyFile
+from tracker.config.validation import check_key, validate
+from tracker.config.variant_files import RESERVED_KEYS
+from tracker.config.yaml_io import load_yaml
+
+
+def read_study_file(file: Path) -> StudyFile:
+    """Read `_study.yaml`. Raises ConfigError."""
+    data = load_yaml(file)
+    known = {info.alias or key for key, info in StudyFile.model_fields.items()}
+    for key, value in data.items():
+        if key not in known:
+            raise ConfigError(file, key, value, "is not a key of _study.yaml", suggest(key, sorted(known)))
+    return validate(StudyFile, data, file)
+
+
+def import_model(path: str, file: Path) -> type[BaseModel]:
+    """Return the config model that the study file names, `module:Class`, if it is one that planning can use."""
+    module, name = path.split(":")
+    try:
+        model = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(file, "config", path, f"cannot be imported ({error})", "write module:Class") from error
+    if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":
+        raise ConfigError(file, "config", path, "is not a strict pydantic model", 'use BaseModel with extra="forbid"')
+    for key, info in model.model_fields.items():
+        if info.is_required():
+            problem = f"its key {key!r} has no default"
+            raise ConfigError(file, "config", path, problem, "give it one: a stage gets only the keys it reads")
+        if key in RESERVED_KEYS:
+            raise ConfigError(file, "config", path, f"its key {key!r} is reserved", "rename it")
+    return model
+
+
+def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
+    """Refuse keys that the config model does not have, wherever `_study.yaml` names one."""
+    for name, keys in written.factors.items():
+        for key in keys:
+            check_key(model, key, file, f"factors.{name}")
+    for number, exclusion in enumerate(written.exclusions):
+        for key in exclusion.named_keys():
+            check_key(model, key, file, f"exclusions.{number}")
+    for name, stage in written.stages.items():
+        for key in stage.reads:
+            if key not in model.model_fields:
+                remedy = suggest(key, sorted(model.model_fields))
+                raise ConfigError(
+                    file, f"stages.{name}.reads", key, "is not a top-level key of the config model", remedy
+                )
+        for label, source in stage.inputs.items():
+            if source.startswith("asset:"):
+                check_key(model, source.removeprefix("asset:"), file, f"stages.{name}.inputs.{label}")
+
+
+def check_figures(written: StudyFile, file: Path, variants: Iterable[str]) -> None:
+    """Refuse a figure of a variant that does not exist."""
+    known = list(variants)
+    for figure in written.figures:
+        for name in [*figure.variants, *(name for panel in figure.panels for name in panel.variants or [])]:
+            if name not in known:
+                where = f"figures.{figure.name}.variants"
+                raise ConfigError(file, where, name, "there is no such variant", suggest(name, known))
+
+
+def read_published(configs: Path, written: StudyFile, file: Path, variants: Iterable[str]) -> PublishedFile | None:
+    """Read the published numbers that the study names, if any. Raises ConfigError where they fit it not."""
+    known = list(variants)
+    if written.published is None:
+        return None
+    if not is_safe_name(written.published):
+        raise ConfigError(file, "published", written.published, "is not a file name", "write the name without .yaml")
+    path = configs / "published" / f"{written.published}.yaml"
+    published = validate(PublishedFile, load_yaml(path), path)
+    named = [(f"rows.{name}", name) for name in published.rows]
+    named += [("deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
+    named += [("training", reading.variant) for reading in published.training]
+    for key, name in named:
+        if name not in known:
+            raise ConfigError(path, key, name, "there is no such variant", suggest(name, known))
+    for reading in published.training:
+        if reading.stage is not None and reading.stage not in written.stages:
+            remedy = suggest(reading.stage, written.stages)
+            raise ConfigError(path, "training", reading.stage, "there is no such stage", remedy)
+    for column in written.table.columns:
+        if column.published is not None and column.published not in published.columns:
+            remedy = suggest(column.published, published.columns)
+            raise ConfigError(file, "table.columns", column.published, f"is not a column of {path}", remedy)
+    return published

@@ -1,0 +1,28 @@
+"""Results that a wrong clock dated in the future, made usable before the first job."""
+
+from contract.clock import date, from_the_future
+from contract.stage_folder import DATABASE
+from contract.status import KEPT_STATUS
+from tracker.plan.plan import Plan
+
+_LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
+
+
+def settle_times(plan: Plan) -> list[str]:
+    """Date what is from the future anew; return a warning where there was any.
+
+    Statuses and the database count as written now. What is drawn from it, and the copies of statuses, which are taken
+    over where they are young, count as written long ago: whether they are older than the rest nobody can tell.
+    """
+    results, reports, stages = plan.settings.results, plan.settings.reports, plan.selected()
+    drawn = [results / "gate.txt", *(stage.dir / KEPT_STATUS for stage in stages)]
+    for folder in (reports, *(reports / study for study in plan.studies)):
+        drawn += [path for path in folder.glob("*") if path.is_file()]
+    young = from_the_future([*(stage.status for stage in stages), results / DATABASE])
+    old = from_the_future(drawn)
+    date(young)  # the database last
+    date(old, _LONG_AGO)
+    if not (found := [*young, *old]):
+        return []
+    more = f" and {len(found) - 1} more files are" if len(found) > 1 else " is"
+    return [f"{found[0]}{more} dated in the future, by a clock that was wrong; they count as written now"]

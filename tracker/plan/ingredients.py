@@ -1,0 +1,105 @@
+"""What a stage of a variant is made of, apart from its seed and its inputs: values, abort rules, code, assets."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from contract.errors import ConfigError
+from contract.fingerprint import HARNESS, Code, code_of, digest_of
+from tracker.config import dotted
+from tracker.config.study import Study, Variant
+from tracker.config.study_schema import Resources, StageDefinition
+from tracker.plan.keys import canonical, config_modules, key_of, key_values, path_digest
+from tracker.plan.plan import ASSETS
+
+ASSET_STAGE = StageDefinition(
+    entry="trainers.assets", seeded=False, resources=Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
+)
+ASSET_MODEL = "trainers.assets_config:Asset"
+_ASSET_PREFIX = "asset:"
+_WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # of a health rule: what does not decide when it trips
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A model or data set that a stage reads: its values, and the key of the stage that fetches it."""
+
+    key: str
+    values: dict[str, Any]
+    code: Code
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """`config` is what config.json holds, `hashed` and `numbers` what the key holds of config and abort rules.
+
+    `assets` are the inputs that are assets, by name; `inputs` the others: name -> stage.
+    """
+
+    config: dict[str, Any]
+    hashed: dict[str, Any]
+    rules: list[dict[str, Any]]
+    numbers: list[dict[str, Any]]
+    code: Code
+    assets: dict[str, Asset]
+    inputs: dict[str, str]
+
+
+class Finder:
+    """Finds the ingredients of stages; what several of them share is looked at once. `root` holds the code."""
+
+    def __init__(self, root: Path) -> None:
+        """Look at the packages below `root`, where a module's code counts for the keys."""
+        self._root = root
+        self._codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
+
+    def ingredients(self, study: Study, variant: Variant, stage: str) -> Ingredients:
+        """Return the ingredients of one stage of one variant. Raises ConfigError, as for a module that is missing."""
+        definition = study.stages[stage]
+        rules = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
+        assets, inputs = {}, {}
+        for name, source in definition.inputs.items():
+            key = source.removeprefix(_ASSET_PREFIX)
+            if key == source:
+                inputs[name] = source
+            elif dotted.get(variant.values, key, None) is not None:  # an asset key that is null is no input
+                assets[name] = self._asset(study, variant, key, f"stages.{stage}.inputs")
+        return Ingredients(
+            config={name: variant.values[name] for name in definition.reads},
+            hashed=key_values(variant.resolved, variant.values, definition.reads),
+            rules=[rule.model_dump(mode="json") for rule in rules],
+            numbers=sorted((rule.model_dump(mode="json", exclude=_WORDS) for rule in rules), key=canonical),
+            code=self._code(study, variant, stage),
+            assets=assets,
+            inputs=inputs,
+        )
+
+    def _code(self, study: Study, variant: Variant, stage: str) -> Code:
+        entry = study.stages[stage].entry
+        used = getattr(variant.resolved, "used_modules", None)
+        modules = (entry, *(used(stage) if used else ()))
+        try:
+            return self._reached(modules, config_modules(study.config_model))
+        except ConfigError as error:
+            where = f"stages.{stage}.entry" if error.value == entry else f"stages.{stage}"
+            problem = f"{error.file}: {error.problem}"
+            raise ConfigError(study.file, where, error.value, problem, error.remedy) from None
+
+    def _reached(self, modules: tuple[str, ...], exclude: frozenset[str]) -> Code:
+        if (modules, exclude) not in self._codes:
+            self._codes[modules, exclude] = code_of((*modules, *HARNESS), self._root, exclude=exclude)
+        return self._codes[modules, exclude]
+
+    def _asset(self, study: Study, variant: Variant, name: str, where: str) -> Asset:
+        model: Any = variant.resolved
+        for part in name.split("."):
+            model = getattr(model, part, None)
+        if not isinstance(model, BaseModel) or not getattr(model, "sources", None):
+            raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
+        values = dotted.get(variant.values, name)
+        digests = [path_digest(Path(source["path"])) for source in values["sources"] if source.get("source") == "path"]
+        code = self._reached((ASSET_STAGE.entry,), config_modules(type(model)))
+        hashed = {"stage": ASSETS, "asset": key_values(model, values), "digests": digests}
+        return Asset(key_of(hashed | {"code": digest_of(code.trees)}), values, code)

@@ -1,0 +1,36 @@
+"""What happens once, in the process that starts the jobs, before the first of them; the workflow imports this module.
+
+prepare(plan) -> lines to say. From here on the files of the plan are those of `plan`.
+"""
+
+from pathlib import Path
+
+from contract.errors import TrackerError
+from tracker.config.settings import load_settings
+from tracker.plan.build import PROJECT, build_plan
+from tracker.plan.clock import settle_times
+from tracker.plan.dirty_tree import check_trees
+from tracker.plan.plan import Plan
+from tracker.plan.reports import claim_reports
+from tracker.plan.retry import refuse_links, repair, retry_failed
+
+# The workflow imports this module only, so what it needs besides is here too.
+__all__ = ["Plan", "TrackerError", "build_plan", "load_settings", "prepare"]
+
+
+def prepare(plan: Plan, root: Path = PROJECT) -> list[str]:
+    """Make what has to run again run again, and write plan.json and config.json; return what the user should know.
+
+    Raises:
+        ConfigError: a study wants a clean tree below `root` and it is not; a stage's folder is a link; the folder
+            of reports shows other results.
+    """
+    claim_reports(plan.settings.results, plan.settings.reports)
+    said = [f"warning: {warning}" for warning in (*settle_times(plan), *check_trees(plan, root))]
+    if plan.settings.retry == "failed":
+        retry_failed(plan)
+    refuse_links(plan)
+    for stage in repair(plan):
+        said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
+    plan.write()
+    return said

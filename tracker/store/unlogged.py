@@ -1,0 +1,82 @@
+"""Names in `_study.yaml` that nothing has ever logged: most are misspelt, and a rule that watches nothing is silent."""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from fnmatch import fnmatchcase
+
+from tracker.config.study_schema import Analysis
+from tracker.plan.plan_file import StudyRecord
+from tracker.store.database import Store
+
+_OVER_SUBSETS = ("subsets", "distributions")  # kinds of figures that read items
+
+
+def find_unlogged(store: Store, study: str) -> list[str]:
+    """Return a sentence for each name of a metric or subset that no stage of the study has logged.
+
+    Which metrics a stage logs depends on its settings, so it is known only when all have run: while a stage that could
+    still log the name is missing or has failed, nothing is said.
+    """
+    definition = store.study(study)
+    logged, ended = _logged(store, study), _ended(store, study)
+    found = [*_unwatched(definition, logged, ended)]
+    everything = set().union(*logged.values())
+    if all(ended.values()):
+        for where, metric in _drawn(definition):
+            if metric not in everything:
+                found.append(f"{where}: no stage has logged {metric}{_meant(metric, everything)}")
+    if ended.get(definition.last_stage):
+        found += _unmeasured(store, study, definition.analysis)
+    return list(dict.fromkeys(found))
+
+
+def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict[str, bool]) -> Iterator[str]:
+    for rule in definition.health:
+        stage = rule.stage
+        for metric in filter(None, (rule.metric, rule.reference)):
+            if ended.get(stage) and not any(name == metric or fnmatchcase(name, metric) for name in logged[stage]):
+                meant = _meant(metric, logged[stage])
+                yield f"health rule {rule.id}: no stage {stage} has logged {metric}{meant}; it watches nothing"
+
+
+def _drawn(definition: StudyRecord) -> Iterator[tuple[str, str]]:
+    for curve in definition.curves:
+        yield "curves", curve.metric
+    for figure in definition.figures:
+        if figure.kind not in _OVER_SUBSETS:
+            for panel in figure.panels:
+                yield f"figure {figure.name}", panel.metric
+
+
+def _unmeasured(store: Store, study: str, analysis: Analysis) -> Iterator[str]:
+    query = "SELECT DISTINCT protocol, name, subset FROM finals JOIN items USING (key) WHERE study = ?"
+    items = {tuple(row) for row in store.rows(query, [study])[1]}
+    wanted = analysis.protocol, analysis.value
+    subsets = {subset for protocol, name, subset in items if (protocol, name) == wanted}
+    if items and not subsets:
+        yield f"analysis: no item has the protocol {wanted[0]} and the value {wanted[1]}"
+        return
+    for subset in analysis.subsets:
+        if items and subset not in subsets:
+            yield f"analysis.subsets: no item is of {subset}{_meant(subset, subsets)}"
+
+
+def _logged(store: Store, study: str) -> dict[str, set[str]]:
+    query = """SELECT DISTINCT r.stage, m.name FROM run_stages r JOIN metrics m USING (key) WHERE r.study = ?"""
+    names: dict[str, set[str]] = defaultdict(set)
+    for stage, name in store.rows(query, [study])[1]:
+        names[stage].add(name)
+    return names
+
+
+def _ended(store: Store, study: str) -> dict[str, bool]:
+    """Return for each stage whether it is ok in all planned runs."""
+    query = """SELECT r.stage, bool_and(s.state = 'ok') FROM run_stages r JOIN stages s USING (key)
+               WHERE r.study = ? GROUP BY r.stage"""
+    return dict(store.rows(query, [study])[1])
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
