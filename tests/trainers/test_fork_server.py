@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from toy_stage import CONFIG, ROOT, TRAINER, command, environment, status, write_stage
 
+from tests.trainers.toy_stage import CONFIG, ROOT, TRAINER, command, environment, status, write_stage
 from trainers.fork_client import socket_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="needs pidfd and Unix sockets")]
