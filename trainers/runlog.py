@@ -164,7 +164,8 @@ def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame)
     if hasattr(rows, "columns"):  # a data frame; pandas, which takes half a second to import, is its maker's
         if missing := set(ITEMS.names) - set(rows.columns):
             raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
-        rows = rows[ITEMS.names].itertuples(index=False, name=None)
+        frame: Any = rows
+        rows = frame[ITEMS.names].itertuples(index=False, name=None)
     items, seen, twice = [], set(), []
     for item, subset, protocol, name, value in rows:
         row = (str(item), subset, protocol, name)

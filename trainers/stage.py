@@ -137,7 +137,7 @@ def load_config(model: str, values: Mapping[str, Any], reads: Iterable[str]) -> 
             return super().__getattr__(key)
 
     # Fields without default that this stage does not read are not among the values.
-    absent = {key: (Any, None) for key in unread if declared.model_fields[key].is_required()}
+    absent: dict[str, Any] = {key: (Any, None) for key in unread if declared.model_fields[key].is_required()}
     try:
         config = create_model(declared.__name__, __base__=Guarded, **absent).model_validate(dict(values))
     except ValidationError as error:

@@ -58,7 +58,7 @@ def assert_intact(project, undisturbed):
 
 def test_trainers_killed_at_random_moments_of_the_smoke_grid(tmp_path, long):
     some = {study: names[:2] for study, names in chosen_variants().items()}  # each trainer, from its root on
-    selected = one_argument(some) if long else "variant=v1"
+    selected = one_argument(some) if long else "variant=baseline"
     arguments = ["--resources", "gpu=2", "--config", "scale=smoke", selected]
     undisturbed, disturbed = real(tmp_path / "undisturbed"), real(tmp_path / "disturbed")
     finish(undisturbed, *arguments)

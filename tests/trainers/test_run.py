@@ -35,7 +35,7 @@ def test_a_stage_that_ends_well(tmp_path):
     assert done.returncode == 0, done.stderr
     found = status(out)
     assert (found["state"], found["reason"], found["stage"], found["seed"]) == ("ok", "", "toy.train", 1)
-    assert (found["attempt"], found["device"], found["key"]) == (1, "cpu", "0123456789abcdef")
+    assert (found["attempt"], found["device"], found["devices"], found["key"]) == (1, "cpu", 1, "0123456789abcdef")
     assert found["started"] < found["ended"]
     assert metrics(out).groupby("name").step.apply(list).to_dict() == {
         "train/loss": [0, 1, 2, 3, 4, 5],

@@ -53,12 +53,13 @@ class Finder:
     def __init__(self, root: Path) -> None:
         """Look at the packages below `root`, where a module's code counts for the keys."""
         self._root = root
+        self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
         self._codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
 
     def ingredients(self, study: Study, variant: Variant, stage: str) -> Ingredients:
         """Return the ingredients of one stage of one variant. Raises ConfigError, as for a module that is missing."""
         definition = study.stages[stage]
-        rules = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
+        rules, numbers = self._abort_rules(study, stage)
         assets, inputs = {}, {}
         for name, source in definition.inputs.items():
             key = source.removeprefix(_ASSET_PREFIX)
@@ -69,12 +70,21 @@ class Finder:
         return Ingredients(
             config={name: variant.values[name] for name in definition.reads},
             hashed=key_values(variant.resolved, variant.values, definition.reads),
-            rules=[rule.model_dump(mode="json") for rule in rules],
-            numbers=sorted((rule.model_dump(mode="json", exclude=_WORDS) for rule in rules), key=canonical),
+            rules=rules,
+            numbers=numbers,
             code=self._code(study, variant, stage),
             assets=assets,
             inputs=inputs,
         )
+
+    def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the rules that end a stage, whole, and what decides when they trip."""
+        if (study.name, stage) not in self._rules:
+            named = (rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort")
+            rules = [rule.model_dump(mode="json") for rule in named]
+            numbers = [{name: value for name, value in rule.items() if name not in _WORDS} for rule in rules]
+            self._rules[study.name, stage] = rules, sorted(numbers, key=canonical)
+        return self._rules[study.name, stage]
 
     def _code(self, study: Study, variant: Variant, stage: str) -> Code:
         entry = study.stages[stage].entry

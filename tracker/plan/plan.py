@@ -10,7 +10,7 @@ from contract.atomic import update_text
 from contract.errors import ConfigError
 from tracker.config.settings import Settings
 from tracker.config.study import Study
-from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedRun, PlannedStage, digest_of_plan
+from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedRun, PlannedStage, PlannedStudy, digest_of_plan
 
 ASSETS = "assets"
 Address = tuple[str, str]  # a stage's id and key
@@ -74,14 +74,28 @@ class Plan:
             text = json.dumps(self.configs[stage.id, stage.key], ensure_ascii=False, indent=1) + "\n"
             update_text(stage.dir / "config.json", text, sync=False)
 
+    @cached_property
+    def parents_added(self) -> dict[str, list[str]]:
+        """Return study -> variants that run since their children were named: a change is judged against the parent."""
+        added = {}
+        for study in self._chosen_studies():
+            named = [variant for variant in study.variants if variant.name in self.settings.variants]
+            parents = dict.fromkeys(variant.parent for variant in named if variant.parent is not None)
+            if new := [parent for parent in parents if parent not in self.settings.variants]:
+                added[study.name] = new
+        return added
+
     def selected(self, study: str | None = None) -> list[PlannedStage]:
-        """Return the stages of the selected runs (settings' study, variant, seed), with all that they need."""
+        """Return the stages of the selected runs (settings' study, variant, seed), with all that they need.
+
+        The parents of the variants are selected with them.
+        """
         wanted: set[Address] = set()
-        for planned in self.content.studies:
-            if study in (None, planned.name) and self.settings.study in (None, planned.name):
-                for run in planned.runs:
-                    if self._is_selected(run):
-                        wanted |= {(f"{planned.name}.{stage}", key) for stage, key in run.stages.items()}
+        for planned in self._chosen_studies():
+            variants = {*self.settings.variants, *self.parents_added.get(planned.name, ())}
+            for run in planned.runs if study in (None, planned.name) else ():
+                if (not variants or run.variant in variants) and self.settings.seed in (None, run.seed):
+                    wanted |= {(f"{planned.name}.{stage}", key) for stage, key in run.stages.items()}
         waiting = list(wanted)
         while waiting:
             for above in self.upstream[waiting.pop()]:
@@ -94,6 +108,5 @@ class Plan:
         """Return the status files of the selected stages."""
         return [stage.status for stage in self.selected(study)]
 
-    def _is_selected(self, run: PlannedRun) -> bool:
-        wanted = self.settings
-        return (not wanted.variants or run.variant in wanted.variants) and wanted.seed in (None, run.seed)
+    def _chosen_studies(self) -> list[PlannedStudy]:
+        return [study for study in self.content.studies if self.settings.study in (None, study.name)]

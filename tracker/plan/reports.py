@@ -29,6 +29,8 @@ def claim_reports(results: Path, reports: Path) -> None:
         date((path for path in drawn if path.is_file()), _LONG_AGO)
         write_text(marker, f"{mine}\n")
         return
+    except NotADirectoryError:
+        raise ConfigError(reports, "", None, "is no folder", "name another one (reports=... or --reports)") from None
     except (OSError, ValueError) as error:
         raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete it") from None
     if theirs != mine:

@@ -15,7 +15,16 @@ from tracker.plan.reports import claim_reports
 from tracker.plan.retry import refuse_links, repair, retry_failed
 
 # The workflow imports this module only, so what it needs besides is here too.
-__all__ = ["Plan", "TrackerError", "build_plan", "load_settings", "prepare"]
+__all__ = ["Plan", "TrackerError", "build_plan", "load_settings", "prepare", "selection_note"]
+
+
+def selection_note(plan: Plan) -> list[str]:
+    """Return what is selected besides what was named."""
+    return [
+        f"{study}: {', '.join(parents)} {'runs' if len(parents) == 1 else 'run'} as well: "
+        "a change is judged against the parent"
+        for study, parents in plan.parents_added.items()
+    ]
 
 
 def prepare(plan: Plan, root: Path = PROJECT) -> list[str]:

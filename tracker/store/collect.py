@@ -154,7 +154,8 @@ def _write_stages(
     for stage in plan.stages:
         state = states[stage.key]
         inputs = json.dumps({name: keys.get(folder, str(folder)) for name, folder in stage.inputs.items()})
-        known = (state.state, state.reason, state.started, state.ended, state.wall_s, state.attempt, state.device)
+        times = (state.started, state.ended, state.wall_s, state.attempt)
+        known = (state.state, state.reason, *times, state.device, state.devices)
         head = (stage.key, stage.study, stage.stage, stage.seed, stage.label)
         rows.append((*head, *known, str(stage.dir), inputs))
     insert(connection, "stages", rows)

@@ -38,11 +38,9 @@ CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VAR
 CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
     file VARCHAR, resolved JSON, factors JSON, changes JSON);
 CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, label VARCHAR, state VARCHAR,
-    reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, dir VARCHAR,
-    inputs JSON,
-    -- device is `cpu` (one device) or `2 x NVIDIA H100`.
-    device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600
-        * coalesce(try_cast(regexp_extract(device, '^(\d+) x ', 1) AS INTEGER), 1)) VIRTUAL);
+    reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, devices INTEGER,
+    dir VARCHAR, inputs JSON,
+    device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600 * coalesce(devices, 1)) VIRTUAL);
 CREATE TABLE run_stages (study VARCHAR, variant VARCHAR, seed BIGINT, stage VARCHAR, position INTEGER, key VARCHAR);
 CREATE TABLE health (key VARCHAR, rule VARCHAR, metric VARCHAR, severity VARCHAR, first_step BIGINT, last_step BIGINT,
     value DOUBLE, diagnosis VARCHAR, remedy VARCHAR);
@@ -91,6 +89,8 @@ class Store:
         self.path = path
         if not path.exists():
             raise ConfigError(path, "", None, "there is no database", "run `python -m tracker collect`")
+        if not path.is_file():  # a pipe, say, for which DuckDB would wait
+            raise ConfigError(path, "", None, "is no file", "remove it and run `python -m tracker collect`")
         # One thread: sums over several would depend on which thread finished first.
         locked: dict[str, str | bool | int | float | list[str]] = {
             "enable_external_access": False,
@@ -214,8 +214,8 @@ class Store:
     def stages(self, study: str | None = None) -> pd.DataFrame:
         """All stages (of one study, with the assets that it uses where `study` is given)."""
         columns = (
-            "key, study, stage, seed, label, state, reason, started, ended, wall_s, attempt, device, dir, inputs,"
-            " device_hours"
+            "key, study, stage, seed, label, state, reason, started, ended, wall_s, attempt, device, devices, dir,"
+            " inputs, device_hours"
         )
         if study is None:
             return self.sql(f"SELECT {columns} FROM stages ORDER BY rowid")

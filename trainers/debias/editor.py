@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.prepared import Prepared
 from trainers.debias.ridge import Ridge
 from trainers.debias.suffix import SuffixModel
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -23,7 +26,7 @@ class ModuleEdit:
     shift: Tensor
 
 
-def micro_batches(indices: Sequence[int], size: int) -> list[Sequence[int]]:
+def micro_batches(indices: Sequence[T], size: int) -> list[Sequence[T]]:
     """Cut an edit batch into pieces of at most `size` items, each with a loss of its own."""
     return [indices[begin : begin + size] for begin in range(0, len(indices), size)]
 
@@ -81,7 +84,7 @@ def applied(
         the edited weights by module name, in their module's own layout.
     """
     modules = {name: model.module(name) for name in shifts}
-    originals = {name: module.weight for name, module in modules.items()}
+    originals = {name: module.get_parameter("weight") for name, module in modules.items()}
     edited = {}
     try:
         for name, module in modules.items():
@@ -96,10 +99,11 @@ def applied(
 
 def shift_gradients(model: SuffixModel, edited: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """Gradients [d_in, d_out] of the loss w.r.t. the shifts, from the edited weights after a backward pass."""
-    return {
-        name: (weight.grad.T if isinstance(model.module(name), nn.Linear) else weight.grad).float()
-        for name, weight in edited.items()
-    }
+    gradients = {}
+    for name, weight in edited.items():
+        assert weight.grad is not None  # after a backward pass
+        gradients[name] = (weight.grad.T if isinstance(model.module(name), nn.Linear) else weight.grad).float()
+    return gradients
 
 
 def accumulate(

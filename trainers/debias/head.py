@@ -12,6 +12,7 @@ instead of a vocabulary of log-probabilities.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,14 +66,14 @@ class _LogPartition(torch.autograd.Function):
     """A(h) for rows of which several share one distribution: `rows` are computed, `inverse` says which one is whose."""
 
     @staticmethod
-    def forward(ctx, hidden, rows, inverse, matrix):  # noqa: ANN001, ANN205
+    def forward(ctx: Any, hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: Any) -> Tensor:
         partition, mean = log_partition(hidden[rows], matrix, mean=ctx.needs_input_grad[0])
         ctx.save_for_backward(mean, inverse)
         ctx.dtype = hidden.dtype
         return partition[inverse]
 
     @staticmethod
-    def backward(ctx, gradient):  # noqa: ANN001, ANN205
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]  # torch: *any
         mean, inverse = ctx.saved_tensors
         return (gradient.unsqueeze(-1) * mean[inverse]).to(ctx.dtype), None, None, None
 
@@ -112,6 +113,7 @@ def reference(hidden: Tensor, rows: Tensor, inverse: Tensor, matrix: OutputMatri
         m(h_ref) [N, d] and the offset m(h_ref) . h_ref - A(h_ref) [N].
     """
     partition, mean = log_partition(hidden[rows], matrix, mean=True)
+    assert mean is not None  # asked for
     offset = (mean.double() * hidden[rows].double()).sum(-1) - partition.double()
     return mean[inverse], offset.to(partition.dtype)[inverse]
 

@@ -14,6 +14,11 @@ from trainers.models import EditedModule
 class RunningMeanStd(nn.Module):
     """Normaliser over the rows seen in training (as in MALMEN's public code); nothing but `update` changes it."""
 
+    n: Tensor
+    mean: Tensor
+    var: Tensor
+    std: Tensor
+
     def __init__(self, size: int) -> None:
         super().__init__()
         self.register_buffer("n", torch.zeros(1))
@@ -113,7 +118,9 @@ class Hypernetwork(nn.Module):
 
     def network(self, name: str) -> ShapeNetwork:
         """Return the network that serves a module."""
-        return self.networks[self.key[name]]
+        network = self.networks[self.key[name]]
+        assert isinstance(network, ShapeNetwork)
+        return network
 
     def update_normaliser(self, name: str, keys: Tensor, value_grads: Tensor) -> None:
         """Take in the keys [N, d_in] and value gradients [N, d_out] of one module; in training only."""

@@ -46,7 +46,7 @@ class Objective:
         }
         rewards = [module for name, module in self.modules.items() if name.startswith("grpo_reward_")]
         self.reward = rewards[0].reward if rewards else None
-        self.rcs = self.modules.get("rcs_adaptive")
+        self.rcs: Any = self.modules.get("rcs_adaptive")
         if self.rcs and self.reward is None:
             raise ValueError("rcs.mode adaptive needs a reward: set grpo.weight above 0, or rcs.mode to off")
 
@@ -97,6 +97,8 @@ class Objective:
     def _kl(self, scores: SentenceScores, reference: Reference) -> Tensor:
         kind = scores.sentence % 3
         pair = kind < 2
+        assert reference.mean is not None  # needs_kl
+        assert reference.offset is not None
         kl = token_kl(scores.hidden[pair], scores.partition[pair], reference.mean, reference.offset)
         return self.modules["grpo_debias"].mean_token_kl(kl[kind[pair] == 0], kl[kind[pair] == 1])
 

@@ -75,7 +75,8 @@ def read_own_splits(
                 refuse_swapped(items, reference, path)
             for item in items:
                 kept[item.domain] = kept.get(item.domain, 0) + 1
-                if max_items[split] is None or kept[item.domain] <= max_items[split]:
+                most = max_items[split]
+                if most is None or kept[item.domain] <= most:
                     splits[split].append(item)
     return splits
 

@@ -4,7 +4,7 @@ All variants and seeds share its output: nothing here depends on the objective o
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
@@ -96,7 +96,7 @@ def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
     """Collect input and output of each edited module in one forward pass; outputs are made part of a graph."""
     seen: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def hook(name: str) -> object:
+    def hook(name: str) -> Callable[[torch.nn.Module, tuple, Tensor], None]:
         def keep(module: torch.nn.Module, args: tuple, output: Tensor) -> None:
             if not output.requires_grad:
                 output.requires_grad_()

@@ -46,7 +46,10 @@ class PrefixTree:
     def of(cls, sentences: Sequence[Sequence[int]]) -> Self:
         """Find the distinct prefixes of sentences of token ids."""
         known: dict[tuple[int, int], int] = {}  # (prefix without its last token, last token) -> prefix
-        rows, inverse, depth, parents = [], [], [], []
+        rows: list[int] = []
+        inverse: list[int] = []
+        depth: list[int] = []
+        parents: list[int] = []
         for sentence in sentences:
             node = -1
             for position, token in enumerate(sentence):
@@ -121,8 +124,9 @@ def detached(scores: SentenceScores) -> SentenceScores:
 def join(parts: Sequence[SentenceScores]) -> SentenceScores:
     """The scores of all sentences of several parts, in order; differentiable."""
     starts = accumulate((len(part.p) for part in parts), initial=0)
+    names = ("p", "logp", "hidden", "partition")
     return SentenceScores(
-        *(torch.cat([getattr(part, name) for part in parts]) for name in ("p", "logp", "hidden", "partition")),
+        **{name: torch.cat([getattr(part, name) for part in parts]) for name in names},
         sentence=torch.cat([part.sentence + start for part, start in zip(parts, starts, strict=False)]),
     )
 

@@ -81,13 +81,13 @@ class Trainer:
 
     def _fresh(self) -> Hypernetwork:
         editor = self.config.editor
-        modules, seed = self.prepared.modules, self.stage.seed
+        modules, seed = self.prepared.modules, self.stage.seed or 0
         return Hypernetwork(modules, rank=editor.rank, n_blocks=editor.n_blocks, lr=self.config.lr, seed=seed)
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.hypernetwork.state_dict().items()}
 
-    def _groups(self) -> list[list[list[int]]]:
+    def _groups(self) -> list[Sequence[list[int]]]:
         """The edit batches of this epoch, grouped by optimiser step."""
         batches = edit_batches(self.train_items, self.config.edit.n_edits, f"{self.stage.seed}/{self.epoch}")
         return micro_batches(batches, self.config.accumulation_steps)
@@ -125,7 +125,7 @@ class Trainer:
         self._check(mean)
         self.optimiser.step()
         self.step += 1
-        networks = list(self.hypernetwork.networks.values())
+        networks: list[Any] = list(self.hypernetwork.networks.values())
         mean["lr"] = torch.cat([network.lr for network in networks]).mean().item()
         mean["lambda"] = torch.cat([network.log_lambda for network in networks]).exp().mean().item()
         mean["wall_s"] = time.perf_counter() - start

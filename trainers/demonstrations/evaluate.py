@@ -61,7 +61,7 @@ def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
 
 def _report(stage: Stage, prepared: Prepared, scores: dict[int, Scores], split: str) -> None:
     protocol = PROTOCOL if split == "test" else split
-    figures = {}
+    figures: dict[str, float] = {}
     for name in ("accuracy", "acc_score", "gold_logp"):
         values = {str(shots): getattr(found, name).mean().item() for shots, found in scores.items()}
         values["mean"] = sum(values.values()) / len(values)

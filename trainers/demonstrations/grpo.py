@@ -75,7 +75,8 @@ class _Loss:
         kept = rows[self.trained[rows]]
         share = len(kept) / len(rows)
         if not len(kept):  # no query of the batch gives a loss: a zero with a (zero) gradient
-            return sum(parameter.sum() for parameter in self.model.parameters()) * 0.0, {"trained_queries": 0.0}
+            nothing = torch.stack([parameter.sum() for parameter in self.model.parameters()]).sum() * 0.0
+            return nothing, {"trained_queries": 0.0}
         pointers = data.offline.pointers[kept]
         logps = sequence_logps(self.model(data.query[kept], data.candidates[kept], pointers), pointers)
         loss, diagnostics = grpo_loss(

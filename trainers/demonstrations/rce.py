@@ -21,7 +21,7 @@ def run(stage: Stage) -> None:
     data, rewards = load_training_data(stage), choices.rewards(config)
 
     def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
-        model = build_selector(config.selector, data.query.shape[1], stage.seed).to(stage.devices[0])
+        model = build_selector(config.selector, data.query.shape[1], stage.seed or 0).to(stage.devices[0])
         return model, _Loss(stage, model, data, rewards_of(data.offline, reward))
 
     train_selectors(stage, rewards, start, queries=len(data), settings=config.rce)

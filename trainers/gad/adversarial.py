@@ -28,7 +28,7 @@ from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.config import Update as PolicyUpdate
 from trainers.policy.learner import Learner
-from trainers.policy.models import load_policy, load_tokenizer
+from trainers.policy.models import frozen_copy, load_policy, load_tokenizer
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files
@@ -99,7 +99,7 @@ class Trainer:
         self.student = load_policy(folder, placement.policy, config.precision, trainable=True)
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
-        self.actor = self._actor(folder)
+        self.actor = self._actor()
         self.critic = self._critic(folder)
         self.critic_learner = Learner.adamw(
             self.critic,
@@ -145,7 +145,7 @@ class Trainer:
                 self.steps,
                 self.course.settings.critic_warmup,
             )
-        values = {"critic/missing_warmup_steps": missing}
+        values: dict[str, float] = {"critic/missing_warmup_steps": missing}
         if self.config.critic.init == "student":
             values["critic/prior_steps"] = self.course.first_step
         return values
@@ -195,7 +195,7 @@ class Trainer:
         means = frame.groupby(["protocol", "name"])["value"].mean()
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
 
-    def _actor(self, folder: Path) -> Actor:
+    def _actor(self) -> Actor:
         """Return the student as GSPO updates it; the reference is the student as the stage found it."""
         config, settings = self.config, self.course.settings
         update = PolicyUpdate(**config.update.model_dump(), lr=settings.actor_lr, warmup_steps=0)
@@ -209,7 +209,7 @@ class Trainer:
         )
         reference = None
         if settings.kl_coef > 0:
-            reference = load_policy(folder, self.placement.reference, config.precision)
+            reference = frozen_copy(self.student, self.placement.reference, config.precision)
         return Actor(
             learner=learner,
             objective=build_objective(PolicyConfig(ratio=config.ratio, clip=config.clip, update=update)),
@@ -244,7 +244,10 @@ class Trainer:
         Rounding, unless the sampler's weights, cache or precision are not the student's.
         """
         some = sequences.select(torch.arange(self.config.rollout.group_size, device=sequences.mask.device))
-        return masked_mean((self.actor.logps(some) - some.logps).abs(), some.mask).item()
+        sampled = some.logps
+        if sampled is None:
+            raise ValueError("responses that nobody sampled have no log-probabilities to compare with")
+        return masked_mean((self.actor.logps(some) - sampled).abs(), some.mask).item()
 
     def _summary(
         self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor

@@ -23,7 +23,7 @@ def run(stage: Stage) -> None:
         return
     placement = Placement.of(stage.devices, config.precision)
     task, settings = load_task(config.task, None), config.base
-    tokenizer = word_tokenizer(task.words)
+    tokenizer = word_tokenizer(task.words or ())
     model = build_policy(config.scratch, tokenizer, settings.seed).to(placement.policy)
     problems = read_problems(stage.inputs["data"] / WORKED)
     examples = Examples.of(

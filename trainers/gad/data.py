@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -30,7 +31,7 @@ def run(stage: Stage) -> None:
     config: GadConfig = stage.config
     model = asset_files(stage, "model")
     words = () if model is not None else load_task(config.task, None).words
-    tokenizer = word_tokenizer(words) if model is None else load_tokenizer(model)
+    tokenizer = word_tokenizer(words or ()) if model is None else load_tokenizer(model)
     splits = _of_files(stage, tokenizer) if config.task is None else _generated(stage, config)
     lengths = {}
     for split, rows in splits.items():
@@ -80,7 +81,7 @@ def _training_split(folder: Path, stage: str) -> str:
 
 def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Row]]:
     data = config.data
-    sizes = {"warm": data.base, "train": data.train, "dev": data.dev, "test": data.test}
+    sizes: dict[str, Any] = {"warm": data.base, "train": data.train, "dev": data.dev, "test": data.test}
     problems = load_task(config.task, None).splits(sizes, data.seed)
     write_problems(stage.out / WORKED, problems["warm"])
     return {split: [Row.of_problem(problem) for problem in problems[split]] for split in SPLITS}

@@ -1,6 +1,7 @@
 """The policy that learns: what its loss needs of a step's responses, and epochs of minibatches over them."""
 
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -107,7 +108,7 @@ class Actor:
 
                 def backward(part: Tensor, units: float = units) -> Diagnostics:
                     losses, diagnostics = self._losses(batch.select(part), units, kl_coef)
-                    sum(losses.values()).backward()
+                    reduce(torch.add, losses.values()).backward()
                     return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
 
                 parts, norm = self.learner.step(rows, backward)

@@ -1,5 +1,6 @@
 """The policy and its copies: built from scratch or loaded, saved and loaded again."""
 
+import copy
 import json
 from pathlib import Path
 from typing import TypeVar
@@ -82,6 +83,12 @@ def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
                 f"{folder}: its tokenizer is not the policy's ({policy}): {token!r} is {number} there and "
                 f"{theirs.get(token)} here, and it is given the policy's token ids; use a model of the same family"
             )
+
+
+def frozen_copy(policy: PreTrainedModel, device: torch.device, precision: Precision) -> PreTrainedModel:
+    """Return what `load_policy` makes of the policy's weights as they are now, without reading them again."""
+    model = copy.deepcopy(policy).requires_grad_(False).eval()
+    return model.to(device=device, dtype=torch.bfloat16 if precision.compute == "bfloat16" else torch.float32)
 
 
 def load_policy(

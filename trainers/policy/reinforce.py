@@ -18,7 +18,7 @@ from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.experience import Experience, Sampler
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
-from trainers.policy.models import POLICY, load_policy, load_tokenizer, save_policy
+from trainers.policy.models import POLICY, frozen_copy, load_policy, load_tokenizer, save_policy
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
@@ -64,7 +64,7 @@ class Trainer:
             objective=build_objective(config),
             update=config.update,
             placement=placement,
-            reference=load_policy(folder, placement.reference, config.precision) if config.kl.coef > 0 else None,
+            reference=frozen_copy(self.policy, placement.reference, config.precision) if config.kl.coef > 0 else None,
             temperature=config.sampling.temperature,
             recompute_logps=config.rollout.recompute_logps,
         )

@@ -110,9 +110,12 @@ def score(
         rule = torch.tensor([task.reward(problem, response) for problem, response in pairs])
         correct = torch.tensor([float(task.correct(problem, response)) for problem, response in pairs])
         rewards, parts["reward/rule"] = settings.rule * rule, rule.mean().item()
-    if tokens is None and model is None:
+    if tokens is not None:
+        judged = tokens.sum(1)
+    elif model is not None:
+        judged = model([problem.prompt for problem in problems], responses)
+    else:
         return Scored(rewards, correct, parts)
-    judged = tokens.sum(1) if tokens is not None else model([problem.prompt for problem in problems], responses)
     parts["reward/model"] = judged.mean().item()
     return Scored(
         rewards + settings.model * judged, correct, parts, None if tokens is None else settings.model * tokens

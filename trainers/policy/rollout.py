@@ -7,9 +7,9 @@ the distribution function, so what is sampled depends neither on the batch aroun
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
 from trainers.policy.batch import Sequences
+from trainers.policy.decode import read_prompts
 
 
 @torch.no_grad()
@@ -42,20 +42,7 @@ def sample(
     responses = torch.full((rows, max_new_tokens), pad, device=device)
     logps = torch.zeros(rows, max_new_tokens, device=device)
     mask = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
-    cache = DynamicCache(config=model.config)
-    positions = (prompt_mask.cumsum(1) - 1).clamp(min=0)
-    logits = model(
-        input_ids=prompt_ids,
-        attention_mask=prompt_mask,
-        position_ids=positions,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    ).logits[:, -1]
-    cache.batch_repeat_interleave(group_size)
-    logits = logits.repeat_interleave(group_size, 0)
-    attention = prompt_mask.repeat_interleave(group_size, 0)
-    position = positions[:, -1:].repeat_interleave(group_size, 0)
+    logits, decoder = read_prompts(model, prompt_ids, prompt_mask, group_size=group_size, room=max_new_tokens)
     alive = torch.arange(rows, device=device)
     for t in range(max_new_tokens):
         numbers = None if uniforms is None else uniforms[alive, t].to(device)
@@ -65,17 +52,9 @@ def sample(
         if len(going) == 0 or t + 1 == max_new_tokens:
             break
         if len(going) < len(alive):
-            alive, tokens, attention, position = alive[going], tokens[going], attention[going], position[going]
-            cache.batch_select_indices(going)
-        attention = torch.cat([attention, attention.new_ones(len(attention), 1)], 1)
-        position = position + 1
-        logits = model(
-            input_ids=tokens[:, None],
-            attention_mask=attention,
-            position_ids=position,
-            past_key_values=cache,
-            use_cache=True,
-        ).logits[:, -1]
+            alive, tokens = alive[going], tokens[going]
+            decoder.keep(going)
+        logits = decoder.next_logits(tokens)
     width = int(mask.sum(1).max())
     return Sequences(
         prompt_ids.repeat_interleave(group_size, 0),

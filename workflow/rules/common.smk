@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracker.plan.start import Plan, TrackerError, build_plan, load_settings, prepare
+from tracker.plan.start import Plan, TrackerError, build_plan, load_settings, prepare, selection_note
 
 
 def load_plan() -> Plan:
@@ -28,6 +28,9 @@ def load_plan() -> Plan:
             os.environ.update(ABLATION_WANDB=plan.settings.wandb)  # what the stages read
         # At this point Snakemake itself does not know yet that it only lints.
         executes = not workflow.output_settings.dryrun and "--lint" not in sys.argv
+        if workflow.is_main_process:
+            for line in selection_note(plan):
+                print(line, file=sys.stderr)
         if workflow.is_main_process and executes:
             hold_results(plan)
             prefer_own_sacct()

@@ -253,7 +253,7 @@ def test_cost_is_what_the_child_added(tmp_path):
 def test_cost_counts_devices(tmp_path):
     def on_two_devices(plan):
         path = stage_dir(plan, "toy", "v1", 2, "train") / "status.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "2 x NVIDIA H100"}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "NVIDIA H100", "devices": 2}))
 
     edges, _ = run(tmp_path, on_two_devices)
     assert edges.loc["v1"].cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)

@@ -17,6 +17,7 @@ from tracker.config.settings import load_settings
 from tracker.plan import keys
 from tracker.plan.build import build_plan
 from tracker.plan.retry import pending, repair, retry_failed
+from tracker.plan.start import selection_note
 from tracker.store.health_events import as_rule
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -296,7 +297,9 @@ def test_selection_brings_its_upstream(toy):
     assert [(stage.id, stage.label) for stage in plan.selected()] == [
         ("assets", "stereoset missing.jsonl"),
         ("toy.prepare", "all variants"),
+        ("toy.train", "v2 seed 1"),
         ("toy.train", "v10 seed 1"),
+        ("toy.evaluate", "v2 seed 1"),
         ("toy.evaluate", "v10 seed 1"),
     ]
     assert plan.statuses() == [stage.dir / "status.json" for stage in plan.selected()]
@@ -306,9 +309,17 @@ def test_selection_brings_its_upstream(toy):
 
 
 def test_several_variants_are_selected(toy):
-    labels = {stage.label for stage in build(toy, variant="v10, v2").selected() if stage.id == "toy.train"}
-    assert labels == {"v10 seed 0", "v10 seed 1", "v2 seed 0", "v2 seed 1"}
+    labels = {stage.label for stage in build(toy, variant="v10, base", seed=0).selected() if stage.id == "toy.train"}
+    assert labels == {"base seed 0", "v10 seed 0", "v2 seed 0"}  # v2 is the parent of v10
     assert build(toy, variant=["v10", "v2"]).selected() == build(toy, variant="v2,v10").selected()
+
+
+def test_the_parent_of_a_variant_is_selected_and_said(toy):
+    assert selection_note(build(toy, variant="v10")) == ["toy: v2 runs as well: a change is judged against the parent"]
+    assert build(toy, variant="v3,v10").parents_added == {"toy": ["v2"]}
+    for nothing_to_add in ("base", "base,v2", ""):
+        assert selection_note(build(toy, variant=nothing_to_add)) == []
+    assert build(toy).selected() == list(build(toy).stages.values())
 
 
 @pytest.mark.parametrize("wanted", ["v11", "v2,v11"])
@@ -348,7 +359,7 @@ def test_plan_file_follows_the_contract(toy):
 def test_config_file_follows_the_contract(toy):
     plan = build(toy, variant="v10", seed=1)
     plan.write()
-    train = plan.selected()[2]
+    train = plan.selected()[3]
     code = plan.configs[train.id, train.key]["code"]
     assert json.loads((train.dir / "config.json").read_text()) == {
         "stage": "toy.train",

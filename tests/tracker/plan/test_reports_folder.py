@@ -56,6 +56,13 @@ def test_a_note_that_cannot_be_read_is_an_error(folders):
         claim_reports(one, reports)
 
 
+@pytest.mark.parametrize("odd", ["/dev/null", "file"])
+def test_what_is_no_folder_is_an_error(folders, tmp_path, odd):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"is no folder; name another one"):
+        claim_reports(folders[0], tmp_path / odd)
+
+
 def test_the_commands_refuse_the_reports_of_other_results(tmp_path, capsys):
     for name in ("one", "two"):
         simulate(tmp_path / name)

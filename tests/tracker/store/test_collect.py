@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -143,14 +144,16 @@ def test_provenance_arrives(results):
 
 
 @pytest.mark.parametrize(
-    ("device", "hours"),
-    [("cpu", 0.5), ("1 x NVIDIA H100", 0.5), ("2 x NVIDIA H100, 80 GB", 1.0), ("16 x A100", 8.0), (None, 0.5)],
+    ("devices", "hours"),
+    [(1, 0.5), (2, 1.0), (16, 8.0), (None, 0.5)],
 )
-def test_device_hours_are_wall_time_times_devices(results, device, hours):
+def test_device_hours_are_wall_time_times_devices(results, devices, hours):
     plan = simulate(results)
     folder = stage_dir(plan, "toy", "v1", 1, "train")
     status = json.loads((folder / "status.json").read_text())
-    (folder / "status.json").write_text(json.dumps(status | {"device": device, "wall_s": 1800}))
+    (folder / "status.json").write_text(
+        json.dumps(status | {"device": "5 x whatever", "devices": devices, "wall_s": 1800})
+    )
     collect(results)
     with Store(results / DATABASE) as store:
         stages = store.stages().set_index("key")
@@ -201,6 +204,21 @@ def test_a_failing_collect_keeps_the_old_database_and_leaves_nothing_aside(resul
         collect(results)
     assert (results / DATABASE).read_bytes() == before
     assert [path.name for path in results.iterdir() if path.name.startswith(f".{DATABASE}")] == []
+
+
+@pytest.mark.parametrize("content", ["[]", '{"toy": 1}', '{"toy": [1]}', '{"toy": [{"digest": 5}]}', "[" * 100_000])
+def test_a_history_that_makes_no_sense_is_one_line(results, content):
+    simulate(results)
+    (results / "analysis_history.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"analysis_history\.json"):
+        collect(results)
+
+
+def test_a_pipe_in_place_of_the_database_is_built_again(results):
+    simulate(results)
+    os.mkfifo(results / DATABASE)
+    assert main(["gate", "--results", str(results)]) == 0
+    assert (results / DATABASE).is_file()
 
 
 def test_rows_that_went_missing_are_an_error(results, monkeypatch):

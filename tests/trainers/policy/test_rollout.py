@@ -4,8 +4,17 @@ import math
 
 import pytest
 import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
+from trainers.policy import decode as decode_module
 from trainers.policy.batch import batched_logps, response_logits, token_logps
 from trainers.policy.rollout import sample, sample_all
 from trainers.policy.text import decode, pad, prompt_tokens, response_tokens
@@ -93,3 +102,82 @@ def test_words_survive_the_tokenizer(tokenizer, tmp_path):
     assert ids[0, -1] == tokenizer.eos_token_id == EOS
     assert decode(tokenizer, ids, mask) == [text]
     assert prompt_tokens(tokenizer, "A : B K ?", None) == tokenizer.convert_tokens_to_ids(["A", ":", "B", "K", "?"])
+
+
+def model_of(kind, **shape):
+    common = {"vocab_size": 31, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    configs = {
+        "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+        "llama": (LlamaConfig, LlamaForCausalLM),
+        "gpt2": (GPT2Config, GPT2LMHeadModel),
+    }
+    config, cls = configs[kind]
+    if kind == "gpt2":
+        shape = {"n_embd": 16, "n_layer": 2, "n_head": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        settings = {**common, "num_attention_heads": 4, "initializer_range": 0.2, **shape}
+        return cls(config(pad_token_id=PAD, eos_token_id=EOS, bos_token_id=None, **settings)).eval()
+
+
+SHAPES = [
+    ("qwen2", {"num_key_value_heads": 4}),
+    ("qwen2", {"num_key_value_heads": 2}),
+    ("llama", {}),
+    ("llama", {"num_key_value_heads": 1, "attention_bias": True, "head_dim": 8}),
+]
+
+
+@pytest.mark.parametrize(("kind", "shape"), SHAPES)
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_token_from_the_modules_is_that_of_the_model(kind, shape, padded, monkeypatch):
+    """The short way of sampling against transformers' own: tokens, and log-probabilities to rounding."""
+    made = model_of(kind, **shape)
+    with torch.no_grad():
+        made.lm_head.weight[EOS] *= 3  # some responses end early, so rows are dropped
+    ids = torch.randint(2, 31, (5, 7), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    if padded:
+        mask[0, :3] = mask[2, :6] = 0
+    settings = {"group_size": 4, "max_new_tokens": 20, "eos": EOS, "pad": PAD, "uniforms": uniforms(20, 20)}
+    assert decode_module.is_plain(made)
+    found = sample(made, ids, mask, **settings)
+    monkeypatch.setattr(decode_module, "is_plain", lambda _: False)
+    expected = sample(made, ids, mask, **settings)
+    assert torch.equal(found.response_ids, expected.response_ids)
+    assert len(set(found.mask.sum(1).tolist())) > 2
+    torch.testing.assert_close(found.logps, expected.logps, rtol=0, atol=5e-6)
+    logps, _ = token_logps(made, found)
+    torch.testing.assert_close(found.logps, logps.detach(), rtol=0, atol=2e-5)
+
+
+def test_models_that_the_short_way_does_not_know_are_called_as_they_are():
+    plain = model_of("qwen2", num_key_value_heads=4)
+    assert decode_module.is_plain(plain)
+    others = {
+        "another architecture": model_of("gpt2"),
+        "another precision": model_of("qwen2").double(),
+        "a sliding window": model_of("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=0),
+        "other positions": model_of("llama", rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}),
+        "other attention": model_of("qwen2", attn_implementation="eager"),
+    }
+    for reason, other in others.items():
+        assert not decode_module.is_plain(other), reason
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not decode_module.is_plain(plain)
+    plain.model.layers[1].register_forward_hook(lambda *_: None)
+    assert not decode_module.is_plain(plain)
+    ids = torch.tensor([[5, 6, 7]])
+    sampled = sample(
+        others["another architecture"], ids, torch.ones_like(ids), group_size=2, max_new_tokens=4, eos=EOS, pad=PAD
+    )
+    assert sampled.mask.sum() > 0
+
+
+def test_a_batch_below_one_group_changes_nothing(model, prompts):
+    settings = {"group_size": 4, "max_new_tokens": 10, "eos": EOS, "pad": PAD, "uniforms": uniforms(16, 10)}
+    whole = sample_all(model, *prompts, batch_size=None, **settings)
+    parts = sample_all(model, *prompts, batch_size=3, **settings)
+    for name in ("prompt_ids", "prompt_mask", "response_ids", "mask"):
+        assert torch.equal(getattr(whole, name), getattr(parts, name)), name
+    torch.testing.assert_close(whole.logps, parts.logps, rtol=0, atol=1e-6)

@@ -15,7 +15,7 @@ def value_loss(
     *,
     clip: float,
     aggregation: Aggregation = "token_mean",
-    units: int | None = None,
+    units: float | None = None,
 ) -> tuple[Tensor, Diagnostics]:
     """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (B, T).
 

@@ -1,0 +1,190 @@
+"""One token at a time: the forward passes of sampling, after the prompts were read.
+
+Small models are bound by what surrounds their arithmetic: per token and layer transformers makes masks, grows the cache
+by copying it and goes through a dozen Python layers. For the models that are trained from scratch here (Qwen2), and for
+Llama, which is built the same way, a token is computed from the weights themselves, with a cache of its final size: the
+same numbers in about half the time. All other models, and those with hooks, sliding windows or autocast, are called as
+they are.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
+
+
+class Decoder(ABC):
+    """The rows that are being written, and what was computed for them so far."""
+
+    @abstractmethod
+    def keep(self, rows: Tensor) -> None:
+        """Go on with some of the rows only, by number."""
+
+    @abstractmethod
+    def next_logits(self, tokens: Tensor) -> Tensor:
+        """Append a token (R,) to each row; return the logits (R, V) of the one after it."""
+
+
+def read_prompts(
+    model: Any, prompt_ids: Tensor, prompt_mask: Tensor, *, group_size: int, room: int
+) -> tuple[Tensor, Decoder]:
+    """Return the logits (B * group_size, V) of the first tokens of the responses, and what computes the further ones.
+
+    prompt_ids, prompt_mask: (B, P), padded on the left; each prompt is read once. room: tokens to come at most.
+    """
+    cache = DynamicCache(config=model.config)
+    positions = (prompt_mask.cumsum(1) - 1).clamp(min=0)
+    logits = model(
+        input_ids=prompt_ids,
+        attention_mask=prompt_mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits[:, -1]
+    decoder = ModuleDecoder if is_plain(model) else ModelDecoder
+    made = decoder(model, cache, prompt_mask, positions[:, -1], group_size=group_size, room=room)
+    return logits.repeat_interleave(group_size, 0), made
+
+
+def is_plain(model: Any) -> bool:
+    """Tell whether `ModuleDecoder` computes what the model does: its kind, precision, attention and no hooks."""
+    if type(model) not in (Qwen2ForCausalLM, LlamaForCausalLM):
+        return False
+    config, device = model.config, model.device
+    linear = [module for name, module in model.model.named_modules() if name.endswith("_proj")]
+    windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    return not (
+        windows
+        or hooked
+        or any(type(module) is not nn.Linear for module in linear)  # adapters, quantised weights
+        or model.dtype != torch.float32
+        or torch.is_autocast_enabled(device.type)
+        or config._attn_implementation != "sdpa"
+        or model.model.rotary_emb.rope_type != "default"
+        or getattr(config, "pretraining_tp", 1) > 1
+    )
+
+
+class ModelDecoder(Decoder):
+    """Calls the model as it is, with transformers' growing cache."""
+
+    def __init__(
+        self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, group_size: int, room: int
+    ) -> None:
+        self.model, self.cache = model, cache
+        cache.batch_repeat_interleave(group_size)
+        self.mask = mask.repeat_interleave(group_size, 0)
+        self.position = last[:, None].repeat_interleave(group_size, 0)
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with some of the rows only, by number."""
+        self.mask, self.position = self.mask[rows], self.position[rows]
+        self.cache.batch_select_indices(rows)
+
+    def next_logits(self, tokens: Tensor) -> Tensor:
+        """Append a token (R,) to each row; return the logits (R, V) of the one after it."""
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], 1)
+        self.position = self.position + 1
+        return self.model(
+            input_ids=tokens[:, None],
+            attention_mask=self.mask,
+            position_ids=self.position,
+            past_key_values=self.cache,
+            use_cache=True,
+        ).logits[:, -1]
+
+
+class _Layer:
+    """The weights of one block, found once: looking them up in the modules takes as long as small products do."""
+
+    def __init__(self, block: Any) -> None:
+        attention, mlp = block.self_attn, block.mlp
+        self.head_dim, self.scaling, self.activation = attention.head_dim, attention.scaling, mlp.act_fn
+        self.before_attention, self.before_mlp = _norm(block.input_layernorm), _norm(block.post_attention_layernorm)
+        self.query, self.key, self.value, self.output = (
+            (each.weight, each.bias)
+            for each in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+        )
+        self.gate, self.up, self.down = (
+            (each.weight, each.bias) for each in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        )
+
+
+class ModuleDecoder(Decoder):
+    """Computes the token from the weights of a Qwen2 or Llama; keys and values (R, H, P + room, D) per layer."""
+
+    def __init__(
+        self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, group_size: int, room: int
+    ) -> None:
+        body, self.head = model.model, model.lm_head
+        self.embedding, self.last_norm = body.embed_tokens.weight, _norm(body.norm)
+        self.layers = [_Layer(block) for block in body.layers]
+        self.length = mask.shape[1]  # columns that are written
+        self.position = last.repeat_interleave(group_size, 0)
+        self.keys = [_with_room(layer.keys, group_size, room) for layer in cache.layers]
+        self.values = [_with_room(layer.values, group_size, room) for layer in cache.layers]
+        self.mask = None  # nothing to leave out
+        if not mask.all():
+            self.mask = _with_room(mask.bool()[:, None, :, None], group_size, room, fill=True)[..., 0][:, :, None]
+        everything = torch.arange(self.length + room, device=mask.device)[None]
+        cos, sin = body.rotary_emb(self.keys[0], everything)
+        half = cos.shape[-1] // 2
+        self.cos, self.sin = cos[0], torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)  # for halves changed over
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with some of the rows only, by number."""
+        self.position = self.position[rows]
+        self.keys = [each.index_select(0, rows) for each in self.keys]
+        self.values = [each.index_select(0, rows) for each in self.values]
+        if self.mask is not None:
+            self.mask = self.mask[rows]
+
+    def next_logits(self, tokens: Tensor) -> Tensor:
+        """Append a token (R,) to each row; return the logits (R, V) of the one after it."""
+        self.position = self.position + 1
+        cos, sin = self.cos[self.position][:, None], self.sin[self.position][:, None]
+        hidden = functional.embedding(tokens, self.embedding)
+        for number, layer in enumerate(self.layers):
+            hidden = hidden + self._attention(number, layer.before_attention(hidden), cos, sin)
+            inside = layer.before_mlp(hidden)
+            gate = layer.activation(functional.linear(inside, *layer.gate))
+            hidden = hidden + functional.linear(gate * functional.linear(inside, *layer.up), *layer.down)
+        self.length += 1
+        return self.head(self.last_norm(hidden))
+
+    def _attention(self, number: int, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return the attention's output (R, H) for the last token; its key and value are kept."""
+        layer, rows, end = self.layers[number], len(hidden), self.length + 1
+        keys, values = self.keys[number], self.values[number]
+        both = torch.cat([functional.linear(hidden, *layer.query), functional.linear(hidden, *layer.key)], -1)
+        both = both.view(rows, -1, layer.head_dim)
+        both = both * cos + both.roll(layer.head_dim // 2, -1) * sin  # rotary positions
+        query, key = both.split([both.shape[1] - keys.shape[1], keys.shape[1]], 1)
+        keys[:, :, self.length] = key
+        values[:, :, self.length] = functional.linear(hidden, *layer.value).view(rows, -1, layer.head_dim)
+        found = functional.scaled_dot_product_attention(
+            query[:, :, None],
+            keys[:, :, :end],
+            values[:, :, :end],
+            attn_mask=None if self.mask is None else self.mask[..., :end],
+            scale=layer.scaling,
+            enable_gqa=query.shape[1] != keys.shape[1],
+        )
+        return functional.linear(found.reshape(rows, -1), *layer.output)
+
+
+def _with_room(tensor: Tensor, group_size: int, room: int, fill: float = 0) -> Tensor:
+    """Return a tensor (B, H, P, D) with each row `group_size` times, and `room` further columns of `fill`."""
+    return functional.pad(tensor.repeat_interleave(group_size, 0), (0, 0, 0, room), value=fill)
+
+
+def _norm(module: Any) -> Callable[[Tensor], Tensor]:
+    """Return RMSNorm with the module's weight."""
+    weight, epsilon = module.weight, module.variance_epsilon
+    return lambda hidden: functional.rms_norm(hidden, weight.shape, weight, epsilon)
