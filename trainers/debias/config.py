@@ -160,7 +160,7 @@ class Rcs(_Strict):
         return self
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
-        """Return alpha per epoch and |SS - 0.5|: as in trainers.objectives.rcs_adaptive."""
+        """Return alpha per epoch and |SS - 0.5|: as in trainers.objectives.debias.rcs_adaptive."""
         phases = [(0.0, self.thresholds or [], self.alphas or [])]
         phases += [(phase.after, phase.thresholds, phase.alphas) for phase in self.schedule]
         active = [[p for p in phases if epoch / n_epochs >= p[0]][-1] for epoch in range(n_epochs)]
