@@ -18,7 +18,7 @@ import signal
 import socket
 import stat
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fork_server.py")
 ROOM = 4000  # bytes among the server's arguments into which each fork writes its own command
@@ -115,7 +115,7 @@ def _start_server(listener: socket.socket, path: str, parent: int) -> None:
     os.execv(sys.executable, [sys.executable, SERVER, path, str(parent), " " * ROOM])
 
 
-def _ask(connection: socket.socket, arguments: list[str]) -> dict[str, object] | None:
+def _ask(connection: socket.socket, arguments: list[str]) -> dict[str, Any] | None:
     """Hand the job over and wait for its end; None if the server ended before."""
     umask = os.umask(0)
     os.umask(umask)
