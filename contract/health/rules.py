@@ -17,7 +17,6 @@ Severity = Literal["note", "warn", "abort"]
 Measure = Literal["value", "change", "ratio"]
 SEVERITIES = ("note", "warn", "abort")
 MEASURES = ("value", "change", "ratio")
-_WORDS = ("id", "severity", "diagnosis", "remedy")
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,6 @@ class Rule:
         size = math.fabs(quantity) if self.abs else quantity
         return (self.min is not None and size < self.min) or (self.max is not None and size > self.max)
 
-    def numbers(self) -> dict[str, Any]:
-        """Return what decides when the rule trips, as `parse_rule` reads it: no words, no defaults."""
-        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _WORDS}
-        kept = {name: value for name, value in kept.items() if value != _DEFAULTS[name]}
-        bounds = {key: kept.pop(key) for key in ("min", "max") if key in kept}
-        return {**kept, "range": bounds} if bounds else kept
-
     def describe(self) -> str:
         """Return the healthy range in a few characters, for example `|actor/pg_loss| >= 0.001`."""
         subject = self.metric if self.measure == "value" else f"{self.measure} of {self.metric}"
@@ -79,8 +71,7 @@ class Rule:
         return f"{subject} <= {self.max:g}" if self.min is None else f"{subject} >= {self.min:g}"
 
 
-_DEFAULTS = {f.name: f.default for f in fields(Rule)}
-_KEYS = (*(name for name in _DEFAULTS if name not in ("min", "max")), "range")
+_KEYS = (*(f.name for f in fields(Rule) if f.name not in ("min", "max")), "range")
 
 
 def parse_rules(declared: Iterable[Mapping[str, Any]]) -> list[Rule]:

@@ -120,15 +120,7 @@ def test_parsing_keeps_numbers_and_words():
     }
     rule = parse_rule(declared)
     assert (rule.min, rule.max, rule.window, rule.severity) == (0.5, None, 3, "abort")
-    assert rule.numbers() == {"metric": "edit/lms", "stage": "train", "window": 3, "range": {"min": 0.5}}
-    assert parse_rule(rule.numbers()).numbers() == rule.numbers()
-
-
-def test_words_do_not_count_as_numbers():
-    one = Rule("m", max=1, diagnosis="a", remedy="b", severity="warn", id="x")
-    two = Rule("m", max=1, diagnosis="c", remedy="d", severity="note", id="y")
-    assert one.numbers() == two.numbers()
-    assert one.numbers() != Rule("m", max=2).numbers()
+    assert (rule.id, rule.stage, rule.diagnosis, rule.remedy) == ("lms-collapse", "train", "collapse", "lower lr")
 
 
 @pytest.mark.parametrize(

@@ -130,11 +130,6 @@ class HealthRule(Strict):
             raise ValueError("reference needs `measure: change` or `measure: ratio`")
         return self
 
-    def numbers(self) -> dict[str, Any]:
-        """Return what the rule computes, without its name and words; of an abort rule this is part of a key."""
-        words = {"id", "stage", "severity", "diagnosis", "remedy"}
-        return self.model_dump(mode="json", exclude=words)
-
 
 def _rule_per_stage(rules: Any) -> Any:
     """Return the rules as written, one for each stage where a rule lists several."""

@@ -6,19 +6,20 @@ from pathlib import Path
 
 from contract.errors import ConfigError
 from tracker.plan.plan import Plan
-from tracker.plan.retry import pending
+from tracker.plan.retry import States, pending, states_of
 
 _SHOWN = 3
 
 
-def check_trees(plan: Plan, root: Path) -> list[str]:
+def check_trees(plan: Plan, root: Path, states: States | None = None) -> list[str]:
     """Return a warning for each study that wants one (`warn`) and has stages to run from the files below `root`.
 
     Stages that have ended and that `snakemake -F` or `-R` runs again are not known yet and do not count.
     Raises ConfigError for a study that wants clean trees only (`refuse`).
     """
     asked = {name: study.written.dirty_tree for name, study in plan.studies.items()}
-    starting = {name: len(pending(plan, name)) for name, policy in asked.items() if policy != "allow"}
+    states = states_of(plan) if states is None else states
+    starting = {name: len(pending(plan, name, states)) for name, policy in asked.items() if policy != "allow"}
     if not any(starting.values()):
         return []
     problem, remedy = _problem(root, outside=(plan.settings.results, plan.settings.reports))

@@ -22,18 +22,29 @@ from tracker.plan.plan_file import PlannedStage
 COLLECTED = "collected.json"
 
 
-def retry_failed(plan: Plan) -> list[PlannedStage]:
+States = dict[Address, StageState]
+
+
+def states_of(plan: Plan) -> States:
+    """Return the state of every stage, read now. The functions below read it themselves where they are given none."""
+    return {address: read_state(stage.dir, stage.key) for address, stage in plan.stages.items()}
+
+
+def retry_failed(plan: Plan, states: States | None = None) -> list[PlannedStage]:
     """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    again = [stage for stage in plan.selected() if read_state(stage.dir, stage.key).state in FAILED]
+    states = states_of(plan) if states is None else states
+    again = [stage for stage in plan.selected() if states[stage.id, stage.key].state in FAILED]
     for stage in again:
         _set_aside(stage)
+        states[stage.id, stage.key] = StageState("missing")
     return again
 
 
-def pending(plan: Plan, study: str | None = None) -> list[PlannedStage]:
+def pending(plan: Plan, study: str | None = None, states: States | None = None) -> list[PlannedStage]:
     """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one."""
     again = ("missing", "running", "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
-    return [stage for stage in plan.selected(study) if read_state(stage.dir, stage.key).state in again]
+    states = states_of(plan) if states is None else states
+    return [stage for stage in plan.selected(study) if states[stage.id, stage.key].state in again]
 
 
 def refuse_links(plan: Plan) -> None:
@@ -45,13 +56,14 @@ def refuse_links(plan: Plan) -> None:
             raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
 
 
-def repair(plan: Plan) -> list[PlannedStage]:
+def repair(plan: Plan, states: States | None = None) -> list[PlannedStage]:
     """Make stages with damaged files run again, and have what the database lacks collected; return the stages."""
-    mark_stale(plan)
-    return repair_corrupt(plan)
+    states = states_of(plan) if states is None else states
+    mark_stale(plan, states)
+    return repair_corrupt(plan, states)
 
 
-def repair_corrupt(plan: Plan) -> list[PlannedStage]:
+def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
     """Set aside the status of every selected stage with damaged files, and of those blocked below; return them.
 
     Damaged: its status cannot be read, or `collect` could not read another of its files.
@@ -59,7 +71,7 @@ def repair_corrupt(plan: Plan) -> list[PlannedStage]:
     corrupt = _read(plan.settings.results).get("corrupt", {})
     again: dict[Address, PlannedStage] = {}
     for stage in plan.selected():
-        state = read_state(stage.dir, stage.key).state
+        state = states[stage.id, stage.key].state
         ended = state not in ("missing", "running")
         blocked = state == "blocked" and any(above in again for above in plan.upstream[stage.id, stage.key])
         if state == "corrupt" or (ended and stage.key in corrupt) or blocked:
@@ -71,7 +83,7 @@ def repair_corrupt(plan: Plan) -> list[PlannedStage]:
     return list(again.values())
 
 
-def mark_stale(plan: Plan) -> bool:
+def mark_stale(plan: Plan, states: States) -> bool:
     """Make Snakemake collect anew where stages ended that the database does not hold; return whether there are any.
 
     Times alone do not tell: after a kill, a clock that was set back leaves statuses that are older than the database.
@@ -79,7 +91,7 @@ def mark_stale(plan: Plan) -> bool:
     database, held = plan.settings.results / DATABASE, _read(plan.settings.results).get("stages")
     if held is None or not database.exists():
         return False
-    if held == digest((stage.key, read_state(stage.dir, stage.key)) for stage in plan.stages.values()):
+    if held == digest((key, state) for (_, key), state in states.items()):
         return False
     os.utime(database, (1, 1))  # 0 would count as no time at all
     return True

@@ -12,7 +12,7 @@ from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.plan import Plan
 from tracker.plan.reports import claim_reports
-from tracker.plan.retry import refuse_links, repair, retry_failed
+from tracker.plan.retry import refuse_links, repair, retry_failed, states_of
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = ["Plan", "TrackerError", "build_plan", "load_settings", "prepare", "selection_note"]
@@ -35,11 +35,13 @@ def prepare(plan: Plan, root: Path = PROJECT) -> list[str]:
             of reports shows other results.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
-    said = [f"warning: {warning}" for warning in (*settle_times(plan), *check_trees(plan, root))]
+    said = [f"warning: {warning}" for warning in settle_times(plan)]
+    states = states_of(plan)  # once: of ten thousand stages it takes a second
+    said += [f"warning: {warning}" for warning in check_trees(plan, root, states)]
     if plan.settings.retry == "failed":
-        retry_failed(plan)
+        retry_failed(plan, states)
     refuse_links(plan)
-    for stage in repair(plan):
+    for stage in repair(plan, states):
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
     plan.write()
     return said
