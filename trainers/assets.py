@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainers.atomic import write_text
+from contract.atomic import write_text
 from trainers.stage import Stage
 
 FILES = "files"

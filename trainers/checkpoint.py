@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError
 
-from trainers.atomic import remove_leftovers, replacing, write_text
+from contract.atomic import remove_leftovers, replacing, write_text
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from contract.atomic import write_json, write_text
 from contract.status import read_state
-from trainers.atomic import write_json, write_text
 
 DIFF = "diff.patch"
 _FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)

@@ -21,6 +21,7 @@ import errno
 import gc
 import logging
 import os
+import resource
 import shutil
 import sys
 import time
@@ -34,12 +35,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from contract.atomic import remove_leftovers, write_json, write_text
 from contract.fingerprint import Code
 from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
 from contract.reading import one_line, read_json, read_text
 from contract.status import KEPT_STATUS, STATUS, read_state, sizes
-from trainers.atomic import remove_leftovers, write_json, write_text
 from trainers.devices import Lease, lease
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from trainers.randomness import fix_randomness, prepare_process
@@ -216,7 +217,8 @@ class _Start:
         took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
         status |= {"started": _iso(self.started), "ended": _iso(self.started + took), "wall_s": round(took, 3)}
-        status |= {"attempt": self.attempt, "device": device, "devices": devices, "files": sizes(self.job.out)}
+        status |= {"attempt": self.attempt, "device": device, "devices": devices}
+        status |= {"files": sizes(self.job.out), **_used()}
         (self.job.out / "progress.json").unlink(missing_ok=True)
         write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
         write_json(self.job.out / STATUS, status)
@@ -335,6 +337,14 @@ def _title(job: Job) -> str:
 
 def _one_line(error: object) -> str:
     return one_line(error, REASON_LENGTH)
+
+
+def _used() -> dict[str, float]:
+    """Return CPU seconds and the most memory (MB) that this process and its children have used."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10  # bytes there, kilobytes elsewhere
+    return {"cpu_s": round(cpu, 3), "memory_mb": round(max(own.ru_maxrss, children.ru_maxrss) / unit, 1)}
 
 
 def _iso(seconds: float) -> str:

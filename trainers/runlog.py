@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from contract.atomic import replacing, write_json
 from contract.rows import SHARDS
-from trainers.atomic import replacing, write_json
 from trainers.times import duration
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainers.atomic import write_json
+from contract.atomic import write_json
 
 WEIGHTS_NAME = "weights.json"
 BUCKETS = 128

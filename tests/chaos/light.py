@@ -6,7 +6,7 @@ from tests.workflow.project import ROOT, Project
 
 TRAIN = """
 import os, time
-from trainers.atomic import write_json
+from contract.atomic import write_json
 
 NEEDS_TORCH = False
 

@@ -53,7 +53,7 @@ def assert_intact(project, undisturbed):
     database.assert_equal(project.folder / "results/tracker.duckdb", undisturbed.folder / "results/tracker.duckdb")
     assert not (project.folder / "double-leased").exists()
     wait_for(lambda: not project.processes(), seconds=10)
-    assert list(project.folder.glob("results/**/.*.tmp")) == []
+    assert list(project.folder.glob("results/**/.*.tmp.*")) == []
 
 
 def test_trainers_killed_at_random_moments_of_the_smoke_grid(tmp_path, long):

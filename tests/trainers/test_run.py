@@ -46,7 +46,7 @@ def test_a_stage_that_ends_well(tmp_path):
     assert not (out / "checkpoint").exists()
     assert not (out / "progress.json").exists()
     assert not (out / "tensorboard").exists()  # `python -m tracker tensorboard` makes event files of the metrics
-    assert not list(out.glob(".*.tmp"))
+    assert not list(out.glob(".*.tmp.*"))
     provenance = json.loads((out / "provenance.json").read_text())
     assert provenance["packages"]["torch"]
     assert provenance["hardware"]["cores"] == os.cpu_count()

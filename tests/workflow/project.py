@@ -76,7 +76,7 @@ class ToyConfig(BaseModel):
         return [f"trainers.objectives.{self.objective}"] if stage == "train" else []
 """,
     "prepare": """
-from trainers.atomic import write_json
+from contract.atomic import write_json
 
 def run(stage):
     write_json(stage.out / "data.json", list(range(stage.config.size)))
@@ -84,7 +84,7 @@ def run(stage):
     "train": """
 import importlib, json, os, time
 import torch
-from trainers.atomic import write_json
+from contract.atomic import write_json
 
 def run(stage):
     config = stage.config

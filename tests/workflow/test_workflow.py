@@ -230,3 +230,17 @@ def test_ctrl_c_ends_everything_at_once(project):
     assert time.monotonic() - started < 60
     assert not project.trainers()
     assert "not run" in project.read("reports/debias/table.md")  # onerror rendered what is there
+
+
+def test_stages_are_forked_where_this_snakemake_runs_them_and_nowhere_else(project):
+    """A scheduler's job runs a Snakemake of its own (`--mode remote`) with the same rules."""
+
+    def commands(*arguments):
+        text = project.snakemake("-n", "-p", "--forceall", *arguments).stdout
+        return {name for name in ("trainers/fork_client.py", "-m trainers.run") if name in text}
+
+    assert commands() == {"trainers/fork_client.py"}
+    assert commands("--config", "fork_server=false") == {"-m trainers.run"}
+    assert commands("--mode", "remote") == {"-m trainers.run"}
+    used = [json.loads(path.read_text()) for path in project.statuses()]
+    assert all(status["cpu_s"] < 2.5 and status["memory_mb"] > 10 for status in used)  # 0.2; 3 and more with imports

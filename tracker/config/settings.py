@@ -12,7 +12,10 @@ from contract.errors import ConfigError
 from tracker.config.folders import check_apart, folder_of
 from tracker.config.yaml_io import load_yaml
 
-KNOWN = ("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry", "wandb")
+KNOWN = (
+    *("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry", "wandb"),
+    "fork_server",
+)
 _MAX_SEEDS = 10_000
 _MAX_GPUS = 1_000_000
 _SEEDS_END = 2**32  # numpy's generators take no larger seed
@@ -23,7 +26,8 @@ _OVERRIDES = "--config"
 class Settings:
     """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry).
 
-    `wandb` (offline, online) is a second log of every stage, and no part of any key.
+    `wandb` (offline, online) is a second log of every stage; `fork_server` forks stages that run on this machine from a
+    process that has torch and transformers imported. Both are no part of any key.
     """
 
     scale: str
@@ -38,6 +42,7 @@ class Settings:
     seed: int | None = None
     retry: str | None = None
     wandb: str | None = None
+    fork_server: bool = True
 
     @property
     def scale_file(self) -> Path:
@@ -100,6 +105,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     folders = {key: folder_of(key, value, file_, configs.parent) for key, (value, file_) in written.items()}
     check_apart(folders["results"], folders["reports"], written)
     wandb = _wandb(*get("wandb"))
+    fork_server = _switch("fork_server", *get("fork_server", True))
     return Settings(
         scale=scale,
         studies=studies,
@@ -113,7 +119,15 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         seed=seed,
         retry=retry,
         wandb=wandb,
+        fork_server=fork_server,
     )
+
+
+def _switch(key: str, value: Any, where: str) -> bool:
+    word = str(value).lower()
+    if word not in ("true", "false"):
+        raise ConfigError(where, key, value, "is neither true nor false", "write true or false")
+    return word == "true"
 
 
 def _wandb(value: Any, where: str) -> str | None:

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from contract.atomic import replacing, write_text
 from trainers.assets import files
-from trainers.atomic import replacing, write_text
 from trainers.debias.early_stopping import EarlyStopping
 from trainers.debias.editor import accumulate, applied, micro_batches, predict, shift_gradients
 from trainers.debias.hypernetwork import Hypernetwork

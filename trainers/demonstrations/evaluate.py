@@ -7,7 +7,7 @@ chosen on the validation split; the test split is read once, at the end.
 import torch
 from torch import Tensor
 
-from trainers.atomic import write_json
+from contract.atomic import write_json
 from trainers.demonstrations.choices import rewards
 from trainers.demonstrations.in_context import Scores, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import Prepared, load_prepared

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from trainers.atomic import write_json
+from contract.atomic import write_json
 from trainers.gad.config import GadConfig
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.policy.models import load_tokenizer

@@ -159,8 +159,19 @@ TRACKER = f"exec {PYTHON} -m tracker --parent $PPID"
 # Errors also go to the terminal: on a full disk there is no log to read them from.
 LOGGED = "> {log:q} 2> >(tee -a {log:q} >&2)"
 FOLDERS = shlex.join(["--results", RESULTS, "--reports", REPORTS])
+# Where this Snakemake runs the jobs itself they start from a process that has torch imported; never on a scheduler's nodes,
+# where each job has a Snakemake of its own, and not in an environment of the job.
+FORKS = (
+    PLAN.settings.fork_server
+    and workflow.is_main_process
+    and not workflow.deployment_settings.deployment_method
+    and sys.platform == "linux"
+)
+START = (
+    f"-I -S {shlex.quote(os.path.join(workflow.basedir, 'trainers', 'fork_client.py'))}" if FORKS else "-m trainers.run"
+)
 RUN_STAGE = (
-    f"exec {PYTHON} -m trainers.run {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
+    f"exec {PYTHON} {START} {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
     " --gpus {resources.gpu} --threads {threads} --wait {resources.runtime} --parent $PPID"
 )
 
