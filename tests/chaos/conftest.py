@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.light import finish, light
+from tests.workflow.project import wait_for
 
 HERE = Path(__file__).parent
 
@@ -54,7 +55,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def project(finished, tmp_path):
-    """A copy of the finished project, which no process may outlive."""
+    """A copy of the finished project, which no process may outlive; the fork server takes a moment to end."""
     project = finished.copy(tmp_path / "project")
     yield project
-    assert project.processes() == []
+    wait_for(lambda: project.processes() == [], seconds=10)

@@ -73,7 +73,7 @@ def test_a_hostile_variant_starts_nothing(project, name):
         ),
         ("extends: a\nwhy: !!python/object/apply:os.mkdir [owned]\n", "tag"),
         ('extends: "../../../etc/passwd"\nwhy: x\n', "there is no such variant"),
-        ('extends: "a\\0b"\nwhy: x\n', "there is no such variant"),
+        ('extends: "a\\0b"\nwhy: x\n', "control character"),
     ],
 )
 def test_a_hostile_file_is_one_line(project, text, problem):
