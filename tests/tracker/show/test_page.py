@@ -17,11 +17,12 @@ from tracker.cli.main import main
 from tracker.config.display_schema import CurveDefinition
 from tracker.judge import verdicts
 from tracker.plan.plan_file import PlannedVariant
-from tracker.show.page.content import anchors, problems, provenance
+from tracker.show.page.content import anchors, problems
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import study_edges
 from tracker.show.page.format import decimals_for, duration, number, p_value, plural, signed
 from tracker.show.page.lineage import forest_axis, graph_rows
+from tracker.show.page.provenance import provenance
 from tracker.show.page.render import render, write_report
 from tracker.store.collect import collect
 from tracker.store.database import Store

@@ -1,6 +1,5 @@
 """Everything that the page says, gathered from the database; the templates only place it."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from tracker.config.study_schema import Analysis, Target
+from tracker.config.study_schema import Analysis
 from tracker.judge.audit_finding import Finding
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
+from tracker.show.page.provenance import provenance
 from tracker.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
 from tracker.show.tables import ComparisonTable, build_table
 from tracker.store.database import Store
@@ -20,15 +20,6 @@ from tracker.store.stored_study import StoredStudy
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
 Check = Callable[[str, Mapping[str, Any]], Sequence[Finding]]
-MAIN_FACTS = {
-    "git.commit",
-    "git.dirty",
-    "python",
-    "packages.torch",
-    "packages.transformers",
-    "hardware.processor",
-    "hardware.gpus",
-}
 SEVERITIES = {"abort": 0, "error": 0, "warn": 1, "warning": 1, "note": 2, "info": 2}
 
 
@@ -267,32 +258,6 @@ def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:
     return sorted(rules.values(), key=lambda rule: SEVERITIES.get(str(rule["severity"]), 1))
 
 
-def provenance(store: Store, study: str) -> list[dict[str, Any]]:
-    """One entry per leaf of provenance.json: {key, main, values: [(text, number of stages)]}."""
-    frame = store.sql(
-        "SELECT key, data FROM provenance WHERE key IN (SELECT key FROM run_stages WHERE study = ?) ORDER BY key",
-        [study],
-    )
-    counted: dict[str, dict[str, int]] = {}
-    for text in frame["data"]:
-        for key, value in _leaves(json.loads(text)):
-            values = counted.setdefault(key, {})
-            values[value] = values.get(value, 0) + 1
-    return [
-        {"key": key, "main": key in MAIN_FACTS, "values": sorted(values.items(), key=lambda item: (-item[1], item[0]))}
-        for key, values in sorted(counted.items())
-        if key.split(".")[0] not in ("argv", "command")
-    ]
-
-
-def _leaves(value: Any, path: str = "") -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [leaf for key in value for leaf in _leaves(value[key], f"{path}.{key}" if path else str(key))]
-    if isinstance(value, bool) or value is None:
-        return [(path, {None: "none", True: "yes", False: "no"}[value])]
-    return [(path, ", ".join(map(str, value)) if isinstance(value, list) else str(value))]
-
-
 def device_seconds(store: Store, study: str) -> float:
     """Device time of all distinct stages that the study's runs used, shared ones once."""
     frame = store.sql(
@@ -301,32 +266,3 @@ def device_seconds(store: Store, study: str) -> float:
         [study],
     )
     return float(frame["seconds"][0])
-
-
-def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(key, old value, new value) of what differs between two analysis plans."""
-    return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
-
-
-def primary_in_words(analysis: Analysis) -> str:
-    """What is compared, in one phrase."""
-    subsets = analysis.subsets
-    over = f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}" if len(subsets) > 1 else f" on {subsets[0]}"
-    direction, value, protocol = analysis.direction, analysis.value, analysis.protocol
-    if isinstance(direction, Target):
-        return f"the distance of {value} from {direction.target:g} (protocol {protocol}){over}; smaller is better"
-    return f"{value} (protocol {protocol}){over}; {'larger' if direction == 'max' else 'smaller'} is better"
-
-
-def plan_in_words(analysis: Analysis) -> str:
-    """The analysis plan as sentences."""
-    counts = [str(count) for count in analysis.looks]
-    looks = (
-        f" Seeds may be added while a change is undecided, with looks at {', '.join(counts)} seeds." if counts else ""
-    )
-    return (
-        f"The figure that decides is {primary_in_words(analysis)}. Every variant is compared with its parent on the"
-        f" same seeds and items. A difference inside ±{analysis.margin} counts as none. Over all changes of the"
-        f" study, the chance of any false “better” or “worse” is held at {analysis.alpha}"
-        f" ({analysis.correction.capitalize()} correction).{looks}"
-    )

@@ -19,10 +19,11 @@ from tracker.judge.audit import audit
 from tracker.judge.audit_finding import Finding
 from tracker.judge.audit_measured import measured
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
-from tracker.show.page.content import Check, Judge, build_page, changed_keys, plan_in_words, primary_in_words
+from tracker.show.page.content import Check, Judge, build_page
 from tracker.show.page.edges import VERDICTS
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
+from tracker.show.page.plan_words import changed_keys, plan_in_words, primary_in_words
 from tracker.show.table_formats import show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
