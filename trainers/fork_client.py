@@ -91,6 +91,7 @@ def _connect(parent: int) -> socket.socket | None:
                 os.unlink(path)  # of one that was killed
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(path)
+            os.chmod(path, 0o600)  # whatever the umask: who connects runs what he likes as this user
             listener.listen(256)
             _start_server(listener, path, parent)
             listener.close()

@@ -290,6 +290,7 @@ def test_a_killed_snakemake_takes_stage_and_server_with_it(toys, stage):
     process, server, path = process_of(out), server_of(parent.pid), socket_of(parent.pid)
     assert server is not None
     assert Path(path).is_socket()
+    assert os.stat(path).st_mode & 0o077 == 0
     assert os.stat(Path(path).parent).st_mode & 0o077 == 0
     parent.kill()
     parent.wait()

@@ -9,7 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from contract.errors import ConfigError
+from tracker.config.published_schema import PublishedFile
 from tracker.config.settings import load_settings, suggest
+from tracker.config.validation import validate
 from tracker.config.yaml_io import load_yaml
 from tracker.judge.audit import audit
 from tracker.judge.audit_measured import measured
@@ -54,7 +56,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if not file.exists():
         known = suggest(name, sorted(path.stem for path in file.parent.glob("*.yaml")))
         raise ConfigError("audit", "STUDY", arguments.study, "has no published numbers", known)
-    published, ours = load_yaml(file), None
+    published, ours = validate(PublishedFile, load_yaml(file), file).model_dump(), None
     results = _results(arguments, {})
     if (results / "plan.json").exists():
         with Store(load_or_collect(results)) as store:

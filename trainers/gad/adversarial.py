@@ -25,11 +25,10 @@ from trainers.micro_batch import OutOfMemory
 from trainers.objectives.losses.aggregation import masked_mean
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
-from trainers.policy.config import OBJECTIVES, PolicyConfig
-from trainers.policy.config import Update as PolicyUpdate
+from trainers.policy.config import OBJECTIVES
 from trainers.policy.learner import Learner
 from trainers.policy.models import frozen_copy, load_policy, load_tokenizer
-from trainers.policy.objective import build_objective
+from trainers.policy.objective import clipped_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
@@ -198,10 +197,10 @@ class Trainer:
     def _actor(self) -> Actor:
         """Return the student as GSPO updates it; the reference is the student as the stage found it."""
         config, settings = self.config, self.course.settings
-        update = PolicyUpdate(**config.update.model_dump(), lr=settings.actor_lr, warmup_steps=0)
+        update = config.update
         learner = Learner.adamw(
             self.student,
-            lr=update.lr,
+            lr=settings.actor_lr,
             betas=update.betas,
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
@@ -212,7 +211,7 @@ class Trainer:
             reference = frozen_copy(self.student, self.placement.reference, config.precision)
         return Actor(
             learner=learner,
-            objective=build_objective(PolicyConfig(ratio=config.ratio, clip=config.clip, update=update)),
+            objective=clipped_objective(config.ratio, config.clip, update.aggregation),
             update=update,
             placement=self.placement,
             reference=reference,

@@ -2,20 +2,31 @@
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from trainers.objectives.diagnostics.statistics import Diagnostics, Mean, Sum
-from trainers.objectives.losses.aggregation import aggregate, loss_units
+from trainers.objectives.losses.aggregation import Aggregation, aggregate, loss_units
 from trainers.objectives.losses.kl import k3
 from trainers.policy.batch import Sequences, batched_logps, token_logps
-from trainers.policy.config import Update
 from trainers.policy.learner import Learner
-from trainers.policy.minibatches import Averages, minibatches
+from trainers.policy.minibatches import Averages, Passes, minibatches
 from trainers.policy.objective import Objective
 from trainers.policy.placement import Placement
+
+
+class ActorUpdate(Passes, Protocol):
+    """What an actor reads of a study's settings of its updates."""
+
+    @property
+    def aggregation(self) -> Aggregation: ...  # noqa: D102
+    @property
+    def entropy_coef(self) -> float: ...  # noqa: D102
+    @property
+    def drop_zero_advantage(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class Actor:
 
     learner: Learner
     objective: Objective
-    update: Update
+    update: ActorUpdate
     placement: Placement
     reference: PreTrainedModel | None = None
     temperature: float = 1.0

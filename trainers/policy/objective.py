@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from trainers.objectives.diagnostics.statistics import Diagnostics
+from trainers.objectives.losses.aggregation import Aggregation
 from trainers.objectives.losses.policy_loss import policy_loss
 from trainers.policy import choices
-from trainers.policy.config import OBJECTIVES, PolicyConfig
+from trainers.policy.config import OBJECTIVES, Clip, PolicyConfig
 
 Objective = Callable[..., tuple[Tensor, Diagnostics]]
 
@@ -33,6 +34,16 @@ def build_objective(config: PolicyConfig) -> Objective:
         surrogate=_bind(_load(f"losses.{loss}").surrogate, bounds),
         weight_on=config.weight_on,
         aggregation=config.update.aggregation,
+    )
+
+
+def clipped_objective(ratio: str, clip: Clip, aggregation: Aggregation) -> Objective:
+    """Return `policy_loss` with a ratio and PPO's clipping, and nothing else of what `build_objective` may add."""
+    return partial(
+        policy_loss,
+        ratio=_load(f"ratios.{ratio}").importance_ratio,
+        surrogate=_bind(_load("losses.clipped").surrogate, clip),
+        aggregation=aggregation,
     )
 
 

@@ -54,6 +54,16 @@ def test_audit_prints_its_findings_and_fails_on_errors(tmp_path, capsys, monkeyp
     assert "has no published numbers" in capsys.readouterr().err
 
 
+def test_a_published_file_that_is_wrong_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "configs/published/odd.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("source: a paper\nmetric: rate\ncolumns: [a]\nrows: {v: 3}\n")
+    assert main(["audit", "odd", "--results", str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "configs/published/odd.yaml: rows.v = 3" in line
+
+
 def test_audit_sets_measured_numbers_beside_the_published(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     lineage = {"baseline": (None, {}), "v1": ("baseline", {"lr": (1, 2)})}
