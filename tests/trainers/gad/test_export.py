@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, 
 
 from contract.errors import TrackerError
 from tracker.cli.main import main
+from tracker.plan.plan_file import PlanFile
 from tracker.store.export import find_model
 from trainers.export import export
 from trainers.export import main as trainers_export
@@ -37,6 +38,22 @@ def model_of(tokenizer, seed):
     return build_policy(shape, tokenizer, seed).eval()
 
 
+def planned_stage(name, key, folder, variant, seed):
+    words = {"id": f"gad.{name}", "study": "gad", "stage": name, "entry": f"trainers.gad.{name}"}
+    resources = {"threads": 1, "mem_mb": 100, "runtime": 5, "gpu": 0}
+    words |= {"label": f"{variant} seed {seed}", "inputs": {}, "resources": resources, "variants": [f"gad/{variant}"]}
+    return words | {"key": key, "seed": seed, "dir": str(folder)}
+
+
+def planned_study(name, trained_model, variants, runs):
+    analysis = {"value": "hit", "protocol": "p", "subsets": ["s"], "direction": "max", "margin": 0.02}
+    words = {"name": name, "title": name, "question": "?", "source": "a test", "trained_model": trained_model}
+    words |= {"table": {"columns": [{"metric": "p/s/hit", "label": "hit"}]}, "curves": [], "analysis": analysis}
+    words |= {"analysis_digest": "0" * 16, "published": None, "last_stage": "evaluate", "runs": runs}
+    plain = {"parent": None, "why": "a test", "resolved": {}, "factors": [], "changes": []}
+    return words | {"variants": [plain | {"name": variant, "file": f"{variant}.yaml"} for variant in variants]}
+
+
 @pytest.fixture
 def results(tmp_path, tokenizer):
     """Results of two variants with two seeds: `full` trained to the end, `stopped` after its first stage."""
@@ -56,12 +73,13 @@ def results(tmp_path, tokenizer):
             if place < trained:
                 save_policy(folder / "student", model_of(tokenizer, 10 * number + place), tokenizer)
             run["stages"][stage] = key
-            stages.append({"key": key, "dir": str(folder)})
+            stages.append(planned_stage(stage, key, folder, variant, seed))
         runs.append(run)
-    variants = [{"name": name} for name in ("full", "stopped", "broken")]
-    study = {"name": "gad", "trained_model": "student", "variants": variants, "runs": runs}
-    other = {"name": "debias", "trained_model": None, "variants": variants, "runs": []}
-    (root / "plan.json").write_text(json.dumps({"results": str(root), "studies": [study, other], "stages": stages}))
+    study = planned_study("gad", "student", ("full", "stopped", "broken"), runs)
+    other = planned_study("debias", None, ("full", "stopped", "broken"), [])
+    plan = {"scale": "smoke", "results": str(root), "reports": str(tmp_path / "reports")}
+    plan |= {"studies": [study, other], "stages": stages}
+    (root / "plan.json").write_text(PlanFile.model_validate_json(json.dumps(plan)).text())
     return root
 
 

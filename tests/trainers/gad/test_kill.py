@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,8 +82,7 @@ def test_killed_in_every_stage_the_run_ends_with_the_same_numbers(tmp_path):
     for name in ("data", "base", "seqkd", "evaluate_start", "warmup", "gad", "evaluate"):
         run(whole, name)
     for name in ("data", "base", "evaluate_start"):
-        (killed / name).parent.mkdir(exist_ok=True)
-        os.symlink(whole / name, killed / name)
+        shutil.copytree(whole / name, killed / name)
     for name in ("seqkd", "warmup", "gad"):
         kill_after_a_checkpoint(killed, name)
         run(killed, name)

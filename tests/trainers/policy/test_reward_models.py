@@ -188,7 +188,7 @@ def test_rows_whose_answer_is_missing_are_refused_with_their_number(tmp_path):
 @pytest.mark.parametrize("study", ["innovations", "gspo"])
 def test_a_reward_models_scale_is_no_collapse_of_the_format(study):
     """`format-collapse` watches the rule's reward: logits of a reward model may be anything."""
-    rules = load_studies(load_settings({"studies": study}))[study].health
+    rules = load_studies(load_settings({"studies": study}))[study].written.health
     collapse = [rule.model_dump() for rule in rules if rule.id == "format-collapse"]
     monitor = Monitor(parse_rules(collapse))
     for step in range(10):

@@ -210,7 +210,7 @@ def test_what_no_stage_reads_is_refused(prepared, tmp_path, name, reads):
     [
         ("grpo", "asymmetric_clip: {pos: 0.3}\nclip: {low: 0.1}", "clip.low = 0.1: has no effect: asymmetric_clip"),
         ("grpo", "ptrw: {sigma: 0.3}\nclip: {high: 0.3}", "clip.high = 0.3: has no effect: ptrw"),
-        ("gspo-fixed-kl", "kl: {target: 0.02}", "kl.target = 0.02: has no effect: kl.adaptive is false"),
+        ("gspo-fixed-kl", "kl: {low: 0.05}", "kl.low = 0.05: has no effect: kl.adaptive is false"),
         ("grpo", "critic: {lam: 0.9}", "critic.lam = 0.9: has no effect: only advantage gae has a critic"),
         ("gspo", "kl: {coef: 0.0}", "adaptive has no effect at coef 0"),
         ("gspo", "kl: {low: 2.0}", "low = 2 must be below high = 1"),
