@@ -220,14 +220,14 @@ def test_kill_9_of_snakemake_leaves_no_orphan_and_the_next_call_goes_on(project)
 
 
 def test_ctrl_c_ends_everything_at_once(project):
-    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 60.0\n")
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: slow\npause: 300.0\n")
     process = project.start()
     wait_for(lambda: list(project.folder.glob("results/stages/debias/train/*/checkpoint/state.json")))
     started = time.monotonic()
     for running in (*project.trainers(), process.pid):  # a terminal sends it to all
         os.kill(running, 2)
-    assert process.wait(timeout=60) != 0
-    assert time.monotonic() - started < 60
+    assert process.wait(timeout=150) != 0  # half the pause; the report takes its time on a loaded machine
+    assert time.monotonic() - started < 150
     assert not project.trainers()
     assert "not run" in project.read("reports/debias/table.md")  # onerror rendered what is there
 
