@@ -1,0 +1,37 @@
+"""benchmarks/grid.py on a simulated grid of two variants with two seeds, whose costs are known."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+from tests.simulate import Study, simulate, stage_dir
+from tracker.plan.plan_file import read_plan
+
+FILE = Path(__file__).resolve().parents[1] / "benchmarks" / "grid.py"
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("grid_costs", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_shared_stage_counts_once_and_alone_for_each_run(tmp_path):
+    path = simulate(tmp_path / "results", [Study(variants=2, seeds=2)])
+    plan = read_plan(path)
+    seconds = {"assets": 100.0, "prepare": 10.0, "train": 4.0, "evaluate": 1.0}
+    for stage in plan.stages:
+        file = stage.dir / "status.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"cpu_s": seconds[stage.stage], "wall_s": 2.0}))
+    grid = load()
+    rows = grid.table(plan, grid.read_costs(plan, tmp_path / "results"))
+    assert {key: (row.stages, row.cpu, row.wall, row.alone) for key, row in rows.items()} == {
+        ("assets", "assets"): (1, 100, 2, 400),
+        ("toy", "prepare"): (1, 10, 2, 40),
+        ("toy", "train"): (4, 16, 8, 16),
+        ("toy", "evaluate"): (4, 4, 8, 4),
+    }
+    file = stage_dir(path, "toy", "v1", 0, "train") / "status.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "failed"}))
+    assert grid.table(plan, grid.read_costs(plan, tmp_path / "results"))["toy", "train"].stages == 3
