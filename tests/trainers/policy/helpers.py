@@ -80,3 +80,13 @@ def train(folder, inputs, config, seed=0, *, ties=False):
     used = table.loc[table["name"] == "update/used_responses", "value"].max()
     assert used > 0 or ties, "no step had a reward to learn from: the test would compare nothing"
     return table.reset_index(drop=True), (folder / "policy" / "model.safetensors").read_bytes()
+
+
+def random_batch(seed):
+    """Log-probabilities (new, old), advantages and mask of eight responses of 1 to 12 tokens, on either side of a clip."""
+    generator = torch.Generator().manual_seed(seed)
+    logps = -3 * torch.rand(8, 12, generator=generator, dtype=torch.float64)
+    old = logps + 0.4 * torch.randn(8, 12, generator=generator, dtype=torch.float64)
+    advantages = torch.randn(8, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(12) < torch.randint(1, 13, (8, 1), generator=generator)).double()
+    return logps, old, advantages, mask

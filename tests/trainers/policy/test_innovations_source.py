@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 
+from tests.trainers.policy.helpers import random_batch
 from trainers.objectives.losses import asymmetric_clip, ptrw
 from trainers.objectives.ratios import ema_smoothing
 from trainers.objectives.weights import temporal_decay
@@ -18,12 +19,7 @@ EXACT = {"rtol": 0, "atol": 1e-12}
 @pytest.fixture(params=range(3))
 def batch(request):
     """Eight responses of 1 to 12 tokens, far enough from the old policy to be clipped on either side."""
-    generator = torch.Generator().manual_seed(request.param)
-    logps = -3 * torch.rand(8, 12, generator=generator, dtype=torch.float64)
-    old = logps + 0.4 * torch.randn(8, 12, generator=generator, dtype=torch.float64)
-    advantages = torch.randn(8, generator=generator, dtype=torch.float64)
-    mask = (torch.arange(12) < torch.randint(1, 13, (8, 1), generator=generator)).double()
-    return logps, old, advantages, mask
+    return random_batch(request.param)
 
 
 def ours(batch, **config):

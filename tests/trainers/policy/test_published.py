@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 import torch
 
+from tests.trainers.policy.helpers import random_batch
 from trainers.objectives.advantages import gae as advantage_gae
 from trainers.objectives.advantages import normalized as advantage_normalized
 from trainers.objectives.losses import clipped, kl
@@ -24,12 +25,7 @@ from trainers.objectives.ratios import token as ratio_token
 
 @pytest.fixture(params=range(4))
 def tensors(request):
-    generator = torch.Generator().manual_seed(request.param)
-    logps = -3 * torch.rand(8, 12, generator=generator, dtype=torch.float64)
-    old = logps + 0.4 * torch.randn(8, 12, generator=generator, dtype=torch.float64)
-    advantages = torch.randn(8, generator=generator, dtype=torch.float64)
-    mask = (torch.arange(12) < torch.randint(1, 13, (8, 1), generator=generator)).double()
-    return logps, old, advantages, mask
+    return random_batch(request.param)
 
 
 def compare(tensors, published, **settings):
