@@ -8,7 +8,7 @@ The workflows, all on the same Snakemake, scheduler and cores, each in its turn,
 
     ours     this project: plan, `trainers.run` (lock, lease, log, provenance, Parquet), log and benchmark files,
              and at the end collect, tables, figures, report and gate
-    command  bare: one rule, no log, no benchmark; its job is the very command that ours runs
+    command  bare: one rule, no log, no benchmark; its job is the command that ours runs without the fork server
     script   bare: its job is a Python script that does the stub's work and writes the same Parquet and status
     rules    this project's plan and rules up to the last stage, with `touch` as the job
     trivial  bare: its job is `touch`
@@ -144,7 +144,8 @@ def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -
         common = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--scheduler", "greedy", "--quiet", "all"]
         project.write(rules, with_touch(text) if name == "rules" else text)
         if name in ("ours", "rules"):
-            found[name] = measure(project, common if name == "ours" else [*common, "--until", "debias_evaluate"])
+            whole = [*common, "--config", "fork_server=false"]  # processes of their own, as in `command`
+            found[name] = measure(project, whole if name == "ours" else [*whole, "--until", "debias_evaluate"])
             assert len(project.statuses()) == len(keys)
         else:
             write_bare(project, name, keys)

@@ -1,4 +1,4 @@
-"""How far a running stage says that it is, and what the files of a grid are called."""
+"""How far a running stage says that it is, and what the database is called."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

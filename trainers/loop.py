@@ -17,7 +17,8 @@ def run_steps(
 ) -> None:
     """Call `step` with the numbers from `first` up to `steps`, and report progress after each.
 
-    state: written after every `checkpoint_every` steps, but not after the last; None of one of them: no checkpoints.
+    state: written after every `checkpoint_every` steps, but not after the last; without one of the two there
+    are no checkpoints.
     """
     for number in range(first, steps):
         step(number)

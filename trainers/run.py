@@ -12,7 +12,7 @@ A job whose Snakemake was killed goes on under a scheduler, and the next Snakema
 process then waits for the first (`--wait`) and takes over its result. A result that is younger than this Snakemake
 (`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept beside it.
 
-An entry module that never imports torch may say `NEEDS_TORCH = False`, which saves its stages a second each.
+An entry module that never imports torch may say `NEEDS_TORCH = False`: then no stage of it imports torch.
 """
 
 import argparse
@@ -141,7 +141,7 @@ def _take_over(job: Job, since: Path | None) -> bool:
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
     """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
-    # Late: torch reads CUDA_VISIBLE_DEVICES and the number of threads when it is imported.
+    # Late: numpy, which runlog imports, counts its threads when it is loaded. A fork has it already, with one.
     from trainers.deferred_imports import defer_imports
     from trainers.provenance import write_provenance
     from trainers.runlog import open_log, wandb_mode

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from io import BytesIO
 
 import pandas as pd
@@ -14,15 +13,9 @@ import pytest
 
 from contract.status import read_state
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
+from tests.workflow.project import wait_for
 
 pytestmark = pytest.mark.slow  # each test starts processes that import torch
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def metrics(out):

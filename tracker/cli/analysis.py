@@ -111,6 +111,5 @@ def _reasons(edges: Sequence[Edge]) -> str:
     )
 
 
-def _text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
-    shown = frame[list(columns)] if columns else frame
-    return shown.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-")
+def _text(frame: pd.DataFrame) -> str:
+    return frame.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-")

@@ -117,8 +117,6 @@ def run_diff(arguments: argparse.Namespace) -> int:
         raise ConfigError("diff", " and ".join(given), None, "are two studies", "compare variants of one study")
     wanted = [name for _, name in names]
     study = _study(settings, given[0] if given else _study_with(settings, *wanted), arguments)
-    for name in wanted:
-        _check_variant(study, name)
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
     for change in changes:
         print(describe(change))

@@ -1,6 +1,6 @@
 """Our own numbers beside a published table, with intervals, and why the two may not be comparable.
 
-measured(store, measurements, published) -> tracker.judge.audit.Measured
+measured(store, measurements, published) -> tracker.judge.audit_reproduction.Measured
 """
 
 import json

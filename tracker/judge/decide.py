@@ -3,7 +3,7 @@
     decide(study, budget_hours, results, run_grid, say=print) -> Outcome
 
 Seeds are added at the looks that the study's analysis declares (`looks: [2, 4, 8]`) and no others, so that the
-p-values of `tracker.judge.verdicts` (tracker/judge/sequential.py) hold however often one looked. Hours are
+p-values of `tracker.judge.edges` (tracker/judge/sequential.py) hold however often one looked. Hours are
 device-hours: wall time times devices (`stages.device_hours`).
 """
 

@@ -26,7 +26,7 @@ def _variance_ratios(seeds: int) -> Array:
 
 
 def power(effect: float, seed_variance: float, item_variance: float, seeds: int, level: float) -> float:
-    """Probability that `statistics.p_value` is at most `level` (two-sided), the variances being the true ones.
+    """Probability that `significance.p_value` is at most `level` (two-sided), the variances being the true ones.
 
     The estimated seed variance is v_seed chi2_(S-1) / (S - 1), integrated over; the estimate is normal given the
     variances.

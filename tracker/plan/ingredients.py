@@ -80,9 +80,10 @@ class Finder:
     def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the rules that end a stage, whole, and what decides when they trip."""
         if (study.name, stage) not in self._rules:
-            named = (rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort")
+            named = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
             rules = [rule.model_dump(mode="json") for rule in named]
-            numbers = [{name: value for name, value in rule.items() if name not in _WORDS} for rule in rules]
+            kept = [key_values(rule, plain) for rule, plain in zip(named, rules, strict=True)]
+            numbers = [{name: value for name, value in rule.items() if name not in _WORDS} for rule in kept]
             self._rules[study.name, stage] = rules, sorted(numbers, key=canonical)
         return self._rules[study.name, stage]
 

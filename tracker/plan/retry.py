@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from contract.atomic import write_text
+from contract.atomic import write_json
 from contract.errors import ConfigError
 from contract.reading import read_json
 from contract.stage_folder import DATABASE
@@ -83,18 +83,17 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
     return list(again.values())
 
 
-def mark_stale(plan: Plan, states: States) -> bool:
-    """Make Snakemake collect anew where stages ended that the database does not hold; return whether there are any.
+def mark_stale(plan: Plan, states: States) -> None:
+    """Make Snakemake collect anew where stages ended that the database does not hold.
 
     Times alone do not tell: after a kill, a clock that was set back leaves statuses that are older than the database.
     """
     database, held = plan.settings.results / DATABASE, _read(plan.settings.results).get("stages")
     if held is None or not database.exists():
-        return False
+        return
     if held == digest((key, state) for (_, key), state in states.items()):
-        return False
+        return
     os.utime(database, (1, 1))  # 0 would count as no time at all
-    return True
 
 
 def note_collected(results: Path, states: dict[str, StageState], read: dict[str, StageState]) -> None:
@@ -129,4 +128,4 @@ def _read(results: Path) -> dict[str, Any]:
 
 
 def _write(results: Path, content: dict[str, Any]) -> None:
-    write_text(results / COLLECTED, json.dumps(content, indent=1) + "\n")
+    write_json(results / COLLECTED, content)

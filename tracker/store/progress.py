@@ -16,7 +16,7 @@ BAR = 24
 
 @dataclass(frozen=True)
 class StageView:
-    """One planned stage as it is now; `took` is its wall time if it ended ok, `left` its own estimate if it runs."""
+    """One planned stage as it is now; `left` is its own estimate if it runs."""
 
     kind: str
     study: str

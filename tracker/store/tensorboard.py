@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from contract.atomic import write_text
 from contract.errors import ConfigError, TrackerError
+from contract.reading import read_json
 from contract.status import misplaced
 from tracker.plan.plan_file import PLAN_FILE, PlanFile, read_plan
 
@@ -113,7 +114,7 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
 def _read_note(folder: Path) -> dict[str, Any]:
     nothing = {"source": None, "file": "", "bytes": 0, "rows": 0, "digest": ""}
     try:
-        note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+        note = read_json(folder / NOTE)
     except (OSError, ValueError):
         return nothing
     return note if isinstance(note, dict) and note.keys() == nothing.keys() else nothing

@@ -3,11 +3,11 @@
 import difflib
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from fnmatch import fnmatchcase
 
 from tracker.config.study_schema import Analysis
 from tracker.plan.plan_file import StudyRecord
 from tracker.store.database import Store
+from tracker.store.health_events import as_rule
 
 _OVER_SUBSETS = ("subsets", "distributions")  # kinds of figures that read items
 
@@ -34,8 +34,9 @@ def find_unlogged(store: Store, study: str) -> list[str]:
 def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict[str, bool]) -> Iterator[str]:
     for rule in definition.health:
         stage = rule.stage
-        for metric in filter(None, (rule.metric, rule.reference)):
-            if ended.get(stage) and not any(name == metric or fnmatchcase(name, metric) for name in logged[stage]):
+        covered = any(map(as_rule(rule).covers, logged[stage]))
+        for metric, known in ((rule.metric, covered), (rule.reference, rule.reference in logged[stage])):
+            if metric and ended.get(stage) and not known:
                 meant = _meant(metric, logged[stage])
                 yield f"health rule {rule.id}: no stage {stage} has logged {metric}{meant}; it watches nothing"
 
@@ -45,8 +46,8 @@ def _drawn(definition: StudyRecord) -> Iterator[tuple[str, str]]:
         yield "curves", curve.metric
     for figure in definition.figures:
         if figure.kind not in _OVER_SUBSETS:
-            for panel in figure.panels:
-                yield f"figure {figure.name}", panel.metric
+            shown = [panel.metric for panel in figure.panels] + ([figure.x.metric] if figure.x else [])
+            yield from ((f"figure {figure.name}", metric) for metric in shown)
 
 
 def _unmeasured(store: Store, study: str, analysis: Analysis) -> Iterator[str]:

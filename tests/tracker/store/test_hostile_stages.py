@@ -131,7 +131,6 @@ def test_faults_of_stages_cost_these_stages_alone(tmp_path):
         stages = store.sql("SELECT key, state, reason FROM stages")
         left = store.sql("SELECT DISTINCT key FROM metrics UNION SELECT key FROM items UNION SELECT key FROM weights")
     found = {key: (state, reason) for key, state, reason in stages.itertuples(index=False)}
-    found = {key: (state, reason) for key, state, reason in stages.itertuples(index=False)}
     wrong = {}
     for folder_, (name, harm) in zip(attacked, FAULTS, strict=True):
         state, reason = found.pop(folder_.name)

@@ -44,9 +44,27 @@ def rule(**changes):
             {"health": [rule(metric="train/m00", measure="ratio", reference="nothing/like/it")]},
             ["health rule level: no stage train has logged nothing/like/it; it watches nothing"],
         ),
+        (  # a reference is a name, no pattern
+            {"health": [rule(metric="train/m00", measure="ratio", reference="train/*")]},
+            ["health rule level: no stage train has logged train/*; did you mean train/m00?; it watches nothing"],
+        ),
         (
             {"curves": [{"metric": "train/M00", "label": "x"}]},
             ["curves: no stage has logged train/M00; did you mean train/m00?"],
+        ),
+        (
+            {
+                "figures": [
+                    {
+                        "name": "f",
+                        "title": "t",
+                        "kind": "lines",
+                        "panels": [{"metric": "train/m00", "label": "y"}],
+                        "x": {"metric": "unknown", "label": "x"},
+                    }
+                ]
+            },
+            ["figure f: no stage has logged unknown"],
         ),
         ({"analysis": {"subsets": ["gendr", "race"]}}, ["analysis.subsets: no item is of gendr; did you mean gender?"]),
         ({"analysis": {"value": "hits"}}, ["analysis: no item has the protocol edited and the value hits"]),

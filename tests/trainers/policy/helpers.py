@@ -83,7 +83,7 @@ def train(folder, inputs, config, seed=0, *, ties=False):
 
 
 def random_batch(seed):
-    """Log-probabilities (new, old), advantages and mask of eight responses of 1 to 12 tokens, on either side of a clip."""
+    """New and old log-probabilities, advantages and mask of eight responses of 1 to 12 tokens, some clipped."""
     generator = torch.Generator().manual_seed(seed)
     logps = -3 * torch.rand(8, 12, generator=generator, dtype=torch.float64)
     old = logps + 0.4 * torch.randn(8, 12, generator=generator, dtype=torch.float64)

@@ -1,1 +1,1 @@
-"""Figures: `style` is how all of them look, `standard` those of every study, `declared` those that a study asks for."""
+"""Figures: `style` is how all of them look, `declared` those that a study asks for; `render` makes all the files."""

@@ -13,7 +13,7 @@ from tracker.show.figures.letters import text_width
 from tracker.show.figures.panel import EDGE, Frame, Legend, Panel, draw_grid
 from tracker.show.figures.ranges import Range, between, spanning
 from tracker.show.figures.sheet import Array, Sheet
-from tracker.show.figures.style import DASHES, FAINT, INK, LABEL, MUTED, NAME_WIDTH, PALETTE, TITLE
+from tracker.show.figures.style import FAINT, LABEL, MUTED, NAME_WIDTH, PALETTE, TITLE, look
 from tracker.show.lineage import Node
 from tracker.show.text import plain, shortened
 
@@ -133,9 +133,9 @@ def _draw_family(panel: Panel, group: Sequence[str], metric: str, found: Mapping
     members = [(index, found[name, metric]) for index, name in enumerate(group) if (name, metric) in found]
     for index, course in members:
         if course.seeds.max() > 1:
-            draw_band(panel, course, _look(index)[0], alpha=0.11)
+            draw_band(panel, course, look(index)[0], alpha=0.11)
     for index, course in members:
-        color, dash = _look(index)
+        color, dash = look(index)
         full = course.seeds == course.seeds.max()
         if not full.all():
             panel.line(course.step, course.mean, color, 0.5, alpha=0.6)
@@ -153,14 +153,10 @@ def draw_band(panel: Panel, course: Course, color: str, alpha: float) -> None:
         panel.band(course.step[part], course.low[part], course.high[part], color, alpha)
 
 
-def _look(index: int) -> tuple[str, tuple[float, ...]]:
-    return (INK, ()) if index == 0 else (PALETTE[index - 1], DASHES[index - 1])
-
-
 def _legend(group: Sequence[str], drawn: set[str]) -> Legend:
     entries = []
     for index, variant in enumerate(group):
         name = plain(shortened(variant, NAME_WIDTH))
         known = variant in drawn
-        entries.append((name if known else f"{name} (no data)", *(_look(index) if known else (FAINT, ()))))
+        entries.append((name if known else f"{name} (no data)", *(look(index) if known else (FAINT, ()))))
     return Legend(entries)

@@ -107,7 +107,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Legend:
-    """Lines of a legend: (name, colour, dash); `dots` shows discs or bars instead of lines."""
+    """Lines of a legend: (name, colour, dash)."""
 
     entries: Sequence[tuple[str, str, Dash]]
 
@@ -142,7 +142,6 @@ def draw_grid(
     right: float = 0.0,
     above: float = 0.0,
     below: float = 0.0,
-    least_width: float = 0.0,
 ) -> tuple[Sheet, dict[tuple[int, int], Panel]]:
     """Return a sheet with the title, the note at its foot and empty panels of one size, at {(row, column): frame}.
 
@@ -162,7 +161,7 @@ def draw_grid(
     tops = list(
         accumulate(range(1, rows), lambda y, r: y + height + feet[r - 1] + heads[r] + 6, initial=top + heads[0])
     )
-    whole = max(lefts[-1] + width + right, least_width, EDGE + text_width(plain(title), TITLE, bold=True)) + EDGE
+    whole = max(lefts[-1] + width + right, EDGE + text_width(plain(title), TITLE, bold=True)) + EDGE
     notes = broken(note, SMALL, whole - 2 * EDGE)
     bottom = tops[-1] + height + feet[-1]
     sheet = Sheet(round(whole, 2), round(bottom + LINE_HEIGHT * SMALL * len(notes) + EDGE, 2), plain(title))

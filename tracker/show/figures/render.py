@@ -1,13 +1,13 @@
 """All figures of a database as files; what shows the same as before is not drawn again."""
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from contract.atomic import write_text
+from contract.atomic import write_json
+from contract.reading import read_json
 from tracker.show.figures import files
 from tracker.show.figures.curves import draw_curves
 from tracker.show.figures.declared import declared_figures
@@ -38,7 +38,7 @@ def render_figures(database: Path, reports_dir: Path) -> list[Path]:
                     files.save(sheet, stem)
                 known[name] = _account(stem, digest)
                 written += [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-            write_text(folder / DRAWN, json.dumps(known, indent=1) + "\n")
+            write_json(folder / DRAWN, known)
     for path in written:
         os.utime(path)
     return written
@@ -68,7 +68,7 @@ def _file_digest(path: Path) -> str | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError):
         return {}  # then everything is drawn
     return found if isinstance(found, dict) else {}

@@ -11,7 +11,7 @@ class Arithmetic(TaskBase):
     """Sums, differences and products of whole numbers, digit by digit."""
 
     name: Literal["arithmetic"] = "arithmetic"
-    form: Literal["compact", "textual"] = Field(default="compact", description="compact: 17 words; textual: English.")
+    form: Literal["compact", "textual"] = Field(default="compact", description="compact: 18 words; textual: English.")
     digits: int = Field(default=2, ge=1, le=6, description="Digits of the larger operand, at most.")
     operations: list[Literal["+", "-", "*"]] = Field(default=["+", "-"], min_length=1, description="What is asked.")
     sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with one wrong digit.")
