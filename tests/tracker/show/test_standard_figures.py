@@ -222,7 +222,7 @@ def test_new_data_are_drawn(tmp_path, saved):
 
 def test_another_style_or_renderer_is_drawn(tmp_path, saved, monkeypatch):
     rendered(tmp_path, Study(variants=3, metrics=2))
-    monkeypatch.setattr("tracker.show.figures.curves.PALETTE", tuple(reversed(style.PALETTE)))
+    monkeypatch.setattr(style, "PALETTE", tuple(reversed(style.PALETTE)))
     assert again(tmp_path, saved) == {"curves"}
     monkeypatch.setattr(files, "drawing_code", lambda: ("the code of another day",))
     assert again(tmp_path, saved) == {"curves", "lineage", "metric"}
