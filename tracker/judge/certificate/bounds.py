@@ -1,8 +1,8 @@
 """How often is a word wrong, at least and at most, when the trials are not all independent. See docs/certificate.md.
 
-    lower_bound(wrong, trials, confidence), upper_bound(...)    one-sided Clopper-Pearson bounds
-    effective_units(units, shared)                              units that share a part of their noise
-    design_effect(rates)                                        of trials that come in groups
+lower_bound(wrong, trials, confidence), upper_bound(...)    one-sided Clopper-Pearson bounds
+effective_units(units, shared)                              units that share a part of their noise
+design_effect(rates)                                        of trials that come in groups
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def design_effect(rates: Sequence[float], sizes: Sequence[int]) -> float:
     show no effect: 1.
     """
     size, rate = np.asarray(sizes, dtype=float), np.asarray(rates, dtype=float)
-    if len(rate) < 2 or size.sum() == 0:
+    if len(rate) < 2 or size.max() <= 1:
         return 1.0
     mean = float((size * rate).sum() / size.sum())
     if mean in (0.0, 1.0):

@@ -1,7 +1,7 @@
 """The certificate of a study, and the record of all studies of a database.
 
-    certify(study, keep=...) -> StudyCertificate
-    record(certificates)     -> Certificates
+certify(study, keep=...) -> StudyCertificate
+record(certificates)     -> Certificates
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from tracker.judge.certificate import splits as aa
 from tracker.judge.certificate.bounds import ENOUGH
 from tracker.judge.certificate.digest import digest_of
 from tracker.judge.certificate.noise import noise_of
-from tracker.judge.certificate.planting import forms_of, planted_trials
+from tracker.judge.certificate.planting import FORMS, forms_of, planted_trials
 from tracker.judge.certificate.pseudo import Runs, usable
 from tracker.judge.certificate.record import Certificates, Evidence, StudyCertificate
 from tracker.judge.certificate.sealed import seal_and_open
@@ -31,10 +31,11 @@ SEED = 20260101
 class Size:
     """How many pseudo-studies are judged. More cost more time and give closer bounds."""
 
-    zero: int = 8  # planted lineages without effect, per form: trials of better and worse
+    zero: int = 12  # planted lineages without effect, per form: trials of better and worse
     edges: int = 160  # edges with an effect as large as the margin, per form: trials of equivalent
     mde: int = 2  # planted lineages at the minimal detectable effect, per form
     splits: int = 1  # splits of each variant, without effect and at the margin
+    forms: tuple[str, ...] = FORMS  # of planted effects
 
 
 def certify(study: Measurements, keep: Callable[[dict], None], size: Size = Size()) -> StudyCertificate:
@@ -71,8 +72,9 @@ def _trials(study: Measurements, runs: Runs, edges: int, size: Size) -> chain[Tr
     detectable = Level("mde", float(np.median(found)) if found else 2 * study.analysis.margin)
     rounds = {Level("zero", 0.0): size.zero, margin: ceil(size.edges / edges), detectable: size.mde}
     planted = (
-        planted_trials(study, runs, noise, form, level, count, SEED)
+        planted_trials(study, runs, noise, form, level, rounds=count, seed=SEED)
         for form in forms_of(study, runs)
+        if form in size.forms
         for level, count in rounds.items()
     )
     split = aa.split_trials(study, runs, (Level("zero", 0.0), margin), size.splits, SEED)
@@ -103,7 +105,8 @@ def record(certificates: Sequence[StudyCertificate]) -> Certificates:
         effective = sum(e.effective for e in of)
         rate = sum(e.rate * e.effective for e in of) / effective if effective else 0.0
         promised = max(e.promise for e in of)
-        common.append(evidence(word, kind, promised, sum(e.trials for e in of), effective, rate, kinds))
+        trials = sum(e.trials for e in of)
+        common.append(evidence(word, kind, promised, trials=trials, effective=effective, rate=rate, kinds=kinds))
     independent = sum(certificate.splits for certificate in certificates)
     needed = f"the splits of all studies are worth {independent:.1f} independent trials of the {ENOUGH} needed"
     words = verdicts(common, independent, "" if independent >= ENOUGH else needed)

@@ -16,7 +16,7 @@ ROOM = 0.8  # of the way from the mean to the end of the range: no change goes f
 
 
 def change_items(
-    values: Array, mean: Array, move: Array, volume: float, low: float, high: float, draw: Array
+    values: Array, mean: Array, move: Array, *, volume: float, low: float, high: float, draw: Array
 ) -> tuple[Array, Array]:
     """Move the mean of `values` [seeds, items] by `move` [seeds], in expectation; return values and their new mean.
 

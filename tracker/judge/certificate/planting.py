@@ -28,6 +28,8 @@ from tracker.judge.significance import Array
 
 
 FORMS = ("items", "clusters", "seeds", "rare", "across")
+FEWEST_CLUSTERS = 5  # with fewer a verdict speaks of these very items, and clusters cannot be drawn again
+CLUSTER_VOLUME = 10  # mean size of the changes, up and down, of a clusterwise change without effect, in margins
 ACTING = 0.3  # share of the seeds in which a change of the form `seeds` acts
 
 
@@ -51,20 +53,23 @@ class World:
     form: str
     level: Level
     generator: np.random.Generator
-    clusters: list[NDArray[np.int64]] = field(default_factory=list)
+    drawn: list[NDArray[np.int64]] = field(default_factory=list)  # per subset: places of the items
+    clusters: list[NDArray[np.int64]] = field(default_factory=list)  # per subset: their clusters
+    pool: list[Array] = field(default_factory=list)  # per subset: [variants, seeds, items] of the study, before drawing
+    fresh: list[float] = field(default_factory=list)  # per subset: share of the values that a run has anew
 
 
 def forms_of(study: Measurements, runs: Runs) -> list[str]:
     """Return the forms that the study can have: clusters where it names any, across where there is a target."""
     every = np.concatenate(runs.clusters)
-    clustered = len(np.unique(every)) < len(every)
-    without = {"clusters"} if not clustered else set()
+    count = len(np.unique(every))
+    without = set() if FEWEST_CLUSTERS <= count < len(every) else {"clusters"}
     without |= {"across"} if not isinstance(study.direction, dict) else set()
     return [form for form in FORMS if form not in without]
 
 
 def planted_trials(
-    study: Measurements, runs: Runs, noise: Noise, form: str, level: Level, rounds: int, seed: int
+    study: Measurements, runs: Runs, noise: Noise, form: str, level: Level, *, rounds: int, seed: int
 ) -> Iterator[Trial]:
     """Judge `rounds` planted lineages of one form at one level."""
     bases = list(runs.values)
@@ -78,7 +83,8 @@ def planted_trials(
 def _plant(world: World, base: str, unit: str) -> Trial:
     study, runs = world.study, world.runs
     seeds, arrays = runs.values[base]
-    drawn, world.clusters = draw_items(runs.clusters, world.generator)
+    world.drawn, world.clusters = draw_items(runs.clusters, world.generator)
+    _fill_pool(world, seeds, arrays)
     nodes: dict[str, Node] = {}
     truths: dict[str, float | None] = {}
     values = {}
@@ -86,7 +92,7 @@ def _plant(world: World, base: str, unit: str) -> Trial:
         parent = nodes.get(variant.parent) if variant.parent is not None else None
         if parent is None:
             node = Node(
-                [subset[:, index] for subset, index in zip(arrays, drawn, strict=True)],
+                [subset[:, index] for subset, index in zip(arrays, world.drawn, strict=True)],
                 [subset.mean(axis=1) for subset in arrays],
             )
             if world.form == "across":
@@ -97,7 +103,7 @@ def _plant(world: World, base: str, unit: str) -> Trial:
         planned = sorted(study.seeds(variant.name))
         kept = [place for place, seed in enumerate(seeds) if seed in planned]
         values[variant.name] = ([seeds[place] for place in kept], [subset[kept] for subset in node.values])
-    items = [pd.Index([f"{place:06d}" for place in range(len(index))]) for index in drawn]
+    items = [pd.Index([f"{place:06d}" for place in range(len(index))]) for index in world.drawn]
     made = pseudo_study(study, values, items, world.clusters)
     return judged(made, truths, form=world.form, level=world.level.name, unit=unit)
 
@@ -153,14 +159,18 @@ def _child(world: World, parent: Node) -> tuple[Node, float | None]:
     values, means = [], []
     for subset in range(len(parent.values)):
         low, high = world.runs.low[subset], world.runs.high[subset]
-        mean = parent.means[subset]
-        move = acts * gain * directions[subset]
-        volume = _common_volume(world)
-        changed, after = change_items(parent.values[subset], mean, move, volume, low, high, drawn[subset])
+        before, mean = parent.values[subset], parent.means[subset]
+        wanted = mean + acts * gain * directions[subset]
+        if noisy and world.form != "seeds":
+            before, mean = _run_anew(world, before, mean, subset)
+        changed, after = change_items(
+            before, mean, wanted - mean, volume=_common_volume(world), low=low, high=high, draw=drawn[subset]
+        )
         if noisy:
             new = world.generator.random(changed.shape)
-            fresh = world.noise.fresh if world.form != "seeds" else 0.0
-            changed, _ = change_items(changed, after, shift * directions[subset], fresh, low, high, new)
+            changed, _ = change_items(
+                changed, after, shift * directions[subset], volume=0.0, low=low, high=high, draw=new
+            )
         values.append(changed)
         means.append(after)
     own = float(np.hypot(parent.spread, _spread(world))) if noisy else parent.spread
@@ -170,10 +180,39 @@ def _child(world: World, parent: Node) -> tuple[Node, float | None]:
     return node, expected_gain(world.study, node) - expected_gain(world.study, parent)
 
 
+def _fill_pool(world: World, seeds: Sequence[int], arrays: Sequence[Array]) -> None:
+    """Gather the values that another run of the same seed had of the same item, and how many a new run changes."""
+    every = [found for found in world.runs.values.values() if set(seeds) <= set(found[0])]
+    places = [[known.index(seed) for seed in seeds] for known, _ in every]
+    world.pool = [
+        np.stack([of[subset][place] for (_, of), place in zip(every, places, strict=True)])
+        for subset in range(len(arrays))
+    ]
+    world.fresh = []
+    for values, pool, low, high in zip(arrays, world.pool, world.runs.low, world.runs.high, strict=True):
+        differ = float(((pool - values) ** 2).mean()) / (high - low) if high > low else 0.0
+        world.fresh.append(min(1.0, world.noise.fresh / differ) if differ > 0 else 0.0)
+
+
+def _run_anew(world: World, values: Array, mean: Array, subset: int) -> tuple[Array, Array]:
+    """Give a share of the values [seeds, items] that another run had of the same item; return them and their mean.
+
+    So an easy item stays easy, as in a run of a variant without effect.
+    """
+    pool, share = world.pool[subset], world.fresh[subset]
+    seeds, items = values.shape
+    other = world.generator.integers(0, len(pool), (seeds, items))
+    theirs = pool[other, np.arange(seeds)[:, None], world.drawn[subset][None, :]]
+    anew = np.where(world.generator.random((seeds, items)) < share, theirs, values)
+    return anew, (1 - share) * mean + share * pool.mean(axis=(0, 2))
+
+
 def _common_volume(world: World) -> float:
     """Return the wanted mean size of the changes that all seeds share."""
     if world.form == "rare":
         return world.study.analysis.margin / 2
+    if world.form == "clusters" and not world.level.amount:  # with too little, clusters would not be put to the test
+        return max(world.noise.common, CLUSTER_VOLUME * world.study.analysis.margin)
     return world.noise.common if world.form in ("items", "clusters") else 0.0
 
 
@@ -219,7 +258,7 @@ def _beside_target(world: World, node: Node) -> Node:
         target = _target(world) + _near(world, subset)
         draw = world.generator.random((1, items.shape[1]))
         low, high = world.runs.low[subset], world.runs.high[subset]
-        changed, after = change_items(items, mean, target - mean, 0.0, low, high, draw)
+        changed, after = change_items(items, mean, target - mean, volume=0.0, low=low, high=high, draw=draw)
         values.append(changed)
         means.append(after)
     return Node(values, means)
@@ -235,9 +274,10 @@ def _across(world: World, parent: Node) -> tuple[Node, float | None]:
         if not low + (1 - ROOM) * (mean.max() - low) <= wanted <= high - (1 - ROOM) * (high - mean.min()):
             return Node(parent.values, parent.means, side=parent.side), None
         draw = world.generator.random((1, items.shape[1]))
-        changed, after = change_items(items, mean, wanted - mean, world.noise.common, low, high, draw)
-        new = world.generator.random(changed.shape)
-        changed, after = change_items(changed, after, wanted - after, world.noise.fresh, low, high, new)
+        anew, after = _run_anew(world, items, mean, subset)
+        changed, after = change_items(
+            anew, after, wanted - after, volume=world.noise.common, low=low, high=high, draw=draw
+        )
         values.append(changed)
         means.append(after)
     node = Node(values, means, side=-parent.side)

@@ -1,8 +1,8 @@
 """Studies of known truth that are made of a study's own runs, and the words that they are given.
 
-    usable(study)                     the runs that such a study can be made of
-    pseudo_study(study, values, ...)  the same lineage, analysis plan and number of seeds, with other values
-    words(study)                      {child: word}, judged as `decide` would: at every look until decided
+usable(study)                     the runs that such a study can be made of
+pseudo_study(study, values, ...)  the same lineage, analysis plan and number of seeds, with other values
+words(study)                      {child: word}, judged as `decide` would: at every look until decided
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ def _clusters(study: Measurements, items: Sequence[pd.Index]) -> list[NDArray[np
     found = []
     for subset, index in zip(study.analysis.subsets, items, strict=True):
         of = named.get(subset, {})
-        keys = [of[item] if item in of else (subset, item) for item in index]
+        keys = [of.get(item, (subset, item)) for item in index]
         found.append(np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64))
     return found
 
@@ -144,8 +144,6 @@ def words(study: Measurements) -> dict[str, str]:
 
 def first_seeds(study: Measurements, count: int) -> Measurements:
     """Return the study as it was after so many seeds of every variant."""
-    kept = {
-        (variant.name, seed) for variant in study.variants for seed in sorted(study.seeds(variant.name))[:count]
-    }
+    kept = {(variant.name, seed) for variant in study.variants for seed in sorted(study.seeds(variant.name))[:count]}
     states = {run: state for run, state in study.states.items() if run in kept}
     return replace(study, states=states, values={run: found for run, found in study.values.items() if run in kept})

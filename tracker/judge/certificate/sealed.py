@@ -9,19 +9,26 @@ hash again. Both stand in `results/sealed.json`.
 import hashlib
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from contract.atomic import write_text
+from contract.errors import ConfigError
 from tracker.judge.certificate.pseudo import Runs
 from tracker.judge.certificate.record import Sealing
 from tracker.judge.edges import Edge, judge_edges
 from tracker.judge.measurements import Measurements
 from tracker.judge.statistics import run_statistics
 
+Values = Mapping[str, pd.Series]  # of one run, by subset
+Mask = NDArray[np.bool_]
+Keep = Callable[[dict[str, Any]], None]
 FEWEST_SEEDS = 3  # two predict, one is sealed
 SEALED_FILE = "sealed.json"
 
@@ -47,7 +54,7 @@ def sealed_seeds(runs: Runs) -> list[int]:
     return every[-max(len(every) // 3, 1) :] if len(every) >= FEWEST_SEEDS else []
 
 
-def sealed_items(study: Measurements, runs: Runs) -> list[np.ndarray]:
+def sealed_items(study: Measurements, runs: Runs) -> list[Mask]:
     """Return which items are sealed, one array of booleans per subset: about a third, whole clusters."""
     named = getattr(study, "clusters", {})
     masks = []
@@ -61,20 +68,18 @@ def _third(study: str, name: str) -> bool:
     return int(hashlib.sha256(f"{study}/{name}".encode()).hexdigest()[:8], 16) % 3 == 0
 
 
-def predict(study: Measurements, runs: Runs, seeds: list[int], items: list[np.ndarray]) -> list[Prediction]:
+def predict(study: Measurements, runs: Runs, seeds: list[int], items: list[Mask]) -> list[Prediction]:
     """Judge the study without the pool; return the interval of every edge's effect on the pool.
 
-    An interval of half width h from S seeds and n items becomes h sqrt(1 + max(S / S', n / n')) for S' seeds and n'
-    items: the variance of the estimate and, no smaller than in truth, that of the effect measured on the pool.
+    An interval of half width h from S seeds and n items becomes h sqrt(1 + S n / (S' n')) for S' seeds and n' items: the
+    variance of the estimate and, no smaller than in truth, that of the effect measured on the pool. (Noise of the
+    items shrinks with n, that of the seeds with S, that of both with S n.)
     """
     rest = replace(
         study,
         states={run: state for run, state in study.states.items() if run[1] not in seeds},
         values={
-            run: {
-                subset: series[~mask] if subset in found else series
-                for (subset, series), mask in zip(_in_order(study, found), items, strict=True)
-            }
+            run: {subset: series[~mask] for (subset, series), mask in zip(_in_order(study, found), items, strict=True)}
             for run, found in study.values.items()
             if run[1] not in seeds and _complete(study, runs, found)
         },
@@ -87,25 +92,27 @@ def predict(study: Measurements, runs: Runs, seeds: list[int], items: list[np.nd
     return predictions
 
 
-def _prediction(edge: Edge, seeds: int, items: list[np.ndarray]) -> Prediction:
+def _prediction(edge: Edge, seeds: int, items: list[Mask]) -> Prediction:
     ratio = max(float((~mask).sum()) / max(float(mask.sum()), 1.0) for mask in items)
-    wider = float(np.sqrt(1 + max(edge.seeds / seeds, ratio)))
+    wider = float(np.sqrt(1 + max(edge.seeds / seeds, 1.0) * max(ratio, 1.0)))
     low, high = edge.effect - (edge.effect - edge.low) * wider, edge.effect + (edge.high - edge.effect) * wider
     return Prediction(edge.child, edge.parent, edge.detail, float(low), float(high))
 
 
-def _in_order(study: Measurements, found: object) -> list[tuple[str, object]]:
-    return [(subset, found[subset]) for subset in study.analysis.subsets]  # type: ignore[index]
+def _in_order(study: Measurements, found: Values) -> list[tuple[str, pd.Series]]:
+    return [(subset, found[subset]) for subset in study.analysis.subsets]
 
 
-def _complete(study: Measurements, runs: Runs, found: object) -> bool:
+def _complete(study: Measurements, runs: Runs, found: Values) -> bool:
     return all(
-        subset in found and found[subset].index.equals(index)  # type: ignore[operator,index]
+        subset in found and found[subset].index.equals(index)
         for subset, index in zip(study.analysis.subsets, runs.items, strict=True)
     )
 
 
-def measured(study: Measurements, runs: Runs, prediction: Prediction, seeds: list[int], items: list) -> float | None:
+def measured(
+    study: Measurements, runs: Runs, prediction: Prediction, seeds: list[int], items: list[Mask]
+) -> float | None:
     """Open the pool for one edge: the effect on sealed seeds and items; None where a run is missing."""
     arms = []
     for variant in (prediction.child, prediction.parent):
@@ -120,7 +127,7 @@ def measured(study: Measurements, runs: Runs, prediction: Prediction, seeds: lis
 
 
 def seal_and_open(
-    study: Measurements, runs: Runs, keep: Callable[[dict], None], nonce: Callable[[], str] = lambda: secrets.token_hex(16)
+    study: Measurements, runs: Runs, keep: Keep, nonce: Callable[[], str] = lambda: secrets.token_hex(16)
 ) -> Sealing | None:
     """Predict, keep the commitments, then open the pool, keep what opens them; None where the pool would be empty.
 
@@ -133,13 +140,15 @@ def seal_and_open(
     if not predictions:
         return None
     nonces = [nonce() for _ in predictions]
-    entry: dict = {
+    entry: dict[str, Any] = {
         "seeds": seeds,
         "items": int(sum(mask.sum() for mask in items)),
         "commitments": {p.child: p.commitment(n) for p, n in zip(predictions, nonces, strict=True)},
     }
     keep(entry)
-    opened, inside, by_word = {}, [], {}
+    opened: dict[str, Any] = {}
+    inside: list[tuple[Prediction, bool]] = []
+    by_word: dict[str, tuple[int, int]] = {}
     for prediction, used in zip(predictions, nonces, strict=True):
         effect = measured(study, runs, prediction, seeds, items)
         opened[prediction.child] = {
@@ -167,7 +176,7 @@ def seal_and_open(
     )
 
 
-def disjoint_edges(predictions: list[Prediction]) -> int:
+def disjoint_edges(predictions: Sequence[Prediction]) -> int:
     """Return the size of a set of edges of which no two share a variant: they share no run."""
     used: set[str] = set()
     count = 0
@@ -178,11 +187,15 @@ def disjoint_edges(predictions: list[Prediction]) -> int:
     return count
 
 
-def keeper(file: Path, study: str, digest: str) -> Callable[[dict], None]:
+def keeper(file: Path, study: str, digest: str) -> Keep:
     """Return what writes a study's sealing into `file`, beside those of other studies and of earlier data."""
 
-    def keep(entry: dict) -> None:
-        every = json.loads(file.read_text()) if file.exists() else {}
+    def keep(entry: dict[str, Any]) -> None:
+        try:
+            every = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        except ValueError:
+            problem = "is not JSON"
+            raise ConfigError(file, study, None, problem, "move it away: it is the record of predictions") from None
         every.setdefault(study, {})[digest] = entry
         write_text(file, json.dumps(every, indent=1, sort_keys=True) + "\n")
 

@@ -21,20 +21,24 @@ SMALLEST_ARM = 2  # with one seed an arm has no seed noise, and no word is given
 
 
 def arm_size(runs: Runs) -> int:
-    """Return the seeds of an arm: as many as leave enough disjoint splits, at least two; 0 where none can be split."""
+    """Return the seeds of an arm: as many as leave splits enough, at least two; 0 where none can be split."""
     sizes = range(runs.most_seeds // 2, SMALLEST_ARM - 1, -1)
-    return next((k for k in sizes if disjoint_splits(runs, k) >= ENOUGH), SMALLEST_ARM if sizes else 0)
-
-
-def disjoint_splits(runs: Runs, arm: int) -> int:
-    """Return the number of splits of which no two have a run in common."""
-    return sum(len(seeds) // (2 * arm) for seeds, _ in runs.values.values())
+    return next((k for k in sizes if _independent(runs, k) >= ENOUGH), SMALLEST_ARM if sizes else 0)
 
 
 def effective_splits(runs: Runs) -> float:
     """Return the number of independent trials that the splits are worth."""
     arm = arm_size(runs)
-    return effective_units(disjoint_splits(runs, arm), seeds_share(runs)) if arm else 0.0
+    return _independent(runs, arm) if arm else 0.0
+
+
+def _independent(runs: Runs, arm: int) -> float:
+    return effective_units(disjoint_splits(runs, arm), seeds_share(runs))
+
+
+def disjoint_splits(runs: Runs, arm: int) -> int:
+    """Return the number of splits of which no two have a run in common."""
+    return sum(len(seeds) // (2 * arm) for seeds, _ in runs.values.values())
 
 
 def split_trials(study: Measurements, runs: Runs, levels: Sequence[Level], rounds: int, seed: int) -> Iterator[Trial]:
@@ -47,11 +51,11 @@ def split_trials(study: Measurements, runs: Runs, levels: Sequence[Level], round
         for round_ in range(rounds):
             for number, level in enumerate(levels):
                 generator = np.random.default_rng([seed, place, round_, number])
-                yield _split(study, runs, variant, arm, level, generator)
+                yield _split(study, runs, variant, arm=arm, level=level, generator=generator)
 
 
 def _split(
-    study: Measurements, runs: Runs, variant: str, arm: int, level: Level, generator: np.random.Generator
+    study: Measurements, runs: Runs, variant: str, *, arm: int, level: Level, generator: np.random.Generator
 ) -> Trial:
     seeds, arrays = runs.values[variant]
     means = [subset.mean(axis=1) for subset in arrays]
@@ -71,7 +75,7 @@ def _split(
             truths[node.name] = None if gain is None else gain - gains[parent]
         own = [subset[taken[node.name]] for subset in arrays]
         if gains[node.name]:
-            own = _plant(study, runs, own, means, gains[node.name], generator)
+            own = _plant(study, runs, own, means, gain=gains[node.name], generator=generator)
         values[node.name] = (list(range(arm)), own)
     made = pseudo_study(study, values, runs.items)
     return judged(made, truths, form="splits", level=level.name, unit=variant)
@@ -82,6 +86,7 @@ def _plant(
     runs: Runs,
     values: Sequence[Array],
     means: Sequence[Array],
+    *,
     gain: float,
     generator: np.random.Generator,
 ) -> list[Array]:
@@ -90,5 +95,5 @@ def _plant(
         centre = np.full(len(subset), mean.mean())
         move = np.full(len(subset), gain * side)
         draw = generator.random((1, subset.shape[1]))
-        planted.append(change_items(subset, centre, move, 0.0, low, high, draw)[0])
+        planted.append(change_items(subset, centre, move, volume=0.0, low=low, high=high, draw=draw)[0])
     return planted

@@ -1,7 +1,7 @@
 """From trials to bounds, and from bounds to what is certified of each word. See docs/certificate.md."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from tracker.config.study_schema import Analysis
 from tracker.judge.certificate.bounds import CONFIDENCE, ENOUGH, design_effect, lower_bound, upper_bound
@@ -9,38 +9,47 @@ from tracker.judge.certificate.pseudo import DECIDED
 from tracker.judge.certificate.record import SEALED, SPLITS, Evidence, Power, Sealing, WordRecord
 from tracker.judge.certificate.trials import Trial
 
-WITH_NOISE = ("items", "clusters")  # forms whose power is that of the study: they carry its noise
+Groups = dict[str, list[bool]]  # unit: whether each of its trials was wrong
+DIRECTION = "better or worse"  # the two words have one promise: any false one in a study
+WITH_NOISE = "items"  # the form whose power is the study's: it carries its noise and nothing else
+PLANTED, TURNED = (
+    "planted",
+    "turned",
+)  # all forms without effect together; all forms with one, called the other way round
 
 
 def promise(word: str, analysis: Analysis) -> float:
-    """Return the rate at which a word may be wrong: per study for better and worse, per edge for equivalent."""
+    """Return the rate at which a word may be wrong: per study for better or worse, per edge for equivalent."""
     return analysis.alpha / 2 if word == "equivalent" else analysis.alpha
 
 
 def tally(trials: Sequence[Trial], analysis: Analysis, splits: float) -> list[Evidence]:
-    """Return how often each word was wrong, by kind of trial. `splits`: independent trials that all splits are worth."""
-    kinds = sorted({trial.form for trial in trials}, key=lambda kind: (kind != SPLITS, kind))
-    found = []
-    for word in DECIDED:
-        for kind in kinds:
-            groups = _groups(word, (trial for trial in trials if trial.form == kind))
-            if groups:
-                found.append(_evidence(word, kind, groups, analysis, splits, len(kinds)))
-    return found
-
-
-def _groups(word: str, trials: Iterable[Trial]) -> dict[str, list[bool]]:
-    """Return {unit: whether each of its trials was wrong}: whole studies for better and worse, else edges."""
-    groups: dict[str, list[bool]] = defaultdict(list)
+    """Return how often words were wrong, by kind of trial. `splits`: independent trials that all splits are worth."""
+    groups: dict[tuple[str, str], Groups] = {}
     for trial in trials:
-        if wrong := trial.wrong(word):
-            groups[trial.unit] += wrong if word == "equivalent" else [any(wrong)]
-    return groups
+        direction = trial.false_direction()
+        for word, kind, wrong in [
+            *((DIRECTION, kind, [direction]) for kind in _kinds(trial) if direction is not None),
+            ("equivalent", trial.form, trial.falsely_equivalent()),
+        ]:
+            if wrong:
+                groups.setdefault((word, kind), defaultdict(list))[trial.unit] += wrong
+    kinds = Counter(word for word, _ in groups)
+    order = sorted(groups, key=lambda found: (found[0], found[1] != SPLITS, found[1] in (PLANTED, TURNED), found[1]))
+    return [
+        _evidence(word, kind, groups[word, kind], promised=promise(word, analysis), splits=splits, kinds=kinds[word])
+        for word, kind in order
+    ]
 
 
-def _evidence(
-    word: str, kind: str, groups: dict[str, list[bool]], analysis: Analysis, splits: float, kinds: int
-) -> Evidence:
+def _kinds(trial: Trial) -> list[str]:
+    """Return the kinds of trial of a false direction that this one is."""
+    if trial.form == SPLITS:
+        return [SPLITS] if trial.level == "zero" else []
+    return [trial.form, PLANTED] if trial.level == "zero" else [TURNED]
+
+
+def _evidence(word: str, kind: str, groups: Groups, *, promised: float, splits: float, kinds: int) -> Evidence:
     counts = [len(wrong) for wrong in groups.values()]
     rates = [sum(wrong) / len(wrong) for wrong in groups.values()]
     trials = sum(counts)
@@ -50,13 +59,10 @@ def _evidence(
     else:
         rate = sum(map(sum, groups.values())) / trials
         effective = trials / design_effect(rates, counts)
-    promised = promise(word, analysis)
-    return evidence(word, kind, promised, trials, effective, rate, kinds)
+    return evidence(word, kind, promised, trials=trials, effective=effective, rate=rate, kinds=kinds)
 
 
-def evidence(
-    word: str, kind: str, promised: float, trials: int, effective: float, rate: float, kinds: int
-) -> Evidence:
+def evidence(word: str, kind: str, promised: float, *, trials: int, effective: float, rate: float, kinds: int) -> Evidence:
     """Return the bounds of a rate; the lower one allows for the number of kinds that are looked at."""
     wrong = rate * effective
     return Evidence(
@@ -75,7 +81,7 @@ def power(trials: Sequence[Trial]) -> list[Power]:
     """Return how often words were given where they were true, in planted effects with the study's own noise."""
     found = []
     for word, level in (("better", "mde"), ("worse", "mde"), ("equivalent", "zero")):
-        of = [trial for trial in trials if trial.form in WITH_NOISE and trial.level == level]
+        of = [trial for trial in trials if trial.form == WITH_NOISE and trial.level == level]
         right = [said for trial in of for said in trial.right(word)]
         if right:
             effect = max((abs(truth) for trial in of for truth, _ in trial.edges if truth is not None), default=0.0)
@@ -86,14 +92,18 @@ def power(trials: Sequence[Trial]) -> list[Power]:
 
 def verdicts(evidence: Sequence[Evidence], splits: float, needed: str) -> list[WordRecord]:
     """Return what is certified of each word."""
-    return [_verdict(word, [e for e in evidence if e.word in (word, "interval")], splits, needed) for word in DECIDED]
+    found = []
+    for word in DECIDED:
+        named = ("interval", "equivalent" if word == "equivalent" else DIRECTION)
+        found.append(_verdict(word, [e for e in evidence if e.word in named], splits, needed))
+    return found
 
 
 def _verdict(word: str, evidence: Sequence[Evidence], splits: float, needed: str) -> WordRecord:
     broken = [e for e in evidence if e.lower > e.promise]
     if broken:
         worst = max(broken, key=lambda e: e.lower - e.promise)
-        what = "its intervals missed" if worst.kind == SEALED else f"`{word}` was wrong"
+        what = "intervals missed" if worst.kind == SEALED else f"{worst.word} was wrong"
         why = f"{what} in {worst.rate:.0%} of {worst.trials} {describe(worst.kind)} (at least {worst.lower:.1%}; "
         return WordRecord(word=word, status="uncalibrated", why=f"{why}promised: at most {worst.promise:.2g})")
     own = next((e for e in evidence if e.kind == SPLITS), None)
@@ -119,10 +129,20 @@ def describe(kind: str) -> str:
         "seeds": "planted effects in some seeds only",
         "rare": "planted effects on few items",
         "across": "planted effects across the target",
+        PLANTED: "planted lineages without effect, of all forms",
+        TURNED: "planted lineages with an effect, of all forms",
     }.get(kind, kind)
 
 
 def sealed_evidence(sealed: Sealing, analysis: Analysis, kinds: int) -> Evidence:
     """Return how often a predicted interval missed."""
     rate = 1 - sealed.inside / sealed.edges
-    return evidence("interval", SEALED, analysis.alpha, sealed.edges, sealed.effective, rate, kinds)
+    return evidence(
+        "interval",
+        SEALED,
+        analysis.alpha,
+        trials=sealed.edges,
+        effective=sealed.effective,
+        rate=rate,
+        kinds=kinds,
+    )

@@ -26,21 +26,27 @@ class Trial:
     edges: tuple[tuple[float | None, str], ...]  # (true effect, word); None: the truth is not known
     margin: float
 
-    def wrong(self, word: str) -> list[bool]:
-        """Whether each edge whose truth could make the word wrong got it.
+    def falsely_equivalent(self) -> list[bool]:
+        """Whether each edge whose true effect reaches the margin was called equivalent."""
+        return [said == "equivalent" for truth, said in self.edges if truth is not None and self._large(truth)]
 
-        `better` is wrong where the truth is no improvement; `equivalent` where it reaches the margin.
-        """
-        return [said == word for truth, said in self.edges if truth is not None and self._forbids(word, truth)]
+    def false_direction(self) -> bool | None:
+        """Whether any edge was called better or worse against the truth; None where no truth is known."""
+        known = [(truth, said) for truth, said in self.edges if truth is not None]
+        wrong = [word == said and self._forbids(word, truth) for truth, said in known for word in ("better", "worse")]
+        return any(wrong) if known else None
 
     def right(self, word: str) -> list[bool]:
         """Whether each edge of which the word is true got it: the pipeline's power."""
         known = [(truth, said) for truth, said in self.edges if truth is not None]
         return [said == word for truth, said in known if not self._forbids(word, truth)]
 
+    def _large(self, truth: float) -> bool:
+        return abs(truth) >= self.margin - _EPSILON
+
     def _forbids(self, word: str, truth: float) -> bool:
         if word == "equivalent":
-            return abs(truth) >= self.margin - _EPSILON
+            return self._large(truth)
         return (truth if word == "better" else -truth) <= _EPSILON
 
 
