@@ -124,9 +124,7 @@ def _judgement(commands: _Commands) -> None:
     )
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     verdicts.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
-    trust = add(
-        "certify", "certificate", "How often each word is wrong where the truth is known."
-    )
+    trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     check = add("audit", "analysis", "Check a study's published numbers, and set ours beside them where there are any.")
     check.add_argument("study", metavar="STUDY", help="a study, or the name of a file in configs/published")

@@ -26,7 +26,6 @@ from tracker.judge.certificate.trials import Level, Trial, judged
 from tracker.judge.measurements import Measurements
 from tracker.judge.significance import Array
 
-
 FORMS = ("items", "clusters", "seeds", "rare", "across")
 FEWEST_CLUSTERS = 5  # with fewer a verdict speaks of these very items, and clusters cannot be drawn again
 CLUSTER_VOLUME = 10  # mean size of the changes, up and down, of a clusterwise change without effect, in margins

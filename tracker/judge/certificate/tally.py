@@ -62,7 +62,9 @@ def _evidence(word: str, kind: str, groups: Groups, *, promised: float, splits: 
     return evidence(word, kind, promised, trials=trials, effective=effective, rate=rate, kinds=kinds)
 
 
-def evidence(word: str, kind: str, promised: float, *, trials: int, effective: float, rate: float, kinds: int) -> Evidence:
+def evidence(
+    word: str, kind: str, promised: float, *, trials: int, effective: float, rate: float, kinds: int
+) -> Evidence:
     """Return the bounds of a rate; the lower one allows for the number of kinds that are looked at."""
     wrong = rate * effective
     return Evidence(
