@@ -17,7 +17,7 @@ def digest_of(study: Measurements) -> str:
     known.update(study.name.encode() + study.analysis.model_dump_json().encode())
     known.update(repr([(variant.name, variant.parent, variant.factors) for variant in study.variants]).encode())
     known.update(repr((sorted(study.states.items()), sorted(study.aborted), sorted(study.duplicates))).encode())
-    known.update(repr(sorted((s, sorted(of.items())) for s, of in getattr(study, "clusters", {}).items())).encode())
+    known.update(repr(sorted((s, sorted(of.items())) for s, of in study.clusters.items())).encode())
     for run in sorted(study.values):
         for subset, series in sorted(study.values[run].items()):
             known.update(repr((run, subset)).encode() + "\n".join(map(str, series.index)).encode())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import Measurements
+from tracker.judge.pairing import item_clusters
 from tracker.judge.significance import Array
 
 DECIDED = ("better", "worse", "equivalent")
@@ -39,6 +40,7 @@ class Runs:
 def usable(study: Measurements) -> Runs | None:
     """Return the runs that ended well, have finite values and the items of the first such run; None without any."""
     reference: list[pd.Index] | None = None
+    clusters: list[NDArray[np.int64]] = []
     values: dict[str, tuple[list[int], list[Array]]] = {}
     for variant in study.variants:
         seeds: list[int] = []
@@ -47,7 +49,8 @@ def usable(study: Measurements) -> Runs | None:
             found = _whole(study, variant.name, seed)
             if found is None:
                 continue
-            reference = reference or [series.index for series in found]
+            if reference is None:
+                reference, clusters = [series.index for series in found], item_clusters(study, variant.name, seed)
             if all(series.index.equals(items) for series, items in zip(found, reference, strict=True)):
                 seeds.append(seed)
                 arrays.append([series.to_numpy(dtype=float) for series in found])
@@ -59,7 +62,6 @@ def usable(study: Measurements) -> Runs | None:
         (min(v[1][i].min() for v in values.values()), max(v[1][i].max() for v in values.values()))
         for i in range(len(reference))
     ]
-    clusters = _clusters(study, reference)
     return Runs(values, reference, clusters, [float(low) for low, _ in ranges], [float(high) for _, high in ranges])
 
 
@@ -71,17 +73,6 @@ def _whole(study: Measurements, variant: str, seed: int) -> list[pd.Series] | No
         return None
     series = [found[subset] for subset in study.analysis.subsets]
     return series if all(np.isfinite(values.to_numpy()).all() for values in series) else None
-
-
-def _clusters(study: Measurements, items: Sequence[pd.Index]) -> list[NDArray[np.int64]]:
-    named: Mapping[str, Mapping[str, str]] = getattr(study, "clusters", {})
-    numbers: dict[object, int] = {}
-    found = []
-    for subset, index in zip(study.analysis.subsets, items, strict=True):
-        of = named.get(subset, {})
-        keys = [of.get(item, (subset, item)) for item in index]
-        found.append(np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64))
-    return found
 
 
 def pseudo_study(
@@ -114,7 +105,7 @@ def pseudo_study(
         warned={},
         weights={},
     )
-    if clusters is not None and hasattr(study, "clusters"):
+    if clusters is not None:
         named = {
             subset: {item: f"c{cluster}" for item, cluster in zip(index, of, strict=True)}
             for subset, index, of in zip(study.analysis.subsets, items, clusters, strict=True)

@@ -56,10 +56,9 @@ def sealed_seeds(runs: Runs) -> list[int]:
 
 def sealed_items(study: Measurements, runs: Runs) -> list[Mask]:
     """Return which items are sealed, one array of booleans per subset: about a third, whole clusters."""
-    named = getattr(study, "clusters", {})
     masks = []
     for subset, index in zip(study.analysis.subsets, runs.items, strict=True):
-        of = named.get(subset, {})
+        of = study.clusters.get(subset, {})
         masks.append(np.array([_third(study.name, of.get(item, f"{subset}/{item}")) for item in index], dtype=bool))
     return masks
 
@@ -71,9 +70,9 @@ def _third(study: str, name: str) -> bool:
 def predict(study: Measurements, runs: Runs, seeds: list[int], items: list[Mask]) -> list[Prediction]:
     """Judge the study without the pool; return the interval of every edge's effect on the pool.
 
-    An interval of half width h from S seeds and n items becomes h sqrt(1 + S n / (S' n')) for S' seeds and n' items: the
-    variance of the estimate and, no smaller than in truth, that of the effect measured on the pool. (Noise of the
-    items shrinks with n, that of the seeds with S, that of both with S n.)
+    An interval of half width h from S seeds and n items becomes h sqrt(1 + S n / (S' n')) for S' seeds and n' items:
+    the variance of the estimate and, no smaller than in truth, that of the effect measured on the pool. (Noise of
+    the items shrinks with n, that of the seeds with S, that of both with S n.)
     """
     rest = replace(
         study,
