@@ -9,11 +9,23 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracker.plan.start import Plan, TrackerError, build_plan, load_settings, prepare, selection_note
+from tracker.plan.start import (
+    Plan,
+    States,
+    TrackerError,
+    build_plan,
+    load_settings,
+    prepare,
+    selection_note,
+    states_of,
+    to_do,
+)
 
 
-def load_plan() -> Plan:
+def load_plan() -> tuple[Plan, States | None]:
     """Return the plan for configs/ and `--config`; a wrong configuration ends Snakemake with one line.
+
+    With it, if jobs are about to start, the states of its stages.
 
     Only the process that starts the jobs writes it down and holds the results; a dry run, `--lint` and the processes of the
     jobs change nothing. The latter, which a scheduler starts on its nodes, are not told of `--resources`: nothing is
@@ -22,6 +34,7 @@ def load_plan() -> Plan:
     pool = workflow.global_resources["gpu"].value if "gpu" in workflow.global_resources else None
     if not workflow.is_main_process:
         pool = sys.maxsize
+    states = None
     try:
         plan = build_plan(load_settings(config), pool)
         if plan.settings.wandb:
@@ -34,13 +47,14 @@ def load_plan() -> Plan:
         if workflow.is_main_process and executes:
             hold_results(plan)
             prefer_own_sacct()
-            for line in prepare(plan):
+            states = states_of(plan)
+            for line in prepare(plan, states):
                 print(line, file=sys.stderr)
     except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
         sys.exit(f"error: {error}")
     if pool is None:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
-    return plan
+    return plan, states
 
 
 def hold_results(plan: Plan) -> None:
@@ -65,6 +79,36 @@ def prefer_own_sacct() -> None:
     if shutil.which("sbatch"):
         folder = os.path.join(workflow.basedir, "workflow", "profiles", "slurm", "bin")
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
+
+
+def statuses(wildcards: Any) -> list[str]:
+    """Return the status files that the grid consists of; where only jobs are asked for, without those that start none.
+
+    It is an input function, so that it is called when Snakemake knows what it was asked for.
+    """
+    global STATES
+    if not only_jobs():
+        return PLAN.statuses()
+    if STATES is None:
+        STATES = states_of(PLAN)
+    return [stage.status for stage in to_do(PLAN, STATES)]
+
+
+def only_jobs() -> bool:
+    """Tell whether jobs are to start (or, in a dry run, to be named) for what is missing, and nothing else.
+
+    Then stages that have ended can be left out of Snakemake's graph, of which it takes a millisecond and more for each.
+    Summaries, graphs, reports and `--delete-all-output` (which execute nothing), `--forcerun`, `--until`, `--touch` and the
+    like, and reasons to run that only Snakemake knows of, are about all stages.
+    """
+    asked = workflow.dag_settings
+    return (
+        workflow.is_main_process
+        and workflow.execution_settings is not None
+        and not workflow.touch
+        and not (asked.forceall or asked.forcerun or asked.until or asked.omit_from or asked.batch)
+        and {str(trigger) for trigger in asked.rerun_triggers} <= {"mtime", "params"}
+    )
 
 
 def folder_of(id: str) -> str:
@@ -147,7 +191,7 @@ def render_what_is_there() -> None:
         subprocess.run(shlex.split(f"{PYTHON} -m tracker {command} {FOLDERS}"), check=False)
 
 
-PLAN = load_plan()
+PLAN, STATES = load_plan()
 STUDIES = list(PLAN.studies)
 PLAN_DIGEST = PLAN.digest
 RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)
