@@ -1,5 +1,4 @@
-"""Which stages are to run, and which that have ended run again: on request those that did not end well, always those with
-damaged files.
+"""Which stages are to run, and which that have ended run again: those with damaged files, on request those that failed.
 
 `collect` leaves `results/collected.json`, `{corrupt: {key: reason}, stages: digest}`: what it could not read, and which
 statuses the database holds. The next start of the workflow compares.

@@ -7,15 +7,31 @@ from pathlib import Path
 
 from contract.errors import TrackerError
 from tracker.config.settings import load_settings
+from tracker.config.study_schema import QUARTERS
 from tracker.plan.build import PROJECT, build_plan
 from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
+from tracker.plan.groups import Groups, groups_of, request_of
 from tracker.plan.plan import Plan
 from tracker.plan.reports import claim_reports
 from tracker.plan.retry import States, refuse_links, repair, retry_failed, states_of, to_do
 
 # The workflow imports this module only, so what it needs besides is here too.
-__all__ = ["Plan", "States", "TrackerError", "build_plan", "load_settings", "prepare", "selection_note", "states_of", "to_do"]
+__all__ = [
+    "QUARTERS",
+    "Groups",
+    "Plan",
+    "States",
+    "TrackerError",
+    "build_plan",
+    "groups_of",
+    "load_settings",
+    "prepare",
+    "request_of",
+    "selection_note",
+    "states_of",
+    "to_do",
+]
 
 
 def selection_note(plan: Plan) -> list[str]:

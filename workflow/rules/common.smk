@@ -10,12 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tracker.plan.start import (
+    QUARTERS,
+    Groups,
     Plan,
     States,
     TrackerError,
     build_plan,
+    groups_of,
     load_settings,
     prepare,
+    request_of,
     selection_note,
     states_of,
     to_do,
@@ -126,6 +130,51 @@ def resource_of(id: str, name: str) -> Callable[[Any], int]:
     return lambda wildcards: getattr(PLAN.stage(id, wildcards.key).resources, name)
 
 
+def runs_here() -> bool:
+    """Tell whether this Snakemake runs the jobs itself; of a dry run only `--jobs`, or the profile, says so."""
+    if workflow.output_settings.dryrun:
+        return workflow.resource_settings.nodes is None
+    return workflow.is_main_process and workflow.local_exec
+
+
+def gpu_of(id: str) -> Callable[[Any], int]:
+    """Return the function for the devices that Snakemake counts, or asks a scheduler for: whole ones.
+
+    Where it runs the jobs itself, parts of devices are counted by `share_of` alone.
+    """
+
+    def gpu(wildcards: Any) -> int:
+        needs = PLAN.stage(id, wildcards.key).resources
+        return 0 if needs.gpu_share < 1 and runs_here() else needs.gpu
+
+    return gpu
+
+
+def share_of(id: str) -> dict[str, Callable[[Any], int]]:
+    """Return the resource by which Snakemake counts quarters of devices here; none where no stage shares one."""
+    if not SHARES:
+        return {}
+    return {"gpu_quarters": lambda wildcards: runs_here() * PLAN.stage(id, wildcards.key).resources.gpu_quarters}
+
+
+def group_of(id: str) -> Callable[[Any], str | None]:
+    """Return the function for the name of a stage's group: on a scheduler it is submitted as one job."""
+
+    def name(wildcards: Any) -> str | None:
+        group = groups().get((id, wildcards.key))
+        return group.name if group else None
+
+    return name
+
+
+def groups() -> Groups:
+    """Return the groups of stages; none where this Snakemake runs the jobs itself."""
+    global GROUPS
+    if GROUPS is None:
+        GROUPS = {} if runs_here() else groups_of(PLAN)
+    return GROUPS
+
+
 def scheduler_request(id: str) -> dict[str, Callable[[Any], int | str]]:
     """Return the resources by which the profile asks its scheduler, in its own words, for what a stage needs.
 
@@ -137,9 +186,11 @@ def scheduler_request(id: str) -> dict[str, Callable[[Any], int | str]]:
     words = {name: str(default.raw) for name, default in defaults.items()}
     asked = {name: word for name, word in words.items() if re.search(r"\{(gpu|mem_mb|runtime|seconds)\}", word)}
 
-    def request_of(word: str) -> Callable[[Any], int | str]:
+    def in_words(word: str) -> Callable[[Any], int | str]:
         def request(wildcards: Any) -> int | str:
-            needs = PLAN.stage(id, wildcards.key).resources
+            # What plain numbers come to in a group Snakemake finds itself; minutes, and text, must be the group's.
+            plain = word in ("{gpu}", "{mem_mb}")
+            needs = request_of(PLAN, {} if plain else groups(), (id, wildcards.key))
             if "{gpu}" in word and not needs.gpu:
                 return 0 if word == "{gpu}" else ""
             numbers = {"gpu": needs.gpu, "mem_mb": needs.mem_mb, "runtime": needs.runtime}
@@ -148,7 +199,7 @@ def scheduler_request(id: str) -> dict[str, Callable[[Any], int | str]]:
 
         return request
 
-    return {name: request_of(word) for name, word in asked.items()}
+    return {name: in_words(word) for name, word in asked.items()}
 
 
 def label_of(id: str) -> Callable[[Any, Any], str]:
@@ -166,6 +217,9 @@ def arguments_of(id: str) -> Callable[[Any, Any], str]:
     def arguments(wildcards: Any, output: Any) -> str:
         stage = PLAN.stage(id, wildcards.key)
         words = ["--config", f"{stage.dir}/config.json", "--out", str(stage.dir), "--label", stage.label]
+        words += ["--gpus", str(stage.resources.gpu)]
+        if stage.resources.gpu_share < 1:
+            words += ["--gpu-share", f"{stage.resources.gpu_share:g}"]
         for name, folder in stage.inputs.items():
             words += ["--input", f"{name}={folder}"]
         return shlex.join(words)
@@ -192,6 +246,10 @@ def render_what_is_there() -> None:
 
 
 PLAN, STATES = load_plan()
+GROUPS: Groups | None = None
+SHARES = workflow.is_main_process and any(stage.resources.gpu_share < 1 for stage in PLAN.stages.values())
+if SHARES:
+    workflow.register_resource("gpu_quarters", QUARTERS * workflow.global_resources["gpu"].value)
 STUDIES = list(PLAN.studies)
 PLAN_DIGEST = PLAN.digest
 RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)
@@ -216,7 +274,7 @@ START = (
 )
 RUN_STAGE = (
     f"exec {PYTHON} {START} {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
-    " --gpus {resources.gpu} --threads {threads} --wait {resources.runtime} --parent $PPID"
+    " --threads {threads} --wait {resources.runtime} --parent $PPID"
 )
 
 

@@ -69,7 +69,9 @@ def test_what_is_missing_and_nothing_else(plan):
 def test_what_is_damaged_once_it_is_set_aside(plan):
     torn = list(plan.stages.values())[5]
     torn.status.write_text("{torn")
-    assert told(plan) == plan.selected()  # a dry run sets nothing aside: Snakemake sees a status younger than the tables
+    assert (
+        told(plan) == plan.selected()
+    )  # a dry run sets nothing aside: Snakemake sees a status younger than the tables
     states = states_of(plan)
     repair(plan, states)
     assert to_do(plan, states) == [torn]
