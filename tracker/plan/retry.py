@@ -15,7 +15,7 @@ from contract.atomic import write_json
 from contract.errors import ConfigError
 from contract.reading import read_json
 from contract.stage_folder import DATABASE
-from contract.status import FAILED, StageState, misplaced, read_state
+from contract.status import FAILED, StageState, misplaced, read_state, replaced
 from tracker.plan.plan import Address, Plan
 from tracker.plan.plan_file import PlannedStage
 
@@ -74,7 +74,7 @@ def _is_current(plan: Plan, states: States) -> bool:
 def refuse_links(plan: Plan) -> None:
     """Raise ConfigError where a link or a file is in a stage's place: the stage would write over what is not its."""
     for stage in plan.selected():
-        if misplaced(stage.dir) == [stage.dir]:
+        if replaced(stage.dir):
             problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is no folder"
             remedy = "put the folder itself there, or remove it"
             raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
