@@ -54,10 +54,10 @@ class Measurements:
         return {seed for name, seed in self.states if name == variant}
 
 
-def read_measurements(store: Store, name: str) -> Measurements:
-    """Read one study from the database."""
+def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
+    """Read one study from the database; `value` names another item value than the analysis plan's."""
     definition = store.study(name)
-    analysis = definition.analysis
+    analysis = definition.analysis.model_copy(update={"value": value} if value else {})
     runs = store.runs(name)
     stages = store.sql(
         """SELECT r.variant, r.seed, r.key, s.device_hours AS hours

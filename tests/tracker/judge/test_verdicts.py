@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.analysis import _reasons
-from tracker.judge.audit_measured import measured
+from tracker.judge.audit_measured import measured, published_value
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairing import item_clusters, paired_values
@@ -395,6 +395,27 @@ def test_measured_cells_and_why_they_may_differ(tmp_path):
     for words in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
         assert words in ours.difference
     assert "race" not in ours.difference
+
+
+def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path):
+    """The analysis plan decides by a graded value; what the source printed is the share of items."""
+
+    def graded(plan):
+        for file in plan.parent.glob("stages/*/*/*/items.parquet"):
+            rows = pd.read_parquet(file)
+            pd.concat([rows, rows.assign(name="graded", value=0.9)]).to_parquet(file, index=False)
+        edit_analysis(value="graded")(plan)
+
+    _, results = run(tmp_path, graded)
+    with Store(results / "tracker.duckdb") as store:
+        cells = store.results("toy")
+        name = published_value(store, "toy", {"metric": "hit_distance"})
+        ours = measured(store, read_measurements(store, "toy", name), {"columns": ["gender"]})
+        assert published_value(store, "toy", {"metric": "wins"}) is None
+        planned = measured(store, read_measurements(store, "toy"), {"columns": ["gender"]})
+    expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
+    assert ours.rows["v1"]["gender"].value == pytest.approx(expected)
+    assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)
 
 
 def test_changing_the_analysis_after_results_is_remembered(tmp_path):
