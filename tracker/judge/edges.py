@@ -1,6 +1,6 @@
 """One word per edge of a lineage (parent -> child), with its evidence. Numbers that do not exist are NaN or None."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,10 +10,10 @@ from tracker.judge import no_effect
 from tracker.judge.family import Family, Member, covariances
 from tracker.judge.measurements import Measurements
 from tracker.judge.moderation import SeedPrior, seed_prior
-from tracker.judge.pairing import Warned, paired_values, warnings
+from tracker.judge.pairing import Warned, item_clusters, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.significance import Noise, holm, sign_flip
+from tracker.judge.significance import Array, Noise, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast, run_statistics
 
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
@@ -155,8 +155,11 @@ def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Corr
     edge.mde = minimal_detectable_effect(noise, correction.level * share)
     edge.seeds_needed = seeds_needed(numbers.centre, noise, at, correction.level, looks=weights)
     if edge.detail != "invalid":
-        edge.joint_low, edge.joint_high = _around(edge, (look or edge).estimate, noise, correction.level * share)
+        seen = look.estimate if look else numbers
+        edge.joint_low, edge.joint_high = _around(edge, seen, noise, correction.level * share)
         edge.detail, edge.why = _word(edge, numbers, study, correction)
+        if numbers.items_only and numbers.seeds > 1:
+            edge.why += f"; {_these_items(numbers)}"
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
 
 
@@ -175,7 +178,12 @@ def _measure(study: Measurements, child: str, parent: str, prior: SeedPrior | No
     if not values:
         return edge
     alpha = study.analysis.alpha
-    numbers = contrast(values, (1, -1), study.direction, confidence=1 - alpha)
+    clusters = item_clusters(study, child, seeds[0])
+
+    def estimate(arrays: Sequence[Array]) -> Estimate:
+        return contrast(arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters)
+
+    numbers = estimate(values)
     edge.estimate, edge.seeds, edge.items, edge.paired = numbers, numbers.seeds, numbers.items, tuple(seeds)
     edge.effect = numbers.effect
     if numbers.seeds > 1:
@@ -184,11 +192,11 @@ def _measure(study: Measurements, child: str, parent: str, prior: SeedPrior | No
     for count, share in shares.items():
         if count > numbers.seeds:
             break
-        seen = [subset[:, :count] for subset in values]
-        then = numbers if count == numbers.seeds else contrast(seen, (1, -1), study.direction, confidence=1 - alpha)
+        then = numbers if count == numbers.seeds else estimate([subset[:, :count] for subset in values])
         noise = _moderated(then, (child, parent), prior)
         edge.looks += (Look(count, share, then, noise, then.p_value(noise)),)
-    shown = edge.looks[-1] if edge.looks else Look(numbers.seeds, next(iter(shares.values())), numbers, numbers.noise, _NAN)
+    first = next(iter(shares.values()))
+    shown = edge.looks[-1] if edge.looks else Look(numbers.seeds, first, numbers, numbers.noise, _NAN)
     edge.low, edge.high = _around(edge, shown.estimate, shown.noise, alpha * shown.weight)
     edge.prior_df = max(shown.noise.seed_df - shown.estimate.noise.seed_df, 0.0)
     edge.variance = "moderated" if edge.prior_df > 0 else "own"
@@ -218,9 +226,7 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
 def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> tuple[str, str]:
     margin, alpha, looks = study.analysis.margin, study.analysis.alpha, study.analysis.looks
     if numbers.seeds == 1:
-        tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
-        said = f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
-        return "undecided", f"one seed: seed noise is unknown; {said}"
+        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, alpha)}"
     sign = "better" if numbers.centre > 0 else "worse"
     significant = edge.p_adjusted <= alpha
     shown = f"p = {edge.p_adjusted:.2g} after {_CORRECTIONS[correction.name]}"
@@ -233,17 +239,31 @@ def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correc
         return "equivalent", f"the interval lies within ±{margin:g}{when}{tail}"
     if significant:
         return sign, shown
-    if np.isnan(edge.p):
-        shown = f"before the first look, at {looks[0]} seeds"
     if same:
         unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
         return "undecided", unseen
-    more = "more items, not only more seeds,"
+    if np.isnan(edge.p):
+        shown = f"before the first look, at {looks[0]} seeds"
+    return "undecided", f"{shown}; {_more(edge, looks)} would be needed for an effect this large"
+
+
+def _on_items_alone(numbers: Estimate, alpha: float) -> str:
+    if numbers.items_only:
+        return _these_items(numbers)
+    tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
+    return f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
+
+
+def _more(edge: Edge, looks: Sequence[int]) -> str:
+    """What would decide the edge, were the effect what it seems."""
     if edge.seeds_needed:
-        more = f"{'a look at' if looks else 'about'} {edge.seeds_needed} seeds"
-    elif looks:
-        more = f"more than the {looks[-1]} seeds of the last look, or more items,"
-    return "undecided", f"{shown}; {more} would be needed for an effect this large"
+        return f"{'a look at' if looks else 'about'} {edge.seeds_needed} seeds"
+    return f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
+
+
+def _these_items(numbers: Estimate) -> str:
+    clusters = "1 cluster" if numbers.clusters == 1 else f"{numbers.clusters} clusters"
+    return f"items of {clusters} are too few to stand for others: this is about these items only"
 
 
 def _equivalent_at(edge: Edge, margin: float, alpha: float) -> int | None:

@@ -3,7 +3,7 @@
     covariances(members, prior) -> (of seeds, of items) [members, members] | None
     Family(correlation, df, weights)       draws the largest |t| of the family, from a fixed seed
         .adjusted(p)                       step-down max-t adjusted p-values, never above Holm's
-        .level(alpha)                      level of each test that holds alpha over the family, never below alpha / members
+        .level(alpha)                      level of each test that holds alpha over the family, at least alpha / members
 
 Westfall and Young (1993, Resampling-Based Multiple Testing) and Romano and Wolf (2005, JASA 100, 94-108): step down
 through the smallest p-values, each against the distribution of the smallest p of those that are left. The distribution
@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, special
 
 from tracker.judge.moderation import SeedPrior
 from tracker.judge.significance import Array, Noise, holm
+
+Numbers = NDArray[np.int64]
 
 DRAWS = 10_000
 DRAW_SEED = 20250302
@@ -100,7 +103,7 @@ class Family:
         chi2 = generator.chisquare(self.df, (DRAWS, len(self.df)))
         return np.abs(normal) / np.sqrt(chi2 / self.df)
 
-    def _exceeded(self, p: float, members: Array) -> float:
+    def _exceeded(self, p: float, members: Numbers) -> float:
         """Chance that the smallest p of the members is at most `p`, at any of the looks (Bonferroni over looks)."""
         total = 0.0
         for weight in self.weights:
@@ -134,7 +137,9 @@ class Family:
         return float(np.exp(optimize.bisect(excess, np.log(bonferroni), np.log(alpha), xtol=1e-4)))
 
 
-def paths_to_ancestors(parents: Mapping[str, str | None], edges: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Array]:
+def paths_to_ancestors(
+    parents: Mapping[str, str | None], edges: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Array]:
     """{(variant, ancestor): which edges it is the sum of [edges]} for every path of the lineage that edges make up."""
     index = {edge: number for number, edge in enumerate(edges)}
     paths: dict[tuple[str, str], Array] = {}

@@ -9,11 +9,11 @@ Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), arti
 unstable parent makes all of its edges noisy; so the prior is that of the variants' runs, which are nearly independent
 once the median over variants is taken out of each seed. An edge's prior is that of two runs.
 
-Two things keep it robust (Phipson et al., 2016, Annals of Applied Statistics 10, 946-963, with the same aim for thousands
-of genes). Variants that are too unstable or too quiet for the others do not form the prior, and edges of unstable ones
-keep their own variance. And the prior's degrees of freedom are limited to a quarter of the edges and to four: with
-few seeds an unstable variant looks stable in every fourth study, and no test of its variance could tell. Simulated
-errors behind both numbers: docs/statistics.md.
+Two things keep it robust (Phipson et al., 2016, Annals of Applied Statistics 10, 946-963, with the same aim for
+thousands of genes). Variants that are too unstable or too quiet for the others do not form the prior, and edges of
+unstable ones keep their own variance. And the prior's degrees of freedom are limited: with three seeds a variant of
+five times the spread looks stable in every sixth study, and no test of its variance could tell. Simulated errors
+behind both numbers: docs/statistics.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,9 +47,9 @@ class SeedPrior:
     spread: Mapping[str, float]  # moderated variance of each variant's runs; its own where unstable
 
     def moderated(self, noise: Noise, variants: Sequence[str], seeds: int, hidden: float = 0.0) -> Noise:
-        """The noise of a difference of two variants, with the prior's share in it; its own where the prior says nothing.
+        """The noise of a difference of two variants, with the prior's share in it.
 
-        That is so with fewer than three seeds, for unstable variants, and where two variants go together so closely
+        It is its own with fewer than three seeds, for unstable variants, and where two variants go together so closely
         (equal runs, most of all) that the prior's chance of it is below 0.001. `hidden`: variance of one seed's
         difference that the runs' gains do not show (rounding, seeds on both sides of a target) and that its own
         variance was given.
@@ -82,8 +82,8 @@ def trigamma_inverse(value: float) -> float:
 def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
     """Prior variance and its degrees of freedom (infinite where nothing tells the variances apart) by log moments.
 
-    Smyth (2004), section 6.2: log variances have the variance trigamma(df / 2) + trigamma(prior df / 2). Where they vary
-    less than by chance the prior variance is the plain mean, as in limma.
+    Smyth (2004), section 6.2: log variances have the variance trigamma(df / 2) + trigamma(prior df / 2). Where they
+    vary less than by chance the prior variance is the plain mean, as in limma.
     """
     logs = np.log(variances) - special.digamma(df / 2) + np.log(df / 2)
     excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2).mean())
