@@ -27,7 +27,7 @@ from tracker.judge.significance import Array, Noise
 
 FEWEST_SEEDS = 3
 FEWEST_VARIANTS = 4  # whose spread can be told
-MOST_PRIOR_DF = 4.0
+MOST_PRIOR_DF = 2.5
 EDGES_PER_PRIOR_DF = 4.0
 UNSTABLE = 0.02  # upper and lower tail beyond which a variant does not form the prior
 QUIET = 0.001  # an edge whose variance is so improbably small under the prior keeps it
