@@ -40,7 +40,7 @@ def power(effect: float, noise: Noise, level: float) -> float:
     critical = np.sqrt(critical_square(noise, level, by_seed, by_item))
     spread = np.sqrt(noise.total)
     if spread == 0:
-        return float(effect != 0)
+        return float(np.mean(abs(effect) > critical))
     above, below = special.ndtr((effect - critical) / spread), special.ndtr((-critical - effect) / spread)
     return float(np.mean(above + below))
 
@@ -49,8 +49,8 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
     """Smallest true effect found with probability `wanted`; with one seed, on item noise alone (a lower bound)."""
     if not noise.seeds_known:
         by_item = student_isf(noise.item_df, level / 2) + float(special.ndtri(wanted))
-        return by_item * float(np.sqrt(noise.item_variance))
-    low, high = 0.0, float(np.sqrt(noise.total))
+        return by_item * float(np.sqrt(noise.item_variance)) + noise.hidden(level)
+    low, high = 0.0, float(np.sqrt(noise.total)) or noise.hidden(level)
     if high == 0:
         return 0.0
 
