@@ -11,7 +11,7 @@ from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import Warned, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.significance import Array, half_width, holm, sign_flip
+from tracker.judge.significance import Array, Noise, half_width, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast
 from tracker.plan.plan_file import PlannedVariant
 
@@ -75,11 +75,16 @@ def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
 
 def _decide(edge: Edge, numbers: Estimate, analysis: Analysis, tested: int) -> None:
     level = analysis.alpha / tested
-    edge.mde = minimal_detectable_effect(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
-    edge.seeds_needed = seeds_needed(numbers.centre, numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
+    noise = _noise(numbers)
+    edge.mde = minimal_detectable_effect(noise, level)
+    edge.seeds_needed = seeds_needed(numbers.centre, noise, numbers.seeds, level)
     if edge.detail != "invalid":
         edge.detail, edge.why = _word(edge, numbers, analysis)
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
+
+
+def _noise(numbers: Estimate) -> Noise:
+    return Noise(numbers.seed_variance, numbers.seeds - 1, numbers.item_variance)
 
 
 def _measure(study: Measurements, variant: PlannedVariant, parent: str) -> Edge:
@@ -146,7 +151,7 @@ def _inside(numbers: Estimate, margin: float, analysis: Analysis) -> bool:
         if not taken or weights[taken[-1]] <= 0:
             return False
         level = analysis.alpha * weights[taken[-1]]
-        half = half_width(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
+        half = half_width(_noise(numbers), level)
         low, high = min(low, numbers.centre - half), max(high, numbers.centre + half)
     return -margin <= low and high <= margin
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracker.judge.resampling import draw_together, resampled_deviations, shared_variance, unfolding
-from tracker.judge.significance import Array, half_width, p_value
+from tracker.judge.significance import Array, Noise, half_width, p_value
 
 Direction = str | dict[str, float]
 
@@ -113,7 +113,8 @@ def contrast(
             reach = of_gains(gain(draw_together(means + deviations, share), direction)).mean(axis=1)
 
     effect = float(per_seed.mean())
-    half = half_width(seed_variance, item_variance, seeds, 1 - confidence) + unseen(values, 1 - confidence)
+    noise = Noise(seed_variance, seeds - 1, item_variance)
+    half = half_width(noise, 1 - confidence) + unseen(values, 1 - confidence)
     outer = np.quantile(reach, [(1 - confidence) / 2, (1 + confidence) / 2])
     crossing = _crossing(reach) if np.ptp(reach) > 0 else 0.0
     return Estimate(
@@ -121,12 +122,12 @@ def contrast(
         centre=centre,
         low=min(centre - half, effect, float(outer[0])),
         high=max(centre + half, effect, float(outer[1])),
-        p=max(p_value(centre, seed_variance, item_variance, seeds), crossing) if seeds > 1 else float("nan"),
+        p=max(p_value(centre, noise), crossing) if seeds > 1 else float("nan"),
         seed_variance=seed_variance,
         item_variance=item_variance,
         seeds=seeds,
         items=items,
-        item_p=max(p_value(centre, 0.0, whole, 2), crossing),
+        item_p=max(p_value(centre, Noise(0.0, 1, whole)), crossing),
         per_seed=tuple(per_seed.tolist()),
     )
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from tracker.judge.power import minimal_detectable_effect, power, seeds_needed
 from tracker.judge.resampling import draw_together, item_counts, shared_variance, unfolding
-from tracker.judge.significance import half_width, holm, p_value, sign_flip
+from tracker.judge.significance import Noise, half_width, holm, p_value, sign_flip
 from tracker.judge.statistics import contrast, gain, run_statistics, unseen
 
 TARGET = {"target": 0.5}
@@ -141,19 +141,19 @@ def test_shared_variance_is_the_covariance_between_seeds():
 
 def test_half_width_is_students_normal_or_the_weighted_mean_of_both():
     student, normal = stats.t.ppf(0.975, 2), stats.norm.ppf(0.975)
-    assert half_width(4.0, 0.0, 3, 0.05) == pytest.approx(2 * student)
-    assert half_width(0.0, 4.0, 3, 0.05) == pytest.approx(2 * normal)
-    assert half_width(3.0, 1.0, 3, 0.05) == pytest.approx((3 * student + normal) / 4 * 2)
-    assert half_width(0.0, 0.0, 3, 0.05) == 0.0
+    assert half_width(Noise(4.0, 2, 0.0), 0.05) == pytest.approx(2 * student)
+    assert half_width(Noise(0.0, 2, 4.0), 0.05) == pytest.approx(2 * normal)
+    assert half_width(Noise(3.0, 2, 1.0), 0.05) == pytest.approx((3 * student + normal) / 4 * 2)
+    assert half_width(Noise(0.0, 2, 0.0), 0.05) == 0.0
 
 
 def test_p_value_is_the_t_test_or_the_z_test_at_the_ends():
-    assert p_value(1.5, 0.25, 0.0, 4) == pytest.approx(2 * stats.t.sf(3, 3), rel=1e-6)
-    assert p_value(1.5, 0.0, 0.25, 4) == pytest.approx(2 * stats.norm.sf(3), rel=1e-6)
-    assert p_value(0.0, 1.0, 1.0, 3) == pytest.approx(1.0)
-    between = p_value(1.5, 0.125, 0.125, 4)
+    assert p_value(1.5, Noise(0.25, 3, 0.0)) == pytest.approx(2 * stats.t.sf(3, 3), rel=1e-6)
+    assert p_value(1.5, Noise(0.0, 3, 0.25)) == pytest.approx(2 * stats.norm.sf(3), rel=1e-6)
+    assert p_value(0.0, Noise(1.0, 2, 1.0)) == pytest.approx(1.0)
+    between = p_value(1.5, Noise(0.125, 3, 0.125))
     assert 2 * stats.norm.sf(3) < between < 2 * stats.t.sf(3, 3)
-    assert np.isnan(p_value(1.0, 1.0, 1.0, 1))
+    assert np.isnan(p_value(1.0, Noise(1.0, 0, 1.0)))
 
 
 @pytest.mark.parametrize("level", [0.05, 0.005])
@@ -163,7 +163,7 @@ def test_p_value_is_at_most_its_level_for_every_ratio(level, share):
     quantiles = stats.chi2.ppf((np.arange(20000) + 0.5) / 20000, 1)
     critical = share * quantiles * stats.t.isf(level / 2, 1) ** 2 + (1 - share) * stats.norm.isf(level / 2) ** 2
     assert np.mean(2 * stats.norm.sf(np.sqrt(critical))) <= level * 1.01
-    assert power(0.0, share, 1 - share, 2, level) <= level * 1.1
+    assert power(0.0, Noise(share, 1, 1 - share), level) <= level * 1.1
 
 
 def test_sign_flip_by_hand():
@@ -225,29 +225,32 @@ def bisected(effect, seed_variance, item_variance, seeds):
     ],
 )
 def test_p_values_in_closed_form(t, seeds, expected):
-    assert p_value(t * 0.3, 0.09, 0.0, seeds) == pytest.approx(expected, rel=1e-12)
+    assert p_value(t * 0.3, Noise(0.09, seeds - 1, 0.0)) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("effect", [1e-3, 0.01, 0.3, 1.0, 7.0, -1.0])
 @pytest.mark.parametrize(("seed_variance", "item_variance"), [(0.01, 0.02), (0.3, 1e-6), (1e-6, 0.3), (0.0, 0.1)])
 @pytest.mark.parametrize("seeds", [2, 5, 10])
 def test_p_values_are_those_of_a_bisection(effect, seed_variance, item_variance, seeds):
-    ours = p_value(effect, seed_variance, item_variance, seeds)
+    ours = p_value(effect, Noise(seed_variance, seeds - 1, item_variance))
     assert ours == pytest.approx(bisected(effect, seed_variance, item_variance, seeds), rel=1e-12)
 
 
 def test_a_p_value_has_a_least():
-    assert p_value(1e9, 0.0, 1e-9, 5) == p_value(1.0, 0.0, 1e-30, 5) == pytest.approx(np.exp(-80), rel=1e-12)
+    assert (
+        p_value(1e9, Noise(0.0, 4, 1e-9)) == p_value(1.0, Noise(0.0, 4, 1e-30)) == pytest.approx(np.exp(-80), rel=1e-12)
+    )
 
 
 @pytest.mark.parametrize(("seed_variance", "item_variance", "seeds"), [(0.5, 0.5, 4), (1e-4, 2e-5, 2), (0.0, 1.0, 3)])
 def test_the_detectable_effect_is_a_root_to_1e_12(seed_variance, item_variance, seeds):
-    effect = minimal_detectable_effect(seed_variance, item_variance, seeds, 0.01)
-    assert power(effect, seed_variance, item_variance, seeds, 0.01) == pytest.approx(0.8, rel=1e-12)
+    noise = Noise(seed_variance, seeds - 1, item_variance)
+    effect = minimal_detectable_effect(noise, 0.01)
+    assert power(effect, noise, 0.01) == pytest.approx(0.8, rel=1e-12)
     low, high = 0.0, 1000 * effect
     for _ in range(200):
         middle = (low + high) / 2
-        low, high = (middle, high) if power(middle, seed_variance, item_variance, seeds, 0.01) < 0.8 else (low, middle)
+        low, high = (middle, high) if power(middle, noise, 0.01) < 0.8 else (low, middle)
     assert effect == pytest.approx(high, rel=1e-12)
 
 
@@ -256,7 +259,7 @@ def test_power_integrates_over_the_estimated_variance():
     quantiles = stats.chi2.ppf((np.arange(400) + 0.5) / 400, 4) / 4
     critical = np.sqrt(0.3 * quantiles * stats.t.isf(0.025, 4) ** 2 + 0.1 * stats.norm.isf(0.025) ** 2)
     slow = np.mean([stats.norm.sf((c - 0.7) / 0.4**0.5) + stats.norm.cdf((-c - 0.7) / 0.4**0.5) for c in critical])
-    assert power(0.7, 0.3, 0.1, 5, 0.05) == pytest.approx(slow, rel=1e-12)
+    assert power(0.7, Noise(0.3, 4, 0.1), 0.05) == pytest.approx(slow, rel=1e-12)
 
 
 def test_unfolding_tells_residual_noise_from_spread():
@@ -329,22 +332,22 @@ def test_crossing_the_target_is_no_evidence():
 
 
 def test_power_at_the_minimal_detectable_effect_is_80_percent():
-    effect = minimal_detectable_effect(0.5, 0.5, 4, 0.01)
-    assert power(effect, 0.5, 0.5, 4, 0.01) == pytest.approx(0.8, abs=1e-3)
+    effect = minimal_detectable_effect(Noise(0.5, 3, 0.5), 0.01)
+    assert power(effect, Noise(0.5, 3, 0.5), 0.01) == pytest.approx(0.8, abs=1e-3)
     # Items only: the normal formula (z + z) * SE.
-    assert minimal_detectable_effect(0.0, 4.0, 5, 0.05) == pytest.approx(2 * (1.959964 + 0.841621), rel=1e-3)
+    assert minimal_detectable_effect(Noise(0.0, 4, 4.0), 0.05) == pytest.approx(2 * (1.959964 + 0.841621), rel=1e-3)
     # Seeds only: Student's noncentral t.
-    alone = minimal_detectable_effect(1.0, 0.0, 5, 0.05)
+    alone = minimal_detectable_effect(Noise(1.0, 4, 0.0), 0.05)
     assert stats.nct.sf(stats.t.ppf(0.975, 4), 4, alone) == pytest.approx(0.8, abs=0.01)
 
 
 def test_seeds_needed_is_the_first_number_that_suffices():
-    needed = seeds_needed(1.0, 0.5, 0.01, 4, 0.05)
-    assert power(1.0, 2.0 / needed, 0.01, needed, 0.05) >= 0.8
-    assert power(1.0, 2.0 / (needed - 1), 0.01, needed - 1, 0.05) < 0.8
-    assert seeds_needed(-1.0, 0.5, 0.01, 4, 0.05) == needed
-    assert seeds_needed(0.1, 0.5, 1.0, 4, 0.05) is None  # item noise alone hides it
-    assert seeds_needed(1.0, float("nan"), 0.01, 1, 0.05) is None
+    needed = seeds_needed(1.0, Noise(0.5, 3, 0.01), 4, 0.05)
+    assert power(1.0, Noise(2.0 / needed, needed - 1, 0.01), 0.05) >= 0.8
+    assert power(1.0, Noise(2.0 / (needed - 1), needed - 2, 0.01), 0.05) < 0.8
+    assert seeds_needed(-1.0, Noise(0.5, 3, 0.01), 4, 0.05) == needed
+    assert seeds_needed(0.1, Noise(0.5, 3, 1.0), 4, 0.05) is None  # item noise alone hides it
+    assert seeds_needed(1.0, Noise(float("nan"), 0, 0.01), 1, 0.05) is None
 
 
 def test_items_that_all_agree_leave_room_for_what_was_not_seen():

@@ -12,7 +12,7 @@ from tracker.cli.analysis import _reasons
 from tracker.judge.audit_measured import measured
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import read_measurements
-from tracker.judge.pairing import paired_values
+from tracker.judge.pairing import item_clusters, paired_values
 from tracker.judge.sequential import look_weights
 from tracker.judge.statistics import contrast
 from tracker.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
@@ -51,6 +51,57 @@ def edit_items(study, variant, seed, edit):
         edit(pd.read_parquet(path)).to_parquet(path, index=False)
 
     return change
+
+
+def add_clusters(of_item, *, study="toy", variants=("v0", "v1"), seeds=(0, 1, 2, 3)):
+    """Write a column `cluster` into items of evaluate stages: `of_item(variant, seed)(item) -> cluster`."""
+
+    def change(plan):
+        for variant in variants:
+            for seed in seeds:
+                path = stage_dir(plan, study, variant, seed, "evaluate") / "items.parquet"
+                rows = pd.read_parquet(path)
+                rows["cluster"] = rows["item"].map(of_item(variant, seed))
+                rows.to_parquet(path, index=False)
+
+    return change
+
+
+def test_clusters_are_read_by_item_and_shared_between_subsets(tmp_path):
+    _, results = run(tmp_path, add_clusters(lambda *_: lambda item: f"term {int(item[-4:]) // 8}"))
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    assert study.clusters["race"]["race-0009"] == "term 1"
+    gender, race = item_clusters(study, "v1", 2)
+    assert gender.tolist() == race.tolist() == [i // 8 for i in range(400)]
+
+
+def test_without_clusters_each_item_is_its_own(tmp_path):
+    _, results = run(tmp_path, add_clusters(lambda *_: lambda item: item, variants=()))
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    assert study.clusters == {}
+    assert np.concatenate(item_clusters(study, "v1", 2)).tolist() == list(range(800))
+
+
+def test_runs_without_clusters_may_stand_beside_runs_with(tmp_path):
+    edges, results = run(tmp_path, add_clusters(lambda *_: lambda item: item[-1], variants=["v0"], seeds=[1]))
+    assert edges.loc["v1"].verdict != "invalid"
+    with Store(results / "tracker.duckdb") as store:
+        assert len(set(read_measurements(store, "toy").clusters["gender"].values())) == 10
+
+
+def test_an_item_in_two_clusters_makes_edges_invalid(tmp_path):
+    edges, _ = run(tmp_path, add_clusters(lambda variant, seed: lambda item: f"{variant} {item[-1]}"))
+    assert edges.loc["v1"].verdict == "invalid"
+    assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in edges.loc["v1"].reason
+
+
+def test_a_stage_whose_items_lack_clusters_or_have_two_is_corrupt(tmp_path):
+    broken = {0: lambda item: "a" if item != "race-0003" else None}
+    change = add_clusters(lambda variant, seed: broken[seed], variants=["v1"], seeds=[0])
+    edges, _ = run(tmp_path, change)
+    assert "items.parquet: item race-0003 of race has no cluster: name one for every row" in edges.loc["v1"].reason
 
 
 @pytest.mark.parametrize(("distance", "word"), [(0.0, "better"), (0.3, "worse")])
