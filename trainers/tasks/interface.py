@@ -55,6 +55,13 @@ def bucket(text: str, buckets: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % buckets
 
 
+def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:
+    """Return {id: cluster} for `Stage.save_items`; None where a problem has none."""
+    found = {problem.id: problem.cluster for problem in problems}
+    known = {id: cluster for id, cluster in found.items() if cluster is not None}
+    return known if len(known) == len(found) else None
+
+
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
     """Write one JSON object per line."""
     path.write_text("".join(json.dumps(asdict(problem)) + "\n" for problem in problems), encoding="utf-8")
