@@ -183,9 +183,9 @@ def items_table(
         raise ValueError(f"{len(twice)} items are there twice, for example {twice[0]}")
     if clusters is None:
         return _table(items, ITEMS)
-    if missing := sorted({row[0] for row in items} - {str(item) for item, cluster in clusters.items() if cluster}):
+    if without := sorted({row[0] for row in items} - {str(item) for item, cluster in clusters.items() if cluster}):
         raise ValueError(
-            f"{len(missing)} items have no cluster, for example {missing[0]}: name one for each, or for none"
+            f"{len(without)} items have no cluster, for example {without[0]}: name one for each, or for none"
         )
     of_item = {str(item): str(cluster) for item, cluster in clusters.items()}
     return _table([(*row, of_item[row[0]]) for row in items], CLUSTERED_ITEMS)
