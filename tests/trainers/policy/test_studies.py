@@ -78,7 +78,7 @@ def test_warm_start_and_its_evaluation_are_shared_by_all_variants_of_a_seed():
         assert counts == {
             "task_data": 1,
             "warm_start": 3,
-            "judge": 3 * judges,  # nothing is trained, but where a variant asks for it; gspo-cool has its own `sampling`
+            "judge": 3 * judges,  # trains only where a variant asks for it; gspo-cool has its own `sampling`
             "evaluate_warm": 3 * warm,
             "reinforce": 3 * variants,
             "evaluate": 3 * variants,
