@@ -33,6 +33,7 @@ from trainers.demonstrations.offline import read_candidates, write_candidates
 from trainers.demonstrations.prepared import load_prepared
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.selector import build_selector
+from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 
 ROOT = Path(__file__).parents[3]
@@ -230,7 +231,8 @@ def test_every_parameter_of_the_selector_has_moved_after_three_steps(folders, tm
 def test_every_parameter_of_the_learner_has_moved_after_three_steps(tmp_path):
     settings = config(learner={"steps": 3})
     run("learner", settings, {}, tmp_path / "learner")
-    before = dict(build_learner(settings.task, settings.learner).named_parameters())
+    initial = settings.learner.model_copy(update={"seed": with_run_seed(settings.learner.seed, 0)})
+    before = dict(build_learner(settings.task, initial).named_parameters())
     after = load_file(tmp_path / "learner" / "learner" / "model.safetensors")
     assert after.keys() == before.keys()
     for name, start in before.items():
