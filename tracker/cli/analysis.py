@@ -14,7 +14,7 @@ from tracker.config.settings import load_settings, suggest
 from tracker.config.validation import validate
 from tracker.config.yaml_io import load_yaml
 from tracker.judge.audit import audit
-from tracker.judge.audit_measured import measured
+from tracker.judge.audit_measured import measured, published_value
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.edges import Edge
 from tracker.judge.measurements import read_measurements
@@ -61,7 +61,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if (results / "plan.json").exists():
         with Store(load_or_collect(results)) as store:
             if arguments.study in store.studies():
-                ours = measured(store, read_measurements(store, arguments.study), published)
+                value = published_value(store, arguments.study, published)
+                ours = measured(store, read_measurements(store, arguments.study, value), published)
     findings = audit(published, ours)
     for finding in findings:
         print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")

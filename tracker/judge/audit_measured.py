@@ -1,6 +1,7 @@
 """Our own numbers beside a published table, with intervals, and why the two may not be comparable.
 
 measured(store, measurements, published) -> tracker.judge.audit_reproduction.Measured
+published_value(store, study, published) -> the item value that the published metric is a mean of
 """
 
 import json
@@ -34,6 +35,16 @@ def measured(store: Store, study: Measurements, published: Mapping[str, Any]) ->
         },
         _curves(store, study.name, stated_metrics(published)),
     )
+
+
+def published_value(store: Store, study: str, published: Mapping[str, Any]) -> str | None:
+    """The item value that the published metric is a mean of (`ss` of `ss_distance`), or None where no item has it.
+
+    A study may decide by another value than the one that its source prints, for example a graded one with less noise.
+    """
+    name = str(published.get("metric")).removesuffix("_distance")
+    query = "SELECT 1 FROM finals JOIN items USING (key) WHERE study = ? AND items.name = ? LIMIT 1"
+    return name if store.rows(query, [study, name])[1] else None
 
 
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
