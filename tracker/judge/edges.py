@@ -11,6 +11,7 @@ from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import Warned, item_clusters, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.resampling import Numbers
+from tracker.judge.scope import within_scope
 from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.significance import Array, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast
@@ -80,7 +81,7 @@ def _decide(edge: Edge, numbers: Estimate, analysis: Analysis, tested: int) -> N
     edge.mde = minimal_detectable_effect(noise, level)
     edge.seeds_needed = seeds_needed(numbers.centre, noise, numbers.seeds, level)
     if edge.detail != "invalid":
-        edge.detail, edge.why = _word(edge, numbers, analysis)
+        edge.detail, edge.why = within_scope(*_word(edge, numbers, analysis), numbers, analysis)
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
 
 
@@ -122,6 +123,8 @@ def _word(edge: Edge, numbers: Estimate, analysis: Analysis) -> tuple[str, str]:
     if numbers.seeds == 1:
         tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
         said = f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
+        if numbers.items_only:
+            said = f"of {numbers.clusters} clusters of items too little is known as well"
         return "undecided", f"one seed: seed noise is unknown; {said}"
     sign = "better" if numbers.centre > 0 else "worse"
     significant = edge.p_adjusted <= alpha
