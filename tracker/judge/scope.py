@@ -1,4 +1,4 @@
-"""What a verdict does not speak about: seeds that behave otherwise and were not among those run, and other items.
+"""What a verdict does not speak about: seeds that behave otherwise and were not among those run.
 
 share_otherwise(seeds, alpha) -> float       share of seeds that may behave otherwise than all that were run
 seeds_for(rare, alpha) -> int                seeds that leave a smaller share than `rare`
@@ -39,7 +39,4 @@ def within_scope(word: str, why: str, estimate: Estimate, analysis: Analysis) ->
         word, why = "undecided", f"{why}, {problem}; {needed} seeds would leave at most {analysis.rare:.0%}"
     elif word in _DECIDED:
         why = f"{why}; in at least {1 - share:.0%} of seeds, as {estimate.seeds} can tell"
-    if word in _DECIDED and estimate.items_only:
-        number = f"{estimate.clusters} cluster{'s' if estimate.clusters != 1 else ''}"
-        why = f"{why}; on these items only, which are too few to speak for others ({number})"
     return word, why
