@@ -88,6 +88,13 @@ class Analysis(Strict):
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, description="Equivalence: a smaller difference does not matter.")
     alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Family-wise error rate over the edges.")
+    rare: float = Field(
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="`equivalent` needs so many seeds that at most this share of seeds may behave otherwise unseen: at "
+        "alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
+    )
     correction: Literal["max-t", "holm"] = Field(
         default="max-t", description="For the number of edges; max-t knows that edges share parents and items."
     )
