@@ -9,7 +9,8 @@ import pytest
 
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.analysis import _reasons
-from tracker.judge.audit_measured import measured
+from tracker.config.published_schema import PublishedFile
+from tracker.judge.audit.measured import measured
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairing import paired_values
@@ -333,7 +334,9 @@ def test_a_reason_is_made_of_parts_that_nobody_has_to_take_apart(tmp_path):
 
 def test_measured_cells_and_why_they_may_differ(tmp_path):
     _, results = run(tmp_path)
-    published = {"columns": ["gender", "race", "mean"], "items": {"gender": 253, "race": 400}, "model": "gpt2-medium"}
+    words = {"source": "x", "metric": "distance", "target": "0.5", "model": "gpt2-medium"}
+    words |= {"columns": ["gender", "race", "mean"], "items": {"gender": 253, "race": 400}}
+    published = PublishedFile.model_validate(words | {"rows": {"v1": ["0.1", "0.1", "0.1"]}})
     with Store(results / "tracker.duckdb") as store:
         ours = measured(store, read_measurements(store, "toy"), published)
         cells = store.results("toy")

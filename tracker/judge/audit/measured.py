@@ -1,0 +1,112 @@
+"""Our own numbers beside a published table, with prediction intervals, and why the two may not be comparable.
+
+measured(store, measurements, published) -> tracker.judge.audit.reproduction.Measured
+"""
+
+import json
+from math import nan
+
+import numpy as np
+
+from tracker.config.published_schema import Delta, PublishedFile
+from tracker.judge.audit.reproduction import Curves, Measured, MeasuredCell, prediction_half_width
+from tracker.judge.audit.training import stated_metrics
+from tracker.judge.measurements import Measurements
+from tracker.judge.pairing import paired_values
+from tracker.judge.significance import Array
+from tracker.judge.statistics import Direction, contrast
+from tracker.store.database import Store
+
+
+def measured(store: Store, study: Measurements, published: PublishedFile) -> Measured:
+    """Gather one study's cells under the names of the published columns: each subset's own name, and the mean over
+    them.
+    """
+    rows = {v.name: _row(study, v.name, published) for v in study.variants if v.name in published.rows}
+    deltas = {(d.variant, d.against, d.column): _delta(study, d, published) for d in published.deltas}
+    return Measured(
+        {variant: row for variant, row in rows.items() if row},
+        _difference(store, study, published),
+        {key: cell for key, cell in deltas.items() if cell is not None},
+        _curves(store, study.name, stated_metrics(published)),
+    )
+
+
+def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
+    """Values over the steps of the runs that ended well, one array per seed; what is not finite is left out."""
+    text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
+              FROM curves JOIN runs USING (study, variant, seed)
+              WHERE study = ? AND state = 'ok' AND list_contains(?, metric) AND isfinite(value)
+              GROUP BY ALL ORDER BY variant, stage, metric, seed"""
+    courses: dict[tuple[str, str, str], list[Array]] = {}
+    for row in store.sql(text, [study, metrics]).itertuples() if metrics else ():
+        courses.setdefault((row.variant, row.stage, row.metric), []).append(np.asarray(row.course))
+    return courses
+
+
+def _row(study: Measurements, variant: str, published: PublishedFile) -> dict[str, MeasuredCell]:
+    values, _, problem = paired_values(study, [variant])
+    if not values:
+        return {column: MeasuredCell(nan, nan, nan, 0, problem) for column in published.columns}
+    parts = _parts(study, values, published)
+    columns = [column for column in published.columns if column in parts]
+    return {column: _cell(study, parts[column], (1.0,), published, problem) for column in columns}
+
+
+def _delta(study: Measurements, delta: Delta, published: PublishedFile) -> MeasuredCell | None:
+    """Our own difference for a published one, paired by seeds and items; in the metric's sense, not as a gain."""
+    known = {variant.name for variant in study.variants}
+    if not {delta.variant, delta.against} <= known or delta.column not in (*study.analysis.subsets, published.mean):
+        return None
+    values, _, problem = paired_values(study, [delta.variant, delta.against])
+    if not values:
+        return MeasuredCell(nan, nan, nan, 0, problem)
+    return _cell(study, _parts(study, values, published)[delta.column], (1.0, -1.0), published, problem)
+
+
+def _parts(study: Measurements, values: list[Array], published: PublishedFile) -> dict[str, list[Array]]:
+    parts = dict(zip(study.analysis.subsets, ([v] for v in values), strict=True))
+    return {published.mean: values} | parts
+
+
+def _cell(
+    study: Measurements, values: list[Array], weights: tuple[float, ...], published: PublishedFile, problem: str
+) -> MeasuredCell:
+    """The published metric of our items: distances where the source has distances, else the mean, as it is.
+
+    The study's own direction does not matter: a source may print SS where the study judges its distance.
+    """
+    target = None if published.target is None else published.target.value
+    direction: Direction = "max" if target is None else {"target": target}
+    alpha = study.analysis.alpha
+    numbers = contrast(values, weights, direction, confidence=1 - alpha)
+    value = numbers.effect if target is None else -numbers.effect  # a gain is minus the distance
+    half = prediction_half_width(
+        numbers.seed_variance * numbers.seeds,
+        numbers.item_variance,
+        seeds=numbers.seeds,
+        runs=published.runs or 1,
+        same_items=published.same_items,
+        alpha=alpha,
+    )
+    low = value - half
+    if target is not None and len(weights) == 1:
+        low = float(np.maximum(low, 0.0))  # keeps NaN
+    return MeasuredCell(value, low, value + half, numbers.seeds, problem)
+
+
+def _difference(store: Store, study: Measurements, published: PublishedFile) -> str:
+    scale = store.sql("SELECT value FROM meta WHERE key = 'scale'")["value"].tolist()
+    reasons = [f"ours is at scale {scale[0]}" if scale and scale[0] != "paper" else ""]
+    resolved = store.sql("SELECT resolved FROM variants WHERE study = ?", [study.name])["resolved"]
+    models = [json.dumps((json.loads(text) if isinstance(text, str) else text or {}).get("model")) for text in resolved]
+    if published.model is None:
+        reasons.append("the source does not name its model")
+    elif not all(published.model in model for model in models):
+        reasons.append(f"the source's model is {published.model}, ours is another")
+    counted = {subset: len(series) for run in study.values.values() for subset, series in run.items()}
+    theirs = published.items
+    if unequal := [subset for subset, count in counted.items() if theirs.get(subset, count) != count]:
+        listed = ", ".join(f"{subset} {counted[subset]} against {theirs[subset]}" for subset in unequal)
+        reasons.append(f"the items differ ({listed})")
+    return " and ".join(reason for reason in reasons if reason)
