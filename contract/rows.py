@@ -6,5 +6,14 @@ METRICS = {"step": "int64", "name": "string", "value": "float64"}
 ITEMS = {"item": "string", "subset": "string", "protocol": "string", "name": "string", "value": "float64"}
 """`items.parquet`: a value of an evaluation item."""
 
+CLUSTER = {"cluster": "string"}
+"""A further column that `items.parquet` may have: items of one cluster (a target term, a template) share their noise.
+
+Without it each item is a cluster of its own. With it every row has one, and all rows of an item the same.
+"""
+
 SHARDS = {"metrics": METRICS, "items": ITEMS}
 """Stem of the file, and table of the database: its columns."""
+
+OPTIONAL: dict[str, dict[str, str]] = {"metrics": {}, "items": CLUSTER}
+"""Stem of the file, and table of the database: the columns that a file may lack; the table then holds nulls."""

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contract.atomic import replacing, write_json
-from contract.rows import SHARDS
+from contract.rows import CLUSTER, SHARDS
 from trainers.times import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
 METRICS, ITEMS = (pa.schema([pa.field(*column) for column in SHARDS[name].items()]) for name in ("metrics", "items"))
+CLUSTERED_ITEMS = pa.schema([pa.field(*column) for column in (SHARDS["items"] | CLUSTER).items()])
 FLUSH_SECONDS = 30.0
 LINE_SECONDS = 10.0
 
@@ -159,8 +160,13 @@ class Progress:
         return f"{duration((now - started) / (done - first) * (total - done))} left"
 
 
-def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame) -> pa.Table:
-    """Return evaluation items as a table. Raises ValueError where a column is missing or an item is there twice."""
+def items_table(
+    rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame, clusters: Mapping[str, str] | None = None
+) -> pa.Table:
+    """Return evaluation items as a table, with a column `cluster` where `clusters`, {item: cluster}, is given.
+
+    Raises ValueError where a column is missing, an item is there twice, or one has no cluster.
+    """
     if hasattr(rows, "columns"):  # a data frame; pandas, which takes half a second to import, is its maker's
         if missing := set(ITEMS.names) - set(rows.columns):
             raise ValueError(f"items lack the columns {', '.join(sorted(missing))}; they have {', '.join(ITEMS.names)}")
@@ -175,7 +181,14 @@ def items_table(rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame)
         items.append((*row, float(value)))
     if twice:
         raise ValueError(f"{len(twice)} items are there twice, for example {twice[0]}")
-    return _table(items, ITEMS)
+    if clusters is None:
+        return _table(items, ITEMS)
+    if without := sorted({row[0] for row in items} - {str(item) for item, cluster in clusters.items() if cluster}):
+        raise ValueError(
+            f"{len(without)} items have no cluster, for example {without[0]}: name one for each, or for none"
+        )
+    of_item = {str(item): str(cluster) for item, cluster in clusters.items()}
+    return _table([(*row, of_item[row[0]]) for row in items], CLUSTERED_ITEMS)
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

@@ -61,12 +61,19 @@ class Stage:
         for event in self.monitor.observe(step, numbers):
             raise Diverged(event.reason())
 
-    def save_items(self, rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame) -> None:
+    def save_items(
+        self,
+        rows: Iterable[tuple[str, str, str, str, float]] | pd.DataFrame,
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
         """Replace `items.parquet` by (item, subset, protocol, name, value) rows, or a frame with these columns.
 
-        Raises ValueError where a column is missing or an (item, subset, protocol, name) is there twice.
+        clusters: {item: cluster} of every item, the same in every run. Items of one cluster share noise (a target term,
+        a template, the batch of one edit), in every subset in which they stand; None: each item is one of its own.
+
+        Raises ValueError where a column or a cluster is missing or an (item, subset, protocol, name) is there twice.
         """
-        write_table(self.out / "items.parquet", items_table(rows))
+        write_table(self.out / "items.parquet", items_table(rows, clusters))
 
     def progress(self, done: int, total: int, unit: str = "steps") -> None:
         """Note that `done` of `total` units are done; cheap enough for every step."""

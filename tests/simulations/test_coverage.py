@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 from tracker.judge.power import minimal_detectable_effect
 from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.significance import holm
+from tracker.judge.significance import Noise, holm
 from tracker.judge.statistics import contrast
 
 TARGET = {"target": 0.5}
@@ -171,7 +171,7 @@ def test_power_at_the_minimal_detectable_effect(seeds, sd, item):
     null = World((0.6, 0.6), seeds, seed_sd=sd, item=item, items=(300,))
     studies = [contrast(null.draw(rng), (1, -1), "max", replicates=200) for _ in range(200)]
     by_seed, by_item = (float(np.mean([getattr(s, n) for s in studies])) for n in ("seed_variance", "item_variance"))
-    effect = minimal_detectable_effect(by_seed, by_item, seeds, 0.05)
+    effect = minimal_detectable_effect(Noise(by_seed, seeds - 1, by_item), 0.05)
     world = World((0.6 + effect, 0.6), seeds, seed_sd=sd, item=item, items=(300,))
     found = np.mean([_p(world.draw(rng), "max") <= 0.05 for _ in range(600)])
     assert 0.74 <= found <= 0.86

@@ -127,6 +127,18 @@ def test_items_that_are_there_twice_or_lack_a_column_are_refused(tmp_path):
     assert not (tmp_path / "items.parquet").exists()
 
 
+def test_clusters_of_items_are_a_column_of_their_own(tmp_path):
+    rows = [("1", "race", "edited", "ss", 1.0), ("2", "race", "edited", "ss", 0.0), ("1", "race", "edited", "lms", 1.0)]
+    stage = toy(tmp_path)
+    stage.save_items(rows, clusters={"1": "nurse", "2": "doctor", "3": "unused"})
+    assert pd.read_parquet(tmp_path / "items.parquet")["cluster"].tolist() == ["nurse", "doctor", "nurse"]
+    stage.save_items(rows)
+    assert "cluster" not in pd.read_parquet(tmp_path / "items.parquet")
+    for missing in ({"1": "nurse"}, {"1": "nurse", "2": ""}):
+        with pytest.raises(ValueError, match="1 items have no cluster, for example 2"):
+            stage.save_items(rows, clusters=missing)
+
+
 def test_progress_estimates_from_what_this_attempt_did(tmp_path, monkeypatch):
     now = [1000.0]
     for clock in ("time", "monotonic"):

@@ -65,7 +65,7 @@ def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured |
     if not (results / "plan.json").exists():
         return None
     # The database takes a second to import, which a table alone need not pay.
-    from tracker.judge.audit.measured import measured
+    from tracker.judge.audit.measured import measured, published_value
     from tracker.judge.measurements import read_measurements
     from tracker.store.current import load_or_collect
     from tracker.store.database import Store
@@ -73,7 +73,8 @@ def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured |
     with Store(load_or_collect(results)) as store:
         if arguments.study not in store.studies():
             return None
-        return measured(store, read_measurements(store, arguments.study), published)
+        value = published_value(store, arguments.study, published)
+        return measured(store, read_measurements(store, arguments.study, value), published)
 
 
 def _print(what: str, published: PublishedFile, ours: Measured | None) -> int:

@@ -8,10 +8,11 @@ import numpy as np
 from tracker.config.study_schema import Analysis
 from tracker.judge import no_effect
 from tracker.judge.measurements import Measurements
-from tracker.judge.pairing import Warned, paired_values, warnings
+from tracker.judge.pairing import Warned, item_clusters, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
+from tracker.judge.resampling import Numbers
 from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.significance import Array, half_width, holm, sign_flip
+from tracker.judge.significance import Array, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast
 from tracker.plan.plan_file import PlannedVariant
 
@@ -75,8 +76,9 @@ def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
 
 def _decide(edge: Edge, numbers: Estimate, analysis: Analysis, tested: int) -> None:
     level = analysis.alpha / tested
-    edge.mde = minimal_detectable_effect(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
-    edge.seeds_needed = seeds_needed(numbers.centre, numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
+    noise = numbers.noise
+    edge.mde = minimal_detectable_effect(noise, level)
+    edge.seeds_needed = seeds_needed(numbers.centre, noise, numbers.seeds, level)
     if edge.detail != "invalid":
         edge.detail, edge.why = _word(edge, numbers, analysis)
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
@@ -85,29 +87,33 @@ def _decide(edge: Edge, numbers: Estimate, analysis: Analysis, tested: int) -> N
 def _measure(study: Measurements, variant: PlannedVariant, parent: str) -> Edge:
     factors = variant.factors
     edge = Edge(study.name, parent, variant.name, factors=factors, confounded=len(factors) > 1)
-    values, _, problem = paired_values(study, [variant.name, parent])
+    values, seeds, problem = paired_values(study, [variant.name, parent])
     edge.cost_hours = _cost_hours(study, variant.name, parent)
     edge.detail, edge.why = ("invalid", problem) if problem else ("", "")
     if not values:
         return edge
     direction, confidence = study.direction, 1 - study.analysis.alpha
-    numbers = contrast(values, (1, -1), direction, confidence=confidence)
+    clusters = item_clusters(study, variant.name, seeds[0])
+    numbers = contrast(values, (1, -1), direction, confidence=confidence, clusters=clusters)
     edge.estimate, edge.seeds, edge.items = numbers, numbers.seeds, numbers.items
     edge.effect, edge.low, edge.high = numbers.effect, numbers.low, numbers.high
     if numbers.seeds > 1:
         edge.p_sign_flip = sign_flip(numbers.per_seed)[0]
     if not problem:
-        edge.p = _p_over_looks(study, values, numbers)
+        edge.p = _p_over_looks(study, values, clusters, numbers)
     return edge
 
 
-def _p_over_looks(study: Measurements, values: Sequence[Array], numbers: Estimate) -> float:
+def _p_over_looks(
+    study: Measurements, values: Sequence[Array], clusters: Sequence[Numbers], numbers: Estimate
+) -> float:
     if not (looks := study.analysis.looks):
         return numbers.p
     taken = {}
     for look in (count for count in looks if count <= numbers.seeds):
         seen = [subset[:, :look] for subset in values]
-        taken[look] = numbers.p if look == numbers.seeds else contrast(seen, (1, -1), study.direction).p
+        then = numbers if look == numbers.seeds else contrast(seen, (1, -1), study.direction, clusters=clusters)
+        taken[look] = then.p
     return sequential_p(taken, look_weights(looks, study.analysis.alpha))
 
 
@@ -146,8 +152,7 @@ def _inside(numbers: Estimate, margin: float, analysis: Analysis) -> bool:
         if not taken or weights[taken[-1]] <= 0:
             return False
         level = analysis.alpha * weights[taken[-1]]
-        half = half_width(numbers.seed_variance, numbers.item_variance, numbers.seeds, level)
-        low, high = min(low, numbers.centre - half), max(high, numbers.centre + half)
+        low, high = numbers.interval(numbers.noise, level)
     return -margin <= low and high <= margin
 
 

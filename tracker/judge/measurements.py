@@ -39,6 +39,8 @@ class Measurements:
     stages: pd.DataFrame  # variant, seed, key, hours
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
     weights: no_effect.TrainedWeights = field(default_factory=dict)
+    clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
+    cluster_fault: str = ""  # an item that two runs put into different clusters
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
     @property
@@ -52,10 +54,10 @@ class Measurements:
         return {seed for name, seed in self.states if name == variant}
 
 
-def read_measurements(store: Store, name: str) -> Measurements:
-    """Read one study from the database."""
+def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
+    """Read one study from the database; `value` names another item value than the analysis plan's."""
     definition = store.study(name)
-    analysis = definition.analysis
+    analysis = definition.analysis.model_copy(update={"value": value} if value else {})
     runs = store.runs(name)
     stages = store.sql(
         """SELECT r.variant, r.seed, r.key, s.device_hours AS hours
@@ -64,6 +66,7 @@ def read_measurements(store: Store, name: str) -> Measurements:
     )
     broken = _broken_rules(store, name)
     values, duplicates = _item_values(store, name, analysis)
+    clusters, cluster_fault = _item_clusters(store, name, analysis)
     return Measurements(
         name=name,
         analysis=analysis,
@@ -73,6 +76,8 @@ def read_measurements(store: Store, name: str) -> Measurements:
         warned=broken["warn"],
         values=values,
         duplicates=duplicates,
+        clusters=clusters,
+        cluster_fault=cluster_fault,
         stages=stages,
         weights=_trained_weights(store, name),
         history=definition.analysis_history,
@@ -111,6 +116,24 @@ def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run,
         if series.index.has_duplicates:
             duplicates.add((variant, int(seed)))
     return values, frozenset(duplicates)
+
+
+def _item_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[str, dict[str, str]], str]:
+    """{subset: cluster by item} of the items whose runs name clusters, and the first item with two."""
+    _, rows = store.rows(
+        """SELECT i.subset, i.item, min(i.cluster), max(i.cluster) FROM finals f JOIN items i USING (key)
+           WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset) AND i.cluster IS NOT NULL
+           GROUP BY i.subset, i.item ORDER BY i.subset, i.item""",
+        [name, analysis.protocol, analysis.value, analysis.subsets],
+    )
+    clusters: dict[str, dict[str, str]] = {}
+    fault = ""
+    for subset, item, cluster, other in rows:
+        clusters.setdefault(subset, {})[item] = cluster
+        if cluster != other and not fault:
+            words = "a cluster belongs to the item: name the same one in every run"
+            fault = f"item {item} of {subset} is in cluster {cluster} in one run and in {other} in another; {words}"
+    return clusters, fault
 
 
 def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, no_effect.Weights]]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracker.judge.measurements import Measurements, Rule
 from tracker.judge.significance import Array
@@ -18,7 +20,7 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
     common = set.intersection(*planned)
     # `decide` adds seeds to some variants only: more seeds on one side is a longer prefix, not another pairing.
     smallest = min(planned, key=len)
-    problems = []
+    problems = [study.cluster_fault] if study.cluster_fault else []
     if common != smallest or not common:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")
@@ -42,6 +44,21 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
         for subset in study.analysis.subsets
     ]
     return arrays, usable, "; ".join(dict.fromkeys(problems))
+
+
+def item_clusters(study: Measurements, variant: str, seed: int) -> list[NDArray[np.int64]]:
+    """Number of the cluster of each item, one array [items] per subset, in the order of `paired_values`.
+
+    One name is one cluster, in every subset. An item without a cluster is one of its own.
+    """
+    numbers: dict[Any, int] = {}
+    found = []
+    for subset in study.analysis.subsets:
+        named = study.clusters.get(subset, {})
+        items = study.values[variant, seed][subset].index
+        keys = [named.get(item, (subset, item)) for item in items]
+        found.append(np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64))
+    return found
 
 
 def _fault(study: Measurements, variant: str, seed: int) -> str:

@@ -1,7 +1,8 @@
 """From an effect and its two variances to intervals and p-values; Holm's correction. Formulas in docs/statistics.md.
 
-    half_width(seed_variance, item_variance, seeds, alpha)    of the interval
-    p_value(effect, seed_variance, item_variance, seeds)      two-sided, valid at every level
+    Noise(seed_variance, seed_df, item_variance, item_df)     what an effect's uncertainty is made of
+    half_width(noise, alpha)                                  of the interval
+    p_value(effect, noise)                                    two-sided, valid at every level
     sign_flip(differences) -> (p, smallest p)                 exact test over training seeds
     holm(p) -> adjusted p
 
@@ -9,7 +10,9 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
+from math import inf, isinf
 from typing import Any
 
 import numpy as np
@@ -22,55 +25,95 @@ EXACT_FLIPS = 16  # seeds up to which all 2^n sign flips are counted
 LEAST_LOG_P = -80.0  # smaller p-values are not told apart
 
 
+@dataclass(frozen=True)
+class Noise:
+    """What an effect's uncertainty is made of: two variances, each known to so many degrees of freedom.
+
+    An infinite number of degrees of freedom stands for a known variance, whose quantiles are the normal's.
+    """
+
+    seed_variance: float  # of the mean over seeds; NaN with one seed
+    seed_df: float  # seeds - 1 of the variance's own; 0 with one seed
+    item_variance: float  # of the mean, from the items that all seeds share
+    item_df: float = inf
+    unseen: float = 0.0  # what one cluster of items that changes, and was not among the items, would add to the effect
+
+    @property
+    def seeds_known(self) -> bool:
+        """Whether the seeds' noise could be estimated at all."""
+        return self.seed_df > 0
+
+    @property
+    def total(self) -> float:
+        """The variance of the effect."""
+        return self.seed_variance + self.item_variance
+
+    def hidden(self, alpha: float) -> float:
+        """The difference that may have gone unseen at level alpha: -ln(alpha / 2) clusters that change."""
+        return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
+
+
 def normal_isf(probability: float) -> float:
     """The number that a standard normal exceeds with this probability."""
     return -float(special.ndtri(probability))
 
 
-def half_width(seed_variance: float, item_variance: float, seeds: int, alpha: float) -> float:
-    """Half width of the interval: Cochran and Cox's critical value for a sum of two variances.
+def student_isf(df: float, probability: float) -> float:
+    """The number that Student's t exceeds with this probability; the normal's at infinite degrees of freedom."""
+    return normal_isf(probability) if isinf(df) else -float(special.stdtrit(df, probability))
 
-    t = (v_seed t_(S-1) + v_item z) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14).
-    Satterthwaite's degrees of freedom cover 87% with two seeds; this covers 93-98%.
+
+def half_width(noise: Noise, alpha: float) -> float:
+    """Half width of the interval: Cochran and Cox's critical value for a sum of two variances, and what went unseen.
+
+    t = (v_seed t_seed + v_item t_item) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14), each t
+    of its variance's degrees of freedom. Satterthwaite's degrees of freedom cover 87% with two seeds; this covers
+    93-98%. With one seed, item noise only.
     """
-    normal = normal_isf(alpha / 2)
-    if seeds < 2:
-        return normal * float(np.sqrt(item_variance))
-    total = seed_variance + item_variance
-    if total <= 0:
-        return 0.0
-    student = -float(special.stdtrit(seeds - 1, alpha / 2))
-    return (seed_variance * student + item_variance * normal) / float(np.sqrt(total))
+    by_item = student_isf(noise.item_df, alpha / 2)
+    hidden = noise.hidden(alpha)
+    if not noise.seeds_known:
+        return float(np.hypot(by_item * np.sqrt(noise.item_variance), hidden))
+    if noise.total <= 0:
+        return hidden
+    by_seed = student_isf(noise.seed_df, alpha / 2)
+    seen = (noise.seed_variance * by_seed + noise.item_variance * by_item) / float(np.sqrt(noise.total))
+    return float(np.hypot(seen, hidden))
 
 
-def p_value(effect: float, seed_variance: float, item_variance: float, seeds: int) -> float:
-    """Two-sided p of no effect: the level at which effect^2 = v_seed t_(S-1)^2 + v_item z^2; NaN with one seed.
+def p_value(effect: float, noise: Noise) -> float:
+    """Two-sided p of no effect: the level at which effect^2 = v_seed t_seed^2 + v_item t_item^2 + hidden^2.
+
+    NaN with one seed.
 
     Banerjee (1960, Sankhya 22, 357-358) proves that the error of this rule is at most its level, for every level and
     every ratio of the variances. Holm's correction asks for small levels, where the interval's critical value would
     not do.
     """
-    if seeds < 2:
+    if not noise.seeds_known:
         return float("nan")
-    if seed_variance + item_variance <= 0:  # runs that do not differ at all, or by the same amount everywhere
+    if noise.total <= 0 and noise.unseen == 0:  # runs that do not differ at all, or by the same amount everywhere
         return 1.0 if effect == 0 else 0.0
     if effect == 0:
         return 1.0
     square = effect**2
 
     def missing(log_p: float) -> float:  # how much of the critical square is missing; between -1/2 and 1/2, rising
-        critical = critical_square(seed_variance, item_variance, seeds, float(np.exp(log_p)))
+        critical = critical_square(noise, float(np.exp(log_p)))
         return 0.5 - float(critical / (critical + square))
 
+    if missing(0.0) <= 0:
+        return 1.0  # what may have gone unseen is larger, at every level
     if missing(LEAST_LOG_P) >= 0:
         return float(np.exp(LEAST_LOG_P))
     return float(np.exp(optimize.brentq(missing, LEAST_LOG_P, 0.0, xtol=1e-15, rtol=1e-15)))
 
 
-def critical_square(seed_variance: Any, item_variance: Any, seeds: int, alpha: float) -> Any:
-    """The square that an effect must reach at level alpha; variances may be arrays."""
-    student, normal = special.stdtrit(seeds - 1, alpha / 2), special.ndtri(alpha / 2)
-    return seed_variance * student**2 + item_variance * normal**2
+def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0) -> Any:
+    """The square that an effect must reach at level alpha, were the variances so many times as large (arrays, too)."""
+    by_seed, by_item = student_isf(noise.seed_df, alpha / 2), student_isf(noise.item_df, alpha / 2)
+    seen = noise.seed_variance * seed_ratio * by_seed**2 + noise.item_variance * item_ratio * by_item**2
+    return seen + noise.hidden(alpha) ** 2
 
 
 def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS, seed: int = 0) -> tuple[float, float]:

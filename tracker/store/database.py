@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 
 from contract.errors import ConfigError, TrackerError
-from contract.rows import SHARDS
+from contract.rows import OPTIONAL, SHARDS
 from contract.stage_folder import DATABASE
 
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
-SCHEMA_VERSION = "4"
+SCHEMA_VERSION = "5"
 _NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
 
 TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
 _SHARDS = "".join(
     f"CREATE TABLE {table} (key VARCHAR, {', '.join(f'{name} {TYPES[kind]}' for name, kind in columns.items())});\n"
-    for table, columns in SHARDS.items()
+    for table, columns in ((table, SHARDS[table] | OPTIONAL[table]) for table in SHARDS)
 )
 
 SCHEMA = (

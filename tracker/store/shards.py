@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from contract.errors import TrackerError
 from contract.reading import one_line, read_json
-from contract.rows import SHARDS
+from contract.rows import OPTIONAL, SHARDS
 from contract.status import StageState
 from tracker.store.database import TYPES
 
@@ -37,6 +37,7 @@ class Shard:
     key: str
     path: Path
     rows: int
+    optional: tuple[str, ...] = ()  # columns that it has and need not have
 
 
 def load_shards(
@@ -51,30 +52,33 @@ def load_shards(
     shards = []
     for key, path in _files(f"{table}.parquet", places, states):
         try:
-            shards.append(Shard(key, path, count_rows(path, SHARDS[table])))
+            shards.append(read_shard(key, path, table))
         except _UNREADABLE as error:
             states[key] = _corrupt(states[key], path.name, error)
-    _load(connection, table, shards, states)
+    for optional in sorted({shard.optional for shard in shards}):  # one statement reads files with the same columns
+        _load(connection, table, [shard for shard in shards if shard.optional == optional], states)
     written = dict(connection.execute(f"SELECT key, count(*) FROM {table} GROUP BY key").fetchall())
     expected = {shard.key: shard.rows for shard in shards if shard.rows and states[shard.key].state != "corrupt"}
     if written != expected:
         wrong = sorted(key for key in written.keys() | expected.keys() if written.get(key) != expected.get(key))
         raise TrackerError(f"{table}: rows in the database differ from the shards of the stages {', '.join(wrong[:5])}")
-    for key, problem in _odd_rows(connection, table):
+    clustered = [shard.key for shard in shards if "cluster" in shard.optional]
+    for key, problem in [*_odd_rows(connection, table), *_odd_clusters(connection, clustered)]:
         states[key] = _corrupt(states[key], f"{table}.parquet", problem)
 
 
-def count_rows(path: Path, columns: dict[str, str]) -> int:
-    """Rows of a Parquet file, by its footer; ValueError where a column is missing or of the wrong type."""
+def read_shard(key: str, path: Path, table: str) -> Shard:
+    """Return a stage's Parquet file, by its footer; ValueError where a column is missing or of the wrong type."""
     with pq.ParquetFile(path) as file:
         schema = file.schema_arrow
-        for name, kind in columns.items():
+        optional = {name: kind for name, kind in OPTIONAL[table].items() if name in schema.names}
+        for name, kind in (SHARDS[table] | optional).items():
             if schema.names.count(name) != 1:
                 raise ValueError(f"column {name} is {'there twice' if name in schema.names else 'missing'}")
             words, fits = _FITS[kind]
             if not fits(schema.field(name).type):
                 raise ValueError(f"column {name} is {schema.field(name).type}, not {words}")
-        return file.metadata.num_rows
+        return Shard(key, path, file.metadata.num_rows, tuple(optional))
 
 
 def _files(name: str, places: dict[str, Path], states: dict[str, StageState]) -> Iterable[tuple[str, Path]]:
@@ -91,7 +95,7 @@ def _load(
     """Insert the shards in one statement; where it fails, halve until the broken file is alone and mark its stage."""
     if not shards:
         return
-    columns = ", ".join(SHARDS[table])
+    columns = ", ".join((*SHARDS[table], *shards[0].optional))
     values = columns.replace("value", "coalesce(value, 'NaN'::DOUBLE)")  # pandas writes NaN as null
     keys = {str(shard.path): shard.key for shard in shards}
     query = f"""
@@ -118,7 +122,8 @@ def _load(
 
 def _can_be_read(shard: Shard, table: str) -> bool:
     """Whether DuckDB can read every row of a shard, as the types of the table."""
-    columns = ", ".join(f"max(hash({name}::{TYPES[kind]}))" for name, kind in SHARDS[table].items())
+    kinds = SHARDS[table] | {name: OPTIONAL[table][name] for name in shard.optional}
+    columns = ", ".join(f"max(hash({name}::{TYPES[kind]}))" for name, kind in kinds.items())
     try:
         with duckdb.connect() as connection:
             connection.execute(f"SELECT {columns} FROM read_parquet(?)", [str(shard.path)]).fetchall()
@@ -134,13 +139,25 @@ def _odd_rows(connection: duckdb.DuckDBPyConnection, table: str) -> list[tuple[s
     problems = f"SELECT key, CASE{null} END AS problem FROM {table}"
     query = f"SELECT key, min(problem) FROM ({problems}) WHERE problem IS NOT NULL GROUP BY key"
     found = connection.execute(query).fetchall()
-    for name in (name for name, kind in columns.items() if kind == "string"):
+    for name in (name for name, kind in (columns | OPTIONAL[table]).items() if kind == "string"):
         odd = rf"length({name}) > {_LONGEST_NAME} OR regexp_matches({name}, '{_HIDDEN}')"
         found += connection.execute(
             f"""SELECT key, 'column {name} holds a name that is too long or has control characters: ' || min({name})
                 FROM (SELECT DISTINCT key, {name} FROM {table}) WHERE {odd} GROUP BY key"""
         ).fetchall()
     return found
+
+
+def _odd_clusters(connection: duckdb.DuckDBPyConnection, keys: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (key, what is wrong) of the stages, all with a column `cluster`, whose items lack one or have two."""
+    query = """
+        SELECT key, CASE WHEN count(cluster) < count(*) THEN 'item ' || item || ' of ' || subset || ' has no cluster'
+            ELSE 'item ' || item || ' of ' || subset || ' has the clusters ' || min(cluster) || ' and ' || max(cluster)
+            END || ': name one for every row of an item, or leave the column out' AS problem
+        FROM items WHERE list_contains(?, key) GROUP BY key, item, subset
+        HAVING count(cluster) < count(*) OR min(cluster) <> max(cluster)"""
+    rows = connection.execute(f"SELECT key, min(problem) FROM ({query}) GROUP BY key ORDER BY key", [list(keys)])
+    return rows.fetchall() if keys else []
 
 
 def load_documents(

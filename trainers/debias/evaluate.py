@@ -7,6 +7,8 @@ Protocols:
     transfer  the training items, in their order, are cut into batches of n_edits; the shifts predicted for the batches
               are averaged, and this one shift is applied once. All test items are measured under it. No test item has
               any part in the edit, and no target term is in both.
+
+Items name their cluster (trainers.debias.clusters): those that share a target term or an edit of protocol `edited`.
 """
 
 import json
@@ -17,11 +19,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from trainers.assets import files
+from trainers.debias.clusters import item_clusters
 from trainers.debias.data import KINDS
 from trainers.debias.editor import micro_batches, predict
 from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.measure import ItemScores, load_suffix, measure, measure_edited, summarise, term_means, unedited
-from trainers.debias.prepared import Prepared
+from trainers.debias.prepared import PAIR, Prepared
+from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
 from trainers.stage import Stage
 
@@ -77,6 +81,8 @@ def run(stage: Stage) -> None:
     protocols = ["unedited", *stage.config.evaluate.protocols]
     domains = sorted({item.domain for item in prepared.items})
     total = len(protocols) * len(prepared.indices("test"))
+    n_edits = evaluator.editor["n_edits"]
+    batches = {domain: micro_batches(prepared.indices("test", domain), n_edits) for domain in domains}
     rows: list[Row] = []
     done = 0
     for protocol in protocols:
@@ -84,15 +90,19 @@ def run(stage: Stage) -> None:
         for domain in domains:
             indices = prepared.indices("test", domain)
             measured: list[list[ItemScores]] = []
-            for batch in micro_batches(indices, evaluator.editor["n_edits"]):
+            for batch in batches[domain]:
                 measured.append(evaluator.measure(protocol, batch))
                 done += len(batch)
                 stage.progress(done, total, "items")
             parts = [part for batch in measured for part in batch]
-            rows += _rows(prepared, indices, protocol, parts)
+            graded = _graded(prepared, indices, parts)
+            rows += _rows(prepared, indices, protocol, parts, graded)
             figures[domain] = summarise(measured) | term_means([prepared.items[i].term for i in indices], parts)
+            mean = float(graded.mean())
+            figures[domain] |= {"ss_graded": mean, "ss_graded_distance": abs(mean - 0.5)}
         stage.log_metrics(0, _names(protocol, figures))
-    stage.save_items(rows)
+    edits = [batch for parts in batches.values() for batch in parts] if "edited" in protocols else []
+    stage.save_items(rows, clusters=item_clusters(prepared.items, edits))
 
 
 def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -105,10 +115,19 @@ def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[st
     return named
 
 
-def _rows(prepared: Prepared, indices: Sequence[int], protocol: str, parts: Sequence[ItemScores]) -> Iterator[Row]:
+def _graded(prepared: Prepared, indices: Sequence[int], parts: Sequence[ItemScores]) -> Tensor:
+    """Probability of the stereotype [items]; see `scores.stereotype_probability`."""
+    logp = torch.cat([part.logp for part in parts])
+    lengths = torch.tensor([prepared.items[i].pair_labels / len(PAIR) for i in indices], device=logp.device)
+    return stereotype_probability(logp[:, 1], logp[:, 0], lengths)
+
+
+def _rows(
+    prepared: Prepared, indices: Sequence[int], protocol: str, parts: Sequence[ItemScores], graded: Tensor
+) -> Iterator[Row]:
     """Rows (item, domain, protocol, name, value) of some items, whose scores come in parts."""
     scores = ItemScores(torch.cat([part.p for part in parts]), torch.cat([part.logp for part in parts]))
-    columns = {"ss": scores.ss, "lms": scores.lms}
+    columns = {"ss": scores.ss, "ss_graded": graded, "lms": scores.lms}
     for number, kind in enumerate(KINDS):
         columns |= {f"{kind}_p": scores.p[:, number], f"{kind}_logp": scores.logp[:, number]}
     lists = {name: values.tolist() for name, values in columns.items()}

@@ -11,10 +11,10 @@ from scipy import stats
 from tests.tracker.judge.published import of_kind, published
 from tracker.config.study_schema import Analysis
 from tracker.judge.audit import audit
-from tracker.judge.audit.measured import _delta, _row
-from tracker.judge.audit.reproduction import Measured, MeasuredCell, prediction_half_width
+from tracker.judge.audit.measured import _delta, _row, prediction_half_width
+from tracker.judge.audit.reproduction import Measured, MeasuredCell
 from tracker.judge.measurements import Measurements
-from tracker.judge.significance import half_width
+from tracker.judge.significance import Noise, half_width
 from tracker.plan.plan_file import PlannedVariant
 
 ROWS = {"v1": ["0.500", "0.500"], "v0": ["0.500", "0.500"]}
@@ -29,9 +29,10 @@ def wrong(seeds, runs, *, item_sd=0.0, same_items=True, draws=4000):
     theirs = rng.normal(0, 1, (draws, runs)).mean(axis=1) + easy[0 if same_items else 1]
     miss = np.abs(theirs - ours.mean(axis=1))
     variances = ours.var(axis=1, ddof=1)
-    confidence = [half_width(v / seeds, item_sd**2, seeds, 0.05) for v in variances]
+    noises = [Noise(v / seeds, seeds - 1, item_sd**2) for v in variances]
+    confidence = [half_width(noise, 0.05) for noise in noises]
     more = {"seeds": seeds, "runs": runs, "same_items": same_items, "alpha": 0.05}
-    prediction = [prediction_half_width(v, item_sd**2, **more) for v in variances]
+    prediction = [prediction_half_width(noise, **more) for noise in noises]
     return float(np.mean(miss > confidence)), float(np.mean(miss > prediction))
 
 
@@ -50,12 +51,12 @@ def test_an_honest_mean_on_other_items_is_not_called_different(seeds, runs, item
 
 
 def test_the_prediction_interval_by_hand():
-    half = prediction_half_width(0.04, 9.0, seeds=4, runs=2, same_items=True, alpha=0.05)
+    half = prediction_half_width(Noise(0.01, 3, 9.0), seeds=4, runs=2, same_items=True, alpha=0.05)
     assert half == pytest.approx(stats.t.ppf(0.975, 3) * 0.2 * (1 / 4 + 1 / 2) ** 0.5)
-    half = prediction_half_width(0.0, 0.01, seeds=4, runs=2, same_items=False, alpha=0.05)
+    half = prediction_half_width(Noise(0.0, 3, 0.01), seeds=4, runs=2, same_items=False, alpha=0.05)
     assert half == pytest.approx(stats.norm.ppf(0.975) * (2 * 0.01) ** 0.5)
-    assert isnan(prediction_half_width(nan, 0.01, seeds=1, runs=1, same_items=False, alpha=0.05))
-    assert prediction_half_width(0.0, 0.0, seeds=3, runs=1, same_items=True, alpha=0.05) == 0.0
+    assert isnan(prediction_half_width(Noise(nan, 0, 0.01), seeds=1, runs=1, same_items=False, alpha=0.05))
+    assert prediction_half_width(Noise(0.0, 2, 0.0), seeds=3, runs=1, same_items=True, alpha=0.05) == 0.0
 
 
 def test_reproduction_compares_like_with_like_only():
@@ -81,12 +82,10 @@ def test_one_seed_neither_reproduces_nor_differs():
 
 def test_runs_that_went_wrong_are_named():
     file = published({"v": ["0.05", "0.025", "0.0375"], "w": ["0.05", "0.025", "0.0375"]})
+    missing = MeasuredCell(nan, nan, nan, 0, "w seed 0 is missing")
     ours = {
         "v": {"a": MeasuredCell(0.1, 0.08, 0.12, 2, "v seed 1 is failed (out of memory)")},
-        "w": {
-            "a": MeasuredCell(nan, nan, nan, 0, "w seed 0 is missing"),
-            "b": MeasuredCell(nan, nan, nan, 0, "w seed 0 is missing"),
-        },
+        "w": {"a": missing, "b": missing},
     }
     first, second = of_kind(audit(file, Measured(ours)), "reproduction")
     assert first.sentence.endswith("on 2 seeds: not comparable, v seed 1 is failed (out of memory).")
@@ -122,13 +121,17 @@ def test_reported_differences_stand_beside_ours_as_intervals(low, high, differen
     assert audit(file, Measured({}, "")) == []
 
 
+def is_required(field):
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
 def study(values, direction="max", states=None):
     """Measurements of variants with one subset: {(variant, seed): values of items 0, 1, ...}."""
     kept = {"parent": None, "why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
     items = {run: {"a": pd.Series(row, [f"i{k}" for k in range(len(row))])} for run, row in values.items()}
     return Measurements(
         **{
-            **{field.name: None for field in dataclasses.fields(Measurements)},
+            **{f.name: None for f in dataclasses.fields(Measurements) if is_required(f)},
             "analysis": Analysis(value="hit", protocol="test", subsets=["a"], direction=direction, margin=0.1),
             "variants": [PlannedVariant(name=name, **kept) for name in ("v0", "v1")],
             "values": items,

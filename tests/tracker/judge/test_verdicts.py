@@ -10,10 +10,10 @@ import pytest
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.analysis import _reasons
 from tracker.config.published_schema import PublishedFile
-from tracker.judge.audit.measured import measured
+from tracker.judge.audit.measured import measured, published_value
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import read_measurements
-from tracker.judge.pairing import paired_values
+from tracker.judge.pairing import item_clusters, paired_values
 from tracker.judge.sequential import look_weights
 from tracker.judge.statistics import contrast
 from tracker.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
@@ -52,6 +52,57 @@ def edit_items(study, variant, seed, edit):
         edit(pd.read_parquet(path)).to_parquet(path, index=False)
 
     return change
+
+
+def add_clusters(of_item, *, study="toy", variants=("v0", "v1"), seeds=(0, 1, 2, 3)):
+    """Write a column `cluster` into items of evaluate stages: `of_item(variant, seed)(item) -> cluster`."""
+
+    def change(plan):
+        for variant in variants:
+            for seed in seeds:
+                path = stage_dir(plan, study, variant, seed, "evaluate") / "items.parquet"
+                rows = pd.read_parquet(path)
+                rows["cluster"] = rows["item"].map(of_item(variant, seed))
+                rows.to_parquet(path, index=False)
+
+    return change
+
+
+def test_clusters_are_read_by_item_and_shared_between_subsets(tmp_path):
+    _, results = run(tmp_path, add_clusters(lambda *_: lambda item: f"term {int(item[-4:]) // 8}"))
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    assert study.clusters["race"]["race-0009"] == "term 1"
+    gender, race = item_clusters(study, "v1", 2)
+    assert gender.tolist() == race.tolist() == [i // 8 for i in range(400)]
+
+
+def test_without_clusters_each_item_is_its_own(tmp_path):
+    _, results = run(tmp_path, add_clusters(lambda *_: lambda item: item, variants=()))
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    assert study.clusters == {}
+    assert np.concatenate(item_clusters(study, "v1", 2)).tolist() == list(range(800))
+
+
+def test_runs_without_clusters_may_stand_beside_runs_with(tmp_path):
+    edges, results = run(tmp_path, add_clusters(lambda *_: lambda item: item[-1], variants=["v0"], seeds=[1]))
+    assert edges.loc["v1"].verdict != "invalid"
+    with Store(results / "tracker.duckdb") as store:
+        assert len(set(read_measurements(store, "toy").clusters["gender"].values())) == 10
+
+
+def test_an_item_in_two_clusters_makes_edges_invalid(tmp_path):
+    edges, _ = run(tmp_path, add_clusters(lambda variant, seed: lambda item: f"{variant} {item[-1]}"))
+    assert edges.loc["v1"].verdict == "invalid"
+    assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in edges.loc["v1"].reason
+
+
+def test_a_stage_whose_items_lack_clusters_or_have_two_is_corrupt(tmp_path):
+    broken = {0: lambda item: "a" if item != "race-0003" else None}
+    change = add_clusters(lambda variant, seed: broken[seed], variants=["v1"], seeds=[0])
+    edges, _ = run(tmp_path, change)
+    assert "items.parquet: item race-0003 of race has no cluster: name one for every row" in edges.loc["v1"].reason
 
 
 @pytest.mark.parametrize(("distance", "word"), [(0.0, "better"), (0.3, "worse")])
@@ -332,11 +383,15 @@ def test_a_reason_is_made_of_parts_that_nobody_has_to_take_apart(tmp_path):
     assert f"big-one: {diagnosis}" in printed
 
 
+def report(columns, **more):
+    """What a source reports of v1, as distances."""
+    known = {"source": "x", "metric": "hit_distance", "target": "0.5", "columns": columns}
+    return PublishedFile.model_validate(known | {"rows": {"v1": ["0.1"] * len(columns)}} | more)
+
+
 def test_measured_cells_and_why_they_may_differ(tmp_path):
     _, results = run(tmp_path)
-    words = {"source": "x", "metric": "distance", "target": "0.5", "model": "gpt2-medium"}
-    words |= {"columns": ["gender", "race", "mean"], "items": {"gender": 253, "race": 400}}
-    published = PublishedFile.model_validate(words | {"rows": {"v1": ["0.1", "0.1", "0.1"]}})
+    published = report(columns=["gender", "race", "mean"], items={"gender": 253, "race": 400}, model="gpt2-medium")
     with Store(results / "tracker.duckdb") as store:
         ours = measured(store, read_measurements(store, "toy"), published)
         cells = store.results("toy")
@@ -347,6 +402,27 @@ def test_measured_cells_and_why_they_may_differ(tmp_path):
     for words in ("scale simulated", "model is gpt2-medium", "gender 400 against 253"):
         assert words in ours.difference
     assert "race" not in ours.difference
+
+
+def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path):
+    """The analysis plan decides by a graded value; what the source printed is the share of items."""
+
+    def graded(plan):
+        for file in plan.parent.glob("stages/*/*/*/items.parquet"):
+            rows = pd.read_parquet(file)
+            pd.concat([rows, rows.assign(name="graded", value=0.9)]).to_parquet(file, index=False)
+        edit_analysis(value="graded")(plan)
+
+    _, results = run(tmp_path, graded)
+    with Store(results / "tracker.duckdb") as store:
+        cells = store.results("toy")
+        name = published_value(store, "toy", report(columns=["gender"]))
+        ours = measured(store, read_measurements(store, "toy", name), report(columns=["gender"]))
+        assert published_value(store, "toy", report(columns=["gender"], metric="wins")) is None
+        planned = measured(store, read_measurements(store, "toy"), report(columns=["gender"]))
+    expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
+    assert ours.rows["v1"]["gender"].value == pytest.approx(expected)
+    assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)
 
 
 def test_changing_the_analysis_after_results_is_remembered(tmp_path):

@@ -78,6 +78,17 @@ def frame(**columns):
     return change
 
 
+def clusters(*names):
+    def change(path):
+        rows = pd.read_parquet(path)
+        number = rows["item"].map({item: i for i, item in enumerate(rows["item"].unique())})
+        rows["cluster"] = [names[i % len(names)] for i in number] if len(names) < len(rows) else list(names)
+        rows.to_parquet(path, index=False)
+
+    change.__name__ = f"clusters_{names[:2]}"
+    return change
+
+
 KINDS = [pipe, folder, device, plug]
 FAULTS = [
     *(("status.json", kind) for kind in [*KINDS, endless]),
@@ -116,6 +127,10 @@ FAULTS = [
     ("items.parquet", frame(subset=[None])),
     ("items.parquet", frame(subset=["\x1b]0;owned\x07"])),
     ("items.parquet", frame(item=["\x9b31m"])),
+    ("items.parquet", clusters("a", None)),
+    ("items.parquet", clusters("a", "\x1b[31m")),
+    ("items.parquet", clusters(*"aaaaabbbbb")),
+    ("items.parquet", clusters(1.5)),
 ]
 
 

@@ -1,5 +1,7 @@
 """The pieces of the editor: ridge solve, hypernetwork, scores, finding modules, putting weights back."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -11,7 +13,7 @@ from trainers.debias.editor import applied, micro_batches
 from trainers.debias.hypernetwork import Hypernetwork, RunningMeanStd
 from trainers.debias.measure import ItemScores, summarise, term_means
 from trainers.debias.ridge import Ridge
-from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred
+from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
 from trainers.debias.suffix import SuffixModel
 from trainers.models import EditedModule, find_modules
 from trainers.random_model import build_random_model
@@ -133,6 +135,16 @@ def test_shared_prefixes_are_found_once():
     assert tree.depth.tolist() == [0, 1, 2, 3, 2, 3, 1]
     begins_with = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4], [0, 1, 4, 5], [0, 6]]
     assert [row.nonzero().flatten().tolist() for row in tree.seen] == begins_with
+
+
+def test_graded_preference_is_the_share_of_the_pair_s_probability():
+    """Three tokens each, P(stereo) = 0.5 * 0.2 * 0.1 and P(anti) = 0.5 * 0.3 * 0.1: the stereotype has 2 of 5 parts."""
+    stereo, anti = torch.tensor([0.5, 0.2, 0.1]).log().mean(), torch.tensor([0.5, 0.3, 0.1]).log().mean()
+    graded = stereotype_probability(stereo[None], anti[None], torch.tensor([3.0]))
+    assert graded.tolist() == pytest.approx([0.4])
+    # Of unequal length: means of log 0.1 and log 0.2 over 2 and 4 tokens, as if both had three.
+    graded = stereotype_probability(torch.tensor([math.log(0.1)]), torch.tensor([math.log(0.2)]), torch.tensor([3.0]))
+    assert graded.tolist() == pytest.approx([0.001 / (0.001 + 0.008)])
 
 
 def test_ss_lms_and_icat_by_hand():

@@ -264,6 +264,10 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
         assert values[f"{protocol}/{domain}/ss"] == pytest.approx((wide.stereo_logp > wide.anti_logp).mean())
         wins = (wide.anti_logp > wide.unrelated_logp) / 2 + (wide.stereo_logp > wide.unrelated_logp) / 2
         assert values[f"{protocol}/{domain}/lms"] == pytest.approx(wins.mean())
+        graded = values[f"{protocol}/{domain}/ss_graded"]
+        assert graded == pytest.approx(wide.ss_graded.mean())
+        assert values[f"{protocol}/{domain}/ss_graded_distance"] == pytest.approx(abs(graded - 0.5))
+        assert ((wide.ss_graded > 0.5) == (wide.ss == 1)).all()
         ss, lms = values[f"{protocol}/{domain}/ss"], values[f"{protocol}/{domain}/lms"]
         assert values[f"{protocol}/{domain}/icat"] == pytest.approx(100 * lms * min(ss, 1 - ss) / 0.5)
     both = [values[f"edited/{domain}/ss_distance"] for domain in ("gender", "race")]
@@ -277,6 +281,18 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
     order = [prepared.items[i].id for i in prepared.indices("test", "race")]
     ss = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value[order]
     assert values["edited/race/ss_batch_mean"] == pytest.approx((ss.iloc[:6].mean() + ss.iloc[6:].mean()) / 2)
+
+
+def test_items_that_share_a_term_or_an_edit_are_one_cluster(home, undisturbed, evaluated, tmp_path):
+    """Of the 8 items of two terms in batches of 6 one batch has both terms; without edits on them each term is one."""
+    rows = pd.read_parquet(evaluated.out / "items.parquet")
+    assert set(rows[["subset", "cluster"]].itertuples(index=False, name=None)) == {
+        (domain, f"{domain}/{sorted(rows[rows.subset == domain].item.str.split('/').str[1].unique())[0]}+1")
+        for domain in ("gender", "race")
+    }
+    stage = run_evaluate(tmp_path, home[1], config(evaluate={"protocols": ["transfer"]}), undisturbed)
+    rows = pd.read_parquet(stage.out / "items.parquet")
+    assert (rows.cluster == rows.item.str.rsplit("/", n=1).str[0]).all()
 
 
 def test_transfer_uses_training_items_only(home, undisturbed, evaluated, tmp_path, monkeypatch):

@@ -1,21 +1,26 @@
 """Our own numbers beside a published table, with prediction intervals, and why the two may not be comparable.
 
 measured(store, measurements, published) -> tracker.judge.audit.reproduction.Measured
+published_value(store, study, published) -> the item value that the published metric is a mean of
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from math import nan
 
 import numpy as np
 
 from tracker.config.published_schema import Delta, PublishedFile
-from tracker.judge.audit.reproduction import Curves, Measured, MeasuredCell, prediction_half_width
+from tracker.judge.audit.reproduction import Curves, Measured, MeasuredCell
 from tracker.judge.audit.training import stated_metrics
 from tracker.judge.measurements import Measurements
-from tracker.judge.pairing import paired_values
-from tracker.judge.significance import Array
-from tracker.judge.statistics import Direction, contrast
+from tracker.judge.pairing import item_clusters, paired_values
+from tracker.judge.significance import Array, Noise, half_width
+from tracker.judge.statistics import Direction, Numbers, contrast
 from tracker.store.database import Store
+
+Part = tuple[Sequence[Array], Sequence[Numbers]]  # one array [arms, seeds, items] and one [items] per subset
 
 
 def measured(store: Store, study: Measurements, published: PublishedFile) -> Measured:
@@ -32,6 +37,31 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
     )
 
 
+def published_value(store: Store, study: str, published: PublishedFile) -> str | None:
+    """The item value that the published metric is a mean of (`ss` of `ss_distance`), or None where no item has it.
+
+    A study may decide by another value than the one that its source prints, for example a graded one with less noise.
+    """
+    name = str(published.metric).removesuffix("_distance")
+    query = "SELECT 1 FROM finals JOIN items USING (key) WHERE study = ? AND items.name = ? LIMIT 1"
+    return name if store.rows(query, [study, name])[1] else None
+
+
+def prediction_half_width(noise: Noise, *, seeds: int, runs: int, same_items: bool, alpha: float) -> float:
+    """Half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
+
+    Our mean over `seeds` runs and the new one differ by the variance of one run times (1 / seeds + 1 / runs), known to
+    seeds - 1 degrees of freedom, and on other items of the same number by twice the variance of the items. `noise` is
+    that of our mean.
+    """
+    if not noise.seeds_known:
+        return nan
+    of_seeds = noise.seed_variance * seeds * (1 / seeds + 1 / runs)
+    if same_items:
+        return half_width(replace(noise, seed_variance=of_seeds, item_variance=0.0, unseen=0.0), alpha)
+    return half_width(replace(noise, seed_variance=of_seeds, item_variance=2 * noise.item_variance), alpha)
+
+
 def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
     """Values over the steps of the runs that ended well, one array per seed; what is not finite is left out."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
@@ -45,12 +75,15 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 
 
 def _row(study: Measurements, variant: str, published: PublishedFile) -> dict[str, MeasuredCell]:
-    values, _, problem = paired_values(study, [variant])
+    values, seeds, problem = paired_values(study, [variant])
     if not values:
         return {column: MeasuredCell(nan, nan, nan, 0, problem) for column in published.columns}
-    parts = _parts(study, values, published)
-    columns = [column for column in published.columns if column in parts]
-    return {column: _cell(study, parts[column], (1.0,), published, problem) for column in columns}
+    parts = _parts(study, values, item_clusters(study, variant, seeds[0]), published)
+    return {
+        column: _cell(study, parts[column], (1.0,), published, problem)
+        for column in published.columns
+        if column in parts
+    }
 
 
 def _delta(study: Measurements, delta: Delta, published: PublishedFile) -> MeasuredCell | None:
@@ -58,19 +91,23 @@ def _delta(study: Measurements, delta: Delta, published: PublishedFile) -> Measu
     known = {variant.name for variant in study.variants}
     if not {delta.variant, delta.against} <= known or delta.column not in (*study.analysis.subsets, published.mean):
         return None
-    values, _, problem = paired_values(study, [delta.variant, delta.against])
+    values, seeds, problem = paired_values(study, [delta.variant, delta.against])
     if not values:
         return MeasuredCell(nan, nan, nan, 0, problem)
-    return _cell(study, _parts(study, values, published)[delta.column], (1.0, -1.0), published, problem)
+    parts = _parts(study, values, item_clusters(study, delta.variant, seeds[0]), published)
+    return _cell(study, parts[delta.column], (1.0, -1.0), published, problem)
 
 
-def _parts(study: Measurements, values: list[Array], published: PublishedFile) -> dict[str, list[Array]]:
-    parts = dict(zip(study.analysis.subsets, ([v] for v in values), strict=True))
-    return {published.mean: values} | parts
+def _parts(
+    study: Measurements, values: Sequence[Array], clusters: Sequence[Numbers], published: PublishedFile
+) -> dict[str, Part]:
+    """Values and their items' clusters by column: each subset alone, and the mean over all."""
+    alone = {name: ([v], [c]) for name, v, c in zip(study.analysis.subsets, values, clusters, strict=True)}
+    return {published.mean: (values, clusters)} | alone
 
 
 def _cell(
-    study: Measurements, values: list[Array], weights: tuple[float, ...], published: PublishedFile, problem: str
+    study: Measurements, part: Part, weights: tuple[float, ...], published: PublishedFile, problem: str
 ) -> MeasuredCell:
     """The published metric of our items: distances where the source has distances, else the mean, as it is.
 
@@ -78,16 +115,11 @@ def _cell(
     """
     target = None if published.target is None else published.target.value
     direction: Direction = "max" if target is None else {"target": target}
-    alpha = study.analysis.alpha
-    numbers = contrast(values, weights, direction, confidence=1 - alpha)
+    alpha, (values, clusters) = study.analysis.alpha, part
+    numbers = contrast(values, weights, direction, confidence=1 - alpha, clusters=clusters)
     value = numbers.effect if target is None else -numbers.effect  # a gain is minus the distance
     half = prediction_half_width(
-        numbers.seed_variance * numbers.seeds,
-        numbers.item_variance,
-        seeds=numbers.seeds,
-        runs=published.runs or 1,
-        same_items=published.same_items,
-        alpha=alpha,
+        numbers.noise, seeds=numbers.seeds, runs=published.runs or 1, same_items=published.same_items, alpha=alpha
     )
     low = value - half
     if target is not None and len(weights) == 1:

@@ -6,7 +6,7 @@ outside of the latter most of the time when there are many seeds.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, nan, sqrt
+from math import isfinite
 
 import numpy as np
 
@@ -41,26 +41,6 @@ class Measured:
     difference: str = ""
     deltas: Mapping[tuple[str, str, str], MeasuredCell] = field(default_factory=dict)  # variant, against, column
     curves: Curves = field(default_factory=dict)  # of the metrics of which the source states training figures
-
-
-def prediction_half_width(
-    seed_variance: float, item_variance: float, *, seeds: int, runs: int, same_items: bool, alpha: float
-) -> float:
-    """Half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
-
-    `seed_variance` is that of one run, `item_variance` that of a mean from the choice of items. Our mean over `seeds`
-    runs and the new one differ by seed_variance (1 / seeds + 1 / runs), estimated with seeds - 1 degrees of freedom
-    (Student's t), and on other items of the same number by twice the item variance.
-    """
-    from scipy import special  # only who has measured something pays for it
-
-    if seeds < 2:
-        return nan
-    of_seeds, of_items = seed_variance * (1 / seeds + 1 / runs), 0.0 if same_items else 2 * item_variance
-    if of_seeds + of_items <= 0:
-        return 0.0
-    student, normal = -special.stdtrit(seeds - 1, alpha / 2), -special.ndtri(alpha / 2)
-    return float((of_seeds * student + of_items * normal) / sqrt(of_seeds + of_items))
 
 
 def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:

@@ -17,7 +17,8 @@ from contract.atomic import write_text
 from tracker.config.published_schema import PublishedFile
 from tracker.judge.audit import audit
 from tracker.judge.audit.finding import Finding
-from tracker.judge.audit.measured import measured
+from tracker.judge.audit.measured import measured, published_value
+from tracker.judge.measurements import read_measurements
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from tracker.show.page.content import Check, Judge, build_page
 from tracker.show.page.edges import VERDICTS
@@ -119,6 +120,9 @@ def _analyst(store: Store) -> tuple[Judge, Check]:
         return edge_table([judged(study)]), interaction_table([judged(study)])
 
     def check(study: str, published: PublishedFile) -> Sequence[Finding]:
-        return audit(published, measured(store, judged(study).measurements, published))
+        ours, value = judged(study).measurements, published_value(store, study, published)
+        if value not in (None, ours.analysis.value):
+            ours = read_measurements(store, study, value)
+        return audit(published, measured(store, ours, published))
 
     return judge, check
