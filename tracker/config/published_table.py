@@ -22,6 +22,7 @@ from tracker.config.settings import suggest
 
 MEANS = ("mean", "average", "avg", "avg.", "overall", "all", "total")
 MISSING = ("", "-", "–", "—", "n/a", "na", "nan", "none", "null", "/")
+MOST_ITEMS = 1_000_000
 _MOST_BYTES = 5_000_000
 _LOOKS_LIKE_TEST = re.compile(r"\bp\s*[<>=≤≥]")
 
@@ -49,6 +50,9 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
     lines = _lines(file)
     (_, heading), *body = lines
     columns = _columns(file, heading, options)
+    percents = {column for column in columns.values() if options.percent or "%" in column}
+    if {column for column in columns.values() if column.lower() not in MEANS} <= percents:
+        percents = set(columns.values())  # the mean of percentages is one, also without its sign
     rows: dict[str, dict[str, Cell]] = {}
     tests: list[StatedTest] = []
     for number, cells in body:
@@ -74,7 +78,7 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
             if _LOOKS_LIKE_TEST.search(text):
                 tests.append(StatedTest(variant=name, text=text))
             elif text.lower() not in MISSING:
-                rows[name][column] = _cell(where, column, text, options)
+                rows[name][column] = _cell(where, column, text, percent=column in percents)
     kept = [column for column in columns.values() if any(column in row for row in rows.values())]
     mean = next((column for column in kept if column.strip().lower() in MEANS), "mean")
     items = _items(file, options, kept, mean)
@@ -139,9 +143,9 @@ def _columns(file: Path, heading: Sequence[str], options: TableOptions) -> dict[
     }
 
 
-def _cell(where: str, column: str, text: str, options: TableOptions) -> Cell:
+def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
     try:
-        return Cell.of(text, percent=options.percent or "%" in column)
+        return Cell.of(text, percent=percent)
     except ValueError as error:
         problem, _, remedy = str(error).partition("; ")
         remedy = f"{remedy}; leave other columns out with --columns"
@@ -171,9 +175,13 @@ def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str)
     for name, number in pairs:
         if name.strip() not in columns:
             raise ConfigError(file, "--items", name or number, "is no column", suggest(name.strip(), columns))
-        if not number.strip().isdecimal() or not 0 < int(number) < 10_000_000:
+        if not number.strip().isdecimal() or not 0 < int(number) <= MOST_ITEMS:
             raise ConfigError(
-                file, "--items", number, "is no number of items", "write a whole number from 1 up, as 253"
+                file,
+                "--items",
+                number,
+                "is no number of items",
+                f"write a whole number from 1 to {MOST_ITEMS:,}, as 253",
             )
         found[name.strip()] = int(number)
     return found

@@ -83,6 +83,12 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
     assert table.rows["v1"][1] is None
     for items, expected in (("7", {"gender": 7, "race": 7}), ("race=5", {"race": 5}), ("1,2,3", {"mean": 3})):
         assert expected.items() <= read_table(file, TableOptions(items=items)).items.items()
+    file.write_text("row,a (%),b (%),Avg\nv,51.2,71.0,61.1\n")
+    assert [str(cell) for cell in read_table(file, TableOptions(items="500,1319")).rows["v"]] == [
+        "51.2%",
+        "71.0%",
+        "61.1%",
+    ]
     file.write_text("row;acc (%);note\nv;51.7;t(28) = 2.20, p = .036\n")
     table = read_table(file, TableOptions())
     assert str(table.rows["v"][0]) == "51.7%"

@@ -25,7 +25,7 @@ def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
     [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40})), "attainability")
     said = "no mean of per-run distances can, whatever the number of runs, since each is at least 0.00649"
     assert said in finding.sentence
-    assert "the distance of a mean rate can from 21 runs on" in finding.sentence
+    assert "the distance of a mean rate takes at least 21 runs" in finding.sentence
     assert finding.severity == "warn"
     [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40}, runs=20)), "attainability")
     assert finding.severity == "error"
@@ -57,7 +57,7 @@ def test_the_share_of_attainable_values():
     assert Evaluation(77, None, HALF).share(Printed.of("0.0040")) == (39, 5001)
     assert Evaluation(10, None, None).share(Printed.of("0.70")) == (11, 101)
     assert Evaluation(1000, None, None).share(Printed.of("0.70"))[0] >= 101
-    [note] = of_kind(audit(published({"v": ["0.70"]}, target=None, items={"a": 1000}, columns=["a"])), "attainability")
+    [note] = of_kind(audit(published({"v": ["0.70"]}, target=None, items={"a": 1000}, columns=["a"])), "share")
     assert note.sentence.endswith("1 of 1 printed values are attainable, which most values would be.")
 
 

@@ -25,6 +25,7 @@ from tracker.judge.audit.training import training_findings
 KINDS = (
     "mean",
     "attainability",
+    "share",
     "grimmer",
     "claim",
     "together",

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from tracker.config.printed import Printed
-from tracker.judge.audit.counts import MOST_RUNS, Evaluation
+from tracker.judge.audit.counts import MOST_RUNS, Evaluation, TooLongError
 from tracker.judge.audit.finding import Finding, Severity, count
 from tracker.judge.audit.table import Table
 
 
 def attainability_findings(table: Table) -> Iterator[Finding]:
     """Values that no count gives, one finding a cell; then per column what the test was worth."""
+    worth = []
     for column, items in table.items.items():
         numbers = table.column(column)
         if not numbers:
@@ -21,15 +22,21 @@ def attainability_findings(table: Table) -> Iterator[Finding]:
         evaluation = Evaluation(items, table.batch_size, table.target)
         missed = 0
         for row, number in numbers.items():
-            finding = _cell(table, evaluation, row, column, number)
+            try:
+                finding = _cell(table, evaluation, row, column, number)
+            except TooLongError:  # so many values that their sums are dense
+                continue
             if finding is not None:
                 missed += 1
                 yield finding
-        yield _worth(evaluation, table, column, list(numbers.values()), missed)
+        worth.append(_worth(evaluation, table, column, list(numbers.values()), missed))
+    yield from worth
 
 
 def _cell(table: Table, evaluation: Evaluation, row: str, column: str, number: Printed) -> Finding | None:
     runs = table.runs or 1
+    if evaluation.gives_all(number):
+        return None
     if evaluation.can_be_mean(number, runs) or (runs > 1 and evaluation.can_be_of_mean(number, runs)):
         return None
     near = " and ".join(number.show(value) for value in dict.fromkeys(evaluation.plain.neighbours(number.exact)))
@@ -64,7 +71,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
         runs = evaluation.fewest_runs(number, batched=batched)
         lattice = evaluation.batched if batched else evaluation.plain
         if runs is not None:
-            said.append(f"a mean of {what}{ending} can from {count(runs, 'run')} on")
+            said.append(f"a mean of {what}{ending} takes at least {count(runs, 'run')}")
         elif number.high < lattice.least:
             least = number.show(float(lattice.least), more=1)
             said.append(f"no mean of {what}{ending} can, whatever the number of runs, since each is at least {least}")
@@ -75,7 +82,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
         possible |= runs is not None
     if evaluation.target is not None:
         runs = evaluation.fewest_runs_of_mean(number)
-        said.append("the distance of a mean rate " + (f"can from {count(runs, 'run')} on" if runs else "cannot"))
+        said.append("the distance of a mean rate " + (f"takes at least {count(runs, 'run')}" if runs else "cannot"))
         possible |= runs is not None
     return ", ".join(said), possible
 
@@ -94,4 +101,4 @@ def _worth(evaluation: Evaluation, table: Table, column: str, numbers: list[Prin
         text += ", which most values would be"
     elif missed and hits <= 2 * share * len(numbers):
         text += f", no more than by chance ({float(share * len(numbers)):.1f} expected)"
-    return Finding("attainability", "", column, "note", f"{text}.")
+    return Finding("share", "", column, "note", f"{text}.")

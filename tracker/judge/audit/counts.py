@@ -17,7 +17,12 @@ import numpy as np
 from tracker.config.printed import Printed
 
 MOST_RUNS = 50  # runs up to which the smallest number is sought
-MOST_BITS = 40_000_000  # of a set of sums; beyond, no larger number of runs is tried
+MOST_BITS = 30_000_000_000  # to shift for one set of sums: about a second
+MOST_VALUES = 2_000_000  # of batches: with more they are as dense as printed numbers are
+
+
+class TooLongError(Exception):
+    """The search for sums of runs would take too long."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,9 @@ def attainable(items: int, batch_size: int | None = None, target: Fraction | Non
     much.
     """
     full, rest = divmod(items, batch_size) if batch_size else (0, 0)
-    if not batch_size or full == 0 or rest == 0:  # equal batches: the mean of their means is the mean
+    if (
+        not batch_size or full == 0 or rest == 0 or (full * batch_size + 1) * (rest + 1) > MOST_VALUES
+    ):  # equal batches: the mean of their means is the mean
         denominator = items
         numbers = np.arange(items + 1, dtype=np.int64)
     else:
@@ -95,20 +102,34 @@ class Sums:
         first, last = max(ceil(low * scale), 0), floor(high * scale)
         if last < first:
             return False
+        if self._gap is not None:  # sums of an arithmetic progression are one
+            start, most = self.lattice.numerators[0] * runs, self.lattice.numerators[-1] * runs
+            nearest = start + max(-(-(first - start) // self._gap), 0) * self._gap
+            return nearest <= min(last, most)
         return bool((self._set(runs) >> first) & ((1 << (last - first + 1)) - 1))
 
     def fewest_runs(self, low: Fraction, high: Fraction) -> int | None:
-        """The smallest number of runs whose mean can lie in [low, high]; None: none that was tried."""
+        """The smallest number of runs, up to MOST_RUNS, whose mean can lie in [low, high]; None: no number.
+
+        Raises:
+            TooLongError: not found in a reasonable time.
+        """
         if high < self.lattice.least or low > self.lattice.largest:
             return None
         for runs in range(1, MOST_RUNS + 1):
-            if self.lattice.numerators[-1] * runs > MOST_BITS:
-                return None
             if self.can_be(low, high, runs):
                 return runs
         return None
 
+    @cached_property
+    def _gap(self) -> int | None:
+        """The distance between all neighbours; None where it differs."""
+        gaps = np.unique(np.diff(np.array(self.lattice.numerators, dtype=np.int64)))
+        return int(gaps[0]) if len(gaps) == 1 else None
+
     def _set(self, runs: int) -> int:
+        if len(self.lattice.numerators) * self.lattice.numerators[-1] * runs > MOST_BITS:
+            raise TooLongError
         while len(self._sets) <= runs:
             last, total = self._sets[-1], 0
             for number in self.lattice.numerators:
@@ -133,12 +154,13 @@ class Evaluation:
     @cached_property
     def batched(self) -> Lattice:
         """Values of one run as the mean of the means of batches; `plain` where that is the same."""
-        return attainable(self.items, self.batch_size, self.target)
+        found = attainable(self.items, self.batch_size, self.target)
+        return self.plain if found == self.plain else found
 
     @property
     def has_uneven_batches(self) -> bool:
         """Whether the mean of the means of batches is another number than the mean."""
-        return bool(self.batch_size and self.items > self.batch_size and self.items % self.batch_size)
+        return self.plain is not self.batched
 
     @cached_property
     def _sums(self) -> dict[bool, Sums]:
@@ -178,11 +200,17 @@ class Evaluation:
     def share(self, like: Printed) -> tuple[int, int]:
         """How many printed values, with the digits of `like`, one run without batches can give, and of how many."""
         unit = 2 * like.exact_half
-        reached = {floor(v / unit + Fraction(1, 2)) for v in self._exact} | {
-            ceil(v / unit - Fraction(1, 2)) for v in self._exact
-        }
-        return len(reached), floor(self.plain.largest / unit) + 1
+        largest = Fraction(1) if self.target is None else max(self.target, 1 - self.target)
+        total = floor(largest / unit) + 1
+        if self.gives_all(like):
+            return total, total
+        scale = 2 * unit.numerator * self.plain.denominator
+        reached: set[int] = set()
+        for number in self.plain.numerators:  # rounded up and down: value / unit +- 1/2
+            twice, half = 2 * number * unit.denominator, scale // 2
+            reached |= {(twice + half) // scale, -((half - twice) // scale)}
+        return min(len(reached), total), total
 
-    @property
-    def _exact(self) -> list[Fraction]:
-        return [Fraction(number, self.plain.denominator) for number in self.plain.numerators]
+    def gives_all(self, like: Printed) -> bool:
+        """Whether values are so dense that each printed value, with the digits of `like`, is one of them."""
+        return 2 * like.exact_half * self.items >= 1

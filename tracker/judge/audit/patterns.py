@@ -18,6 +18,7 @@ SEED = 20250301
 LEAST_NUMBERS = 20  # for the test of last digits
 LEVEL = 0.01
 EXPECTED = 0.05  # pairs of equal rows by chance, above which they are no warning
+MOST_VALUES = 10_000  # of printed numbers that a range is taken to hold
 WINDOW = 10  # counts on either side of a column's range that its values may as well have had
 
 
@@ -80,14 +81,15 @@ def _reachable(table: Table, column: str) -> set[int]:
     numbers = list(table.column(column).values())
     finest = min(numbers, key=lambda number: number.exact_half)
     unit = 2 * finest.exact_half
-    lattice = attainable(table.items[column], table.batch_size, table.target)
     low, high = min(number.low for number in numbers), max(number.high for number in numbers)
     margin = Fraction(WINDOW, table.items[column])
-    counts = lattice.inside(max(low - margin, Fraction(0)), high + margin)
-    are_counts = sum(bool(lattice.inside(number.low, number.high)) for number in numbers)
-    if 2 * are_counts >= len(numbers):
-        return {floor(value / unit + Fraction(1, 2)) for value in counts}
-    return set(range(floor(max(low - margin, Fraction(0)) / unit), floor((high + margin) / unit) + 1))
+    first, last = max(low - margin, Fraction(0)), high + margin
+    if unit * table.items[column] < 1:  # else every printed value is one of counts
+        lattice = attainable(table.items[column], table.batch_size, table.target)
+        if 2 * sum(bool(lattice.inside(number.low, number.high)) for number in numbers) >= len(numbers):
+            return {floor(value / unit + Fraction(1, 2)) for value in lattice.inside(first, last)}
+    start = floor(first / unit)
+    return set(range(start, min(floor(last / unit), start + MOST_VALUES) + 1))
 
 
 def _digit_shares(table: Table, column: str, half: Fraction) -> np.ndarray:

@@ -15,6 +15,7 @@ KINDS = {
     "mean": "Means of their parts",
     "claim": "What the source claims",
     "together": "Numbers that no counts give at once",
+    "share": "What counts of items can give at all",
     "attainability": "Values that no count of items can give",
     "grimmer": "Spreads that no counts of items can have",
     "test": "p-values, computed again",
