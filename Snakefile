@@ -27,7 +27,7 @@ localrules:
 rule all:
     default_target: True
     input:
-        PLAN.statuses(),
+        statuses,
         DATABASE,
         RENDERED,
         CERTIFICATE,

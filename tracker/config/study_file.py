@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from contract.errors import ConfigError
 from tracker.config.names import is_safe_name
+from tracker.config.published_file import load_published
 from tracker.config.published_schema import PublishedFile
 from tracker.config.settings import suggest
 from tracker.config.study_schema import StudyFile
@@ -74,6 +75,14 @@ def check_figures(written: StudyFile, file: Path, variants: Iterable[str]) -> No
                 raise ConfigError(file, where, name, "there is no such variant", suggest(name, known))
 
 
+def check_edges(written: StudyFile, file: Path, variants: Iterable[str]) -> None:
+    """Refuse a pair of the analysis plan that names a variant which does not exist."""
+    known, edges = list(variants), written.analysis.edges
+    for name in (name for pair in edges for name in pair) if isinstance(edges, list) else ():
+        if name not in known:
+            raise ConfigError(file, "analysis.edges", name, "there is no such variant", suggest(name, known))
+
+
 def read_published(configs: Path, written: StudyFile, file: Path, variants: Iterable[str]) -> PublishedFile | None:
     """Read the published numbers that the study names, if any. Raises ConfigError where they fit it not."""
     known = list(variants)
@@ -82,7 +91,7 @@ def read_published(configs: Path, written: StudyFile, file: Path, variants: Iter
     if not is_safe_name(written.published):
         raise ConfigError(file, "published", written.published, "is not a file name", "write the name without .yaml")
     path = configs / "published" / f"{written.published}.yaml"
-    published = validate(PublishedFile, load_yaml(path), path)
+    published = load_published(path)
     named = [(f"rows.{name}", name) for name in published.rows]
     named += [("deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
     named += [("training", reading.variant) for reading in published.training]

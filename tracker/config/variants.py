@@ -14,7 +14,14 @@ from tracker.config.names import is_safe_name
 from tracker.config.scale import Scale, load_scale
 from tracker.config.settings import Settings
 from tracker.config.study import Change, Study, Variant
-from tracker.config.study_file import check_figures, check_keys, import_model, read_published, read_study_file
+from tracker.config.study_file import (
+    check_edges,
+    check_figures,
+    check_keys,
+    import_model,
+    read_published,
+    read_study_file,
+)
 from tracker.config.study_schema import StageDefinition, StudyFile
 from tracker.config.validation import validate
 from tracker.config.variant_files import VariantFile, read_variants
@@ -59,6 +66,7 @@ def _load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
             variant, parent, study=name, written=written, base=base, model=model, scale=scale
         )
     check_figures(written, file, variants)
+    check_edges(written, file, variants)
     published = read_published(configs, written, file, variants)
     return Study(name, file, written, model, stages, variants, published)
 
@@ -114,6 +122,11 @@ def _stages(written: StudyFile, scale: Scale, pool: int, file: Path) -> dict[str
         override = scale.definition.resources.get(name)
         changed = {} if override is None else override.model_dump(exclude_none=True)
         resources = stage.resources.model_copy(update=changed)
+        if resources.gpu != 1 and "gpu_share" in changed and resources.gpu_share < 1:
+            where = f"{scale.prefix}resources.{name}.gpu_share"
+            problem = f"is a part of one device, and gpu is {resources.gpu}"
+            raise ConfigError(scale.file, where, resources.gpu_share, problem, "set gpu: 1 beside it")
+        resources = resources.with_gpu(resources.gpu)
         check_gpu(resources.gpu, pool, scale.file if "gpu" in changed else file, f"stages.{name}.resources.gpu")
         stages[name] = stage.model_copy(update={"resources": resources})
     return stages

@@ -6,6 +6,7 @@ seeds_needed(effect, noise, seeds, level) -> int | None
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import isinf
@@ -64,7 +65,15 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
     return float(optimize.brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-14))
 
 
-def seeds_needed(effect: float, noise: Noise, seeds: int, level: float, *, wanted: float = POWER) -> int | None:
+def seeds_needed(
+    effect: float,
+    noise: Noise,
+    seeds: int,
+    level: float,
+    *,
+    looks: Mapping[int, float] | None = None,
+    wanted: float = POWER,
+) -> int | None:
     """Fewest seeds that find a true effect as large as the observed one with probability `wanted`.
 
     `noise` is that of the mean over `seeds`; its seed variance shrinks as 1 / n and gains a degree of freedom with each
@@ -74,10 +83,12 @@ def seeds_needed(effect: float, noise: Noise, seeds: int, level: float, *, wante
     if not noise.seeds_known or effect == 0:
         return None
 
-    def enough(count: int) -> bool:
+    def enough(count: int, share: float = 1.0) -> bool:
         df = noise.seed_df + count - seeds
         then = replace(noise, seed_variance=noise.seed_variance * seeds / count, seed_df=df)
-        return power(abs(effect), then, level) >= wanted
+        return power(abs(effect), then, level * share) >= wanted
 
+    if looks:
+        return next((count for count, share in looks.items() if enough(count, share)), None)
     found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
     return found if found <= MOST_SEEDS else None

@@ -6,28 +6,29 @@ The same database and certificate give the same bytes: the page shows the time o
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from contract.atomic import write_text
+from tracker.config.published_schema import PublishedFile
 from tracker.judge.audit import audit
-from tracker.judge.audit_finding import Finding
-from tracker.judge.audit_measured import measured
+from tracker.judge.audit.finding import Finding
+from tracker.judge.audit.measured import measured, published_value
 from tracker.judge.certificate.digest import digest_of
 from tracker.judge.certificate.files import known
 from tracker.judge.certificate.record import StudyCertificate
 from tracker.judge.certificate.tally import describe
+from tracker.judge.measurements import read_measurements
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from tracker.show.page.content import Certify, Check, Judge, build_page
 from tracker.show.page.edges import VERDICTS
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
-from tracker.show.page.plan_words import changed_keys, plan_in_words, primary_in_words
+from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
 from tracker.show.table_formats import show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
@@ -104,6 +105,7 @@ def _environment() -> Environment:
         "plan_in_words": plan_in_words,
         "primary_in_words": primary_in_words,
         "changed_keys": changed_keys,
+        "edges_gone": edges_gone,
     }
     return environment
 
@@ -124,8 +126,11 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify]:
     def judge(study: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         return edge_table([judged(study)]), interaction_table([judged(study)])
 
-    def check(study: str, published: Mapping[str, Any]) -> Sequence[Finding]:
-        return audit(published, measured(store, judged(study).measurements, published))
+    def check(study: str, published: PublishedFile) -> Sequence[Finding]:
+        ours, value = judged(study).measurements, published_value(store, study, published)
+        if value not in (None, ours.analysis.value):
+            ours = read_measurements(store, study, value)
+        return audit(published, measured(store, ours, published))
 
     def certify(study: str) -> StudyCertificate | None:
         found = certificates.of(study) if certificates else None
