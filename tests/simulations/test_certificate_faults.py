@@ -93,7 +93,7 @@ def test_the_correction_lets_the_same_pipeline_pass(monkeypatch):
             id="clusters",
         ),
         pytest.param(
-            {"variants": 2, "seeds": 8, "items": 100, "seed_sd": 0.03, "looks": [2, 4, 6, 8]},
+            {"variants": 2, "seeds": 8, "items": 100, "seed_sd": 0.03, "looks": [3, 4, 6, 8]},
             Size(zero=250, edges=10, splits=0, forms=("seeds",)),
             without_spending,
             ("better or worse", "seeds"),

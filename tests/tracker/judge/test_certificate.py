@@ -217,17 +217,17 @@ def test_words_stand_at_the_first_look_that_decides(monkeypatch):
     def judge(study):
         seeds = len(study.seeds("v0"))
         edge = Edge("s", "v0", "v1")
-        edge.detail = {2: "undecided", 4: "equivalent", 6: "better"}[seeds]
+        edge.detail = {3: "undecided", 4: "equivalent", 6: "better"}[seeds]
         return [edge]
 
     monkeypatch.setattr(pseudo, "judge_edges", judge)
-    assert words(normal_study(variants=2, seeds=6, looks=[2, 4, 6, 8])) == {"v1": "equivalent"}
+    assert words(normal_study(variants=2, seeds=6, looks=[3, 4, 6, 8])) == {"v1": "equivalent"}
 
 
 def test_a_prediction_does_not_read_the_pool():
     study = normal_study(variants=4, seeds=6)
     runs = usable(study)
-    seeds, items = sealed_seeds(runs), sealed_items(study, runs)
+    seeds, items = sealed_seeds(study, runs), sealed_items(study, runs)
     assert seeds == [4, 5]
     assert 40 < items[0].sum() < 95
     rng = np.random.default_rng(0)

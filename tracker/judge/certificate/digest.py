@@ -16,7 +16,7 @@ def digest_of(study: Measurements) -> str:
     known = hashlib.sha256(_code().encode())
     known.update(study.name.encode() + study.analysis.model_dump_json().encode())
     known.update(repr([(variant.name, variant.parent, variant.factors) for variant in study.variants]).encode())
-    known.update(repr((sorted(study.states.items()), sorted(study.aborted), sorted(study.duplicates))).encode())
+    known.update(repr((list(study.states.items()), sorted(study.aborted), sorted(study.duplicates))).encode())
     known.update(repr(sorted((s, sorted(of.items())) for s, of in study.clusters.items())).encode())
     for run in sorted(study.values):
         for subset, series in sorted(study.values[run].items()):

@@ -99,7 +99,7 @@ def _plant(world: World, base: str, unit: str) -> Trial:
         else:
             node, truths[variant.name] = _child(world, parent)
         nodes[variant.name] = node
-        planned = sorted(study.seeds(variant.name))
+        planned = study.seeds(variant.name)
         kept = [place for place, seed in enumerate(seeds) if seed in planned]
         values[variant.name] = ([seeds[place] for place in kept], [subset[kept] for subset in node.values])
     items = [pd.Index([f"{place:06d}" for place in range(len(index))]) for index in world.drawn]

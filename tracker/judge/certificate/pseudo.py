@@ -45,7 +45,7 @@ def usable(study: Measurements) -> Runs | None:
     for variant in study.variants:
         seeds: list[int] = []
         arrays: list[list[Array]] = []
-        for seed in sorted(study.seeds(variant.name)):
+        for seed in study.in_order_added(study.seeds(variant.name)):
             found = _whole(study, variant.name, seed)
             if found is None:
                 continue
@@ -135,6 +135,10 @@ def words(study: Measurements) -> dict[str, str]:
 
 def first_seeds(study: Measurements, count: int) -> Measurements:
     """Return the study as it was after so many seeds of every variant."""
-    kept = {(variant.name, seed) for variant in study.variants for seed in sorted(study.seeds(variant.name))[:count]}
+    kept = {
+        (variant.name, seed)
+        for variant in study.variants
+        for seed in study.in_order_added(study.seeds(variant.name))[:count]
+    }
     states = {run: state for run, state in study.states.items() if run in kept}
     return replace(study, states=states, values={run: found for run, found in study.values.items() if run in kept})

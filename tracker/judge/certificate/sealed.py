@@ -48,9 +48,9 @@ class Prediction:
         return hashlib.sha256(json.dumps([self.child, self.low, self.high, nonce]).encode()).hexdigest()
 
 
-def sealed_seeds(runs: Runs) -> list[int]:
+def sealed_seeds(study: Measurements, runs: Runs) -> list[int]:
     """Return the last third of the seeds, at least one; none where two would not remain."""
-    every = sorted({seed for seeds, _ in runs.values.values() for seed in seeds})
+    every = study.in_order_added({seed for seeds, _ in runs.values.values() for seed in seeds})
     return every[-max(len(every) // 3, 1) :] if len(every) >= FEWEST_SEEDS else []
 
 
@@ -132,7 +132,7 @@ def seal_and_open(
 
     `keep` writes a JSON object to the disk; it is called before the pool is opened and after it.
     """
-    seeds, items = sealed_seeds(runs), sealed_items(study, runs)
+    seeds, items = sealed_seeds(study, runs), sealed_items(study, runs)
     if not seeds or any(mask.sum() < 2 or (~mask).sum() < 2 for mask in items):
         return None
     predictions = predict(study, runs, seeds, items)
