@@ -9,8 +9,9 @@ import pytest
 
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.analysis import _reasons
+from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
-from tracker.judge.audit_measured import measured, published_value
+from tracker.judge.audit.measured import measured, published_value
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import Measurements, read_measurements
 from tracker.judge.pairing import item_clusters, paired_values
@@ -128,7 +129,7 @@ def test_effect_is_the_difference_of_the_table_cells(tmp_path):
 
 
 def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a_narrow_one(tmp_path):
-    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=0.95)
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=0.95, seeds=5)
     narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=0.95)
     assert wide.loc["v1"].verdict == "equivalent"
     assert narrow.loc["v1"].verdict == "undecided"
@@ -136,13 +137,43 @@ def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a
 
 
 def test_a_change_that_changes_no_item_says_so(tmp_path):
-    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0)
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0, seeds=5)
     narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=1.0)
     assert wide.loc["v1"].effect == narrow.loc["v1"].effect == 0
     assert wide.loc["v1"].verdict == "equivalent"
-    assert wide.loc["v1"].reason == "no item differs, in any seed: the change had no effect on these runs"
+    said = (
+        "no item differs, in any seed: the change had no effect on these runs; in at least 55% of seeds, as 5 can tell"
+    )
+    assert wide.loc["v1"].reason == said
     assert narrow.loc["v1"].verdict == "undecided"
     assert "too rare" in narrow.loc["v1"].reason
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rare", "word"), [(4, 0.5, "undecided"), (4, 0.6, "equivalent"), (5, 0.4, "undecided")]
+)
+def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
+    edges, _ = run(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
+    edge = edges.loc["v1"]
+    assert edge.verdict == word
+    if word == "equivalent":
+        assert edge.reason.endswith("in at least 47% of seeds, as 4 can tell")
+    elif seeds == 4:
+        assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in edge.reason
+
+
+def test_few_clusters_speak_about_these_items_only(tmp_path):
+    change = add_clusters(lambda *_: lambda item: "ab"[int(item[-4:]) % 3 > 0], seeds=range(6))
+
+    def both(plan):
+        change(plan)
+        edit_analysis(margin=0.2)(plan)
+
+    edges, _ = run(tmp_path, both, rho=0.95, seeds=6)
+    assert edges.loc["v1"].verdict == "equivalent"
+    assert (
+        "items of 2 clusters are too few to stand for others: this is about these items only" in edges.loc["v1"].reason
+    )
 
 
 def weigh(weights):
@@ -493,9 +524,15 @@ def test_a_reason_is_made_of_parts_that_nobody_has_to_take_apart(tmp_path):
     assert f"big-one: {diagnosis}" in printed
 
 
+def report(columns, **more):
+    """What a source reports of v1, as distances."""
+    known = {"source": "x", "metric": "hit_distance", "target": "0.5", "columns": columns}
+    return PublishedFile.model_validate(known | {"rows": {"v1": ["0.1"] * len(columns)}} | more)
+
+
 def test_measured_cells_and_why_they_may_differ(tmp_path):
     _, results = run(tmp_path)
-    published = {"columns": ["gender", "race", "mean"], "items": {"gender": 253, "race": 400}, "model": "gpt2-medium"}
+    published = report(columns=["gender", "race", "mean"], items={"gender": 253, "race": 400}, model="gpt2-medium")
     with Store(results / "tracker.duckdb") as store:
         ours = measured(store, read_measurements(store, "toy"), published)
         cells = store.results("toy")
@@ -520,10 +557,10 @@ def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path)
     _, results = run(tmp_path, graded)
     with Store(results / "tracker.duckdb") as store:
         cells = store.results("toy")
-        name = published_value(store, "toy", {"metric": "hit_distance"})
-        ours = measured(store, read_measurements(store, "toy", name), {"columns": ["gender"]})
-        assert published_value(store, "toy", {"metric": "wins"}) is None
-        planned = measured(store, read_measurements(store, "toy"), {"columns": ["gender"]})
+        name = published_value(store, "toy", report(columns=["gender"]))
+        ours = measured(store, read_measurements(store, "toy", name), report(columns=["gender"]))
+        assert published_value(store, "toy", report(columns=["gender"], metric="wins")) is None
+        planned = measured(store, read_measurements(store, "toy"), report(columns=["gender"]))
     expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
     assert ours.rows["v1"]["gender"].value == pytest.approx(expected)
     assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)
