@@ -96,8 +96,14 @@ class Estimate:
         return min(self.centre - half, low, *held), max(self.centre + half, high, *held)
 
     def p_value(self, noise: Noise) -> float:
-        """Two-sided, unadjusted p were the noise this one; NaN with one seed."""
-        return self.crossing.p(p_value(self.centre, noise)) if noise.seeds_known else float("nan")
+        """Two-sided, unadjusted p were the noise this one; NaN with one seed.
+
+        1 where effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
+        shown, so neither direction may be called.
+        """
+        if not noise.seeds_known:
+            return float("nan")
+        return 1.0 if self.effect * self.centre < 0 else self.crossing.p(p_value(self.centre, noise))
 
     @property
     def seed_variance(self) -> float:
@@ -168,7 +174,7 @@ def contrast(
     item_df = item_degrees(drawn, _correlation(values, arms, slopes, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
     products = linear.T @ linear
-    seed_variance = _seed_variance(values, means, direction, slopes, of_gains)
+    seed_variance = _seed_variance(_resolution(values, arms), means, direction, slopes, of_gains)
     counts = cluster_counts(drawn.count, replicates, seed)
     item_draws = counts @ linear.mean(axis=1)
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
@@ -235,7 +241,7 @@ def _slopes(means: Array, direction: Direction) -> Array:
 
 
 def _seed_variance(
-    values: Sequence[Array],
+    resolution: float,
     means: Array,
     direction: Direction,
     slopes: Array,
@@ -251,11 +257,11 @@ def _seed_variance(
     origin = direction["target"] if isinstance(direction, dict) else 0.0
     common = _slopes(means.mean(axis=1, keepdims=True), direction)
     spread = max(float(of_gains(sign * (means - origin)).var(ddof=1)) for sign in (slopes, common))
-    return (spread + _resolution(values)) / seeds
+    return (spread + resolution) / seeds
 
 
-def _resolution(values: Sequence[Array]) -> float:
-    """Variance that rounding to whole items hides in a paired difference (Sheppard); 0 where all arms agree.
+def _resolution(values: Sequence[Array], arms: Array) -> float:
+    """Variance that rounding to whole items hides in a paired contrast (Sheppard); 0 where all arms agree.
 
     Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
     matter. Values apart by less than 1e-9 of their range are one value.
@@ -266,7 +272,8 @@ def _resolution(values: Sequence[Array]) -> float:
     for subset in values:
         between = np.diff(np.unique(subset))
         steps.append(between[between > 1e-9 * between.sum()].min(initial=inf) / subset.shape[2])
-    return float(sum(step**2 for step in steps if np.isfinite(step)) / (6 * len(values) ** 2))
+    hidden = sum(step**2 for step in steps if np.isfinite(step)) / len(values) ** 2
+    return float(hidden * (arms**2).sum() / 12)
 
 
 def _by_item(values: Sequence[Array], arms: Array, slopes: Array) -> list[Array]:
