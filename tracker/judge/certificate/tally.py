@@ -107,7 +107,7 @@ def _verdict(word: str, evidence: Sequence[Evidence], splits: float, needed: str
         worst = max(broken, key=lambda e: e.lower - e.promise)
         what = "intervals missed" if worst.kind == SEALED else f"{worst.word} was wrong"
         why = f"{what} in {worst.rate:.0%} of {worst.trials} {describe(worst.kind)} (at least {worst.lower:.1%}; "
-        return WordRecord(word=word, status="uncalibrated", why=f"{why}promised: at most {worst.promise:.2g})")
+        return WordRecord(word=word, status="uncalibrated", why=f"{why}promised: at most {100 * worst.promise:.3g}%)")
     own = next((e for e in evidence if e.kind == SPLITS), None)
     if own is None or splits < ENOUGH:
         return WordRecord(word=word, status="uncertified", why=needed or "no split could be judged")
