@@ -58,6 +58,10 @@ class Edge:
     cost_hours: float = 0.0  # device-hours of the child's stages that the parent does not share
     confounded: bool = False
     factors: tuple[str, ...] = ()
+    root: str = ""  # the first of the child's ancestors, and the child against it: `tracker.judge.paths`
+    root_effect: float = _NAN
+    root_low: float = _NAN  # for all paths of the lineage at once
+    root_high: float = _NAN
     why: str = ""  # why this verdict
     notes: tuple[str, ...] = ()  # what is known of changes without effect
     warnings: tuple[Warned, ...] = ()  # of runs on either side
@@ -83,7 +87,7 @@ class Correction:
 def judge_edges(study: Measurements) -> list[Edge]:
     """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them."""
     prior = study_prior(study)
-    edges = [_measure(study, child, parent, prior) for child, parent in study_pairs(study)]
+    edges = [measure(study, child, parent, prior) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
     for edge in edges:
         if edge.estimate is not None:
@@ -169,7 +173,8 @@ def _around(edge: Edge, numbers: Estimate, noise: Noise, level: float) -> tuple[
     return min(low, edge.effect), max(high, edge.effect)
 
 
-def _measure(study: Measurements, child: str, parent: str, prior: SeedPrior | None) -> Edge:
+def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | None) -> Edge:
+    """One comparison without the family: effect, its looks, and the p over them."""
     factors = _factors(study, child, parent)
     edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
     values, seeds, problem = paired_values(study, [child, parent])
