@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tracker.config.names import StageName, Strict
+from tracker.config.study_schema import GpuShare
 
 
 class ResourceOverride(Strict):
@@ -14,11 +15,15 @@ class ResourceOverride(Strict):
     mem_mb: int | None = Field(default=None, ge=1)
     runtime: int | None = Field(default=None, ge=1)
     gpu: int | None = Field(default=None, ge=0)
+    gpu_share: GpuShare | None = Field(default=None)
 
 
 class ScaleStudy(Strict):
     """How a scale sizes one study."""
 
+    seeds: int | list[int] | None = Field(
+        default=None, description="How many seeds this study has, or which; absent: those of the scale."
+    )
     set: dict[str, Any] = Field(default={}, description="Values that replace those of every variant.")
     multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
     resources: dict[StageName, ResourceOverride] = Field(default={})
@@ -27,5 +32,7 @@ class ScaleStudy(Strict):
 class ScaleFile(Strict):
     """`configs/scales/<scale>.yaml`."""
 
-    seeds: int | list[int] = Field(description="How many seeds, or which, unless the settings say otherwise.")
+    seeds: int | list[int] = Field(
+        description="How many seeds, or which, unless the settings or a study's own `seeds` say otherwise."
+    )
     studies: dict[str, ScaleStudy] = Field(default={})

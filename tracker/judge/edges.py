@@ -12,6 +12,7 @@ from tracker.judge.measurements import Measurements
 from tracker.judge.moderation import SeedPrior, seed_prior
 from tracker.judge.pairing import Warned, item_clusters, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
+from tracker.judge.scope import within_scope
 from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.significance import Array, Noise, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast, run_statistics
@@ -161,7 +162,7 @@ def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Corr
     if edge.detail != "invalid":
         seen = look.estimate if look else numbers
         edge.joint_low, edge.joint_high = _around(edge, seen, noise, correction.level * share)
-        edge.detail, edge.why = _word(edge, numbers, study, correction)
+        edge.detail, edge.why = within_scope(*_word(edge, numbers, study, correction), numbers, analysis)
         if numbers.items_only and numbers.seeds > 1:
             edge.why += f"; {_these_items(numbers)}"
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail

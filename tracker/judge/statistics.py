@@ -47,8 +47,8 @@ class Crossing:
     reach: Array  # the effect in each draw
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Percentile interval of the draws where the chance is above alpha / 2, else the effect alone."""
-        if self.chance <= alpha / 2:
+        """Percentile interval of the draws where the chance is above alpha / 4, else an empty one."""
+        if self.chance <= alpha / 4:
             return inf, -inf
         low, high = np.quantile(self.reach, [alpha / 2, 1 - alpha / 2])
         return float(low), float(high)
@@ -56,10 +56,10 @@ class Crossing:
     def p(self, p: float) -> float:
         """The smallest level at which both the effect's own test and, where the guard is on, the draws exclude 0.
 
-        At level alpha the guard is on where the chance is above alpha / 2, so it asks nothing of levels of at least
-        twice the chance.
+        At level alpha the guard is on where the chance is above alpha / 4, so it asks nothing of levels of at least
+        four times the chance.
         """
-        return max(p, min(self.p_value, 2 * self.chance, 1.0))
+        return max(p, min(self.p_value, 4 * self.chance, 1.0))
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,14 @@ class Estimate:
     crossing: Crossing = field(repr=False, compare=False)
 
     def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
-        """The interval at 1 - alpha were the noise this one (of moderated variances, say); it holds the effect."""
+        """The interval at 1 - alpha were the noise this one (of moderated variances, say).
+
+        It holds the effect, and 0 unless `p_value` is at most alpha.
+        """
         half = half_width(noise, alpha)
         low, high = self.crossing.interval(alpha)
-        return min(self.centre - half, self.effect, low), max(self.centre + half, self.effect, high)
+        held = [self.effect, 0.0] if noise.seeds_known and self.p_value(noise) > alpha else [self.effect]
+        return min(self.centre - half, low, *held), max(self.centre + half, high, *held)
 
     def p_value(self, noise: Noise) -> float:
         """Two-sided, unadjusted p were the noise this one; NaN with one seed."""
@@ -162,20 +166,24 @@ def contrast(
     item_df = item_degrees(drawn, _correlation(values, arms, slopes, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
     products = linear.T @ linear
+    seed_variance = _seed_variance(values, means, direction, slopes, of_gains)
     counts = cluster_counts(drawn.count, replicates, seed)
     item_draws = counts @ linear.mean(axis=1)
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     if folds and not items_only and (chance := _chance_to_cross(unfolded, deviations, direction)) > _NEVER:
         moved = means + np.tensordot(counts, deviations, 1)  # a draw may cross the target, which the slopes do not know
         folded = of_gains(gain(moved, direction)) - per_seed
-        products = max(products, np.cov(folded.T, ddof=0).reshape(products.shape), key=shared_variance)
-        item_draws = folded.mean(axis=1)
+        other = np.cov(folded.T, ddof=0).reshape(products.shape)
+        if shared_variance(other) > shared_variance(products):
+            products, item_draws = other, folded.mean(axis=1)
         reach = of_gains(gain(draw_together(moved, share), direction)).mean(axis=1)
+        if seeds > 1 and reach.var() > 0:  # the seeds' noise widens the draws
+            reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
         crossing = Crossing(_smaller_side(reach), chance, reach)
 
     effect = float(per_seed.mean())
     noise = Noise(
-        _seed_variance(values, means, direction, slopes, of_gains),
+        seed_variance,
         seeds - 1,
         0.0 if items_only else shared_variance(products),
         inf if items_only else item_df,

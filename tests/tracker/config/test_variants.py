@@ -311,6 +311,11 @@ def test_scale_keys_are_checked(toy):
         ({"multiply": {"size": 2}, "set": {"size": 5}}, ["also sets it"]),
         ({"resources": {"trian": {"gpu": 1}}}, ["resources.trian", "'train'"]),
         ({"resources": {"train": {"gpu": 9}}}, ["small.yaml", "pool of 2"]),
+        ({"resources": {"train": {"gpu_share": 0.3}}}, ["resources.train.gpu_share", "multiple of 0.25"]),
+        ({"resources": {"train": {"gpu_share": 0}}}, ["resources.train.gpu_share", "greater than 0"]),
+        ({"resources": {"train": {"gpu_share": 2}}}, ["resources.train.gpu_share", "less than or equal to 1"]),
+        ({"resources": {"train": {"gpu_share": 0.5, "gpu": 2}}}, ["resources.train.gpu_share", "gpu is 2", "gpu: 1"]),
+        ({"resources": {"prepare": {"gpu_share": 0.5}}}, ["resources.prepare.gpu_share", "gpu is 0", "gpu: 1"]),
         ({"set": {"size": 0}}, ["small.yaml", "size = 0"]),
         ({"add": {"size": 0}}, ["add"]),
     ]:
@@ -321,6 +326,19 @@ def test_scale_keys_are_checked(toy):
             load(toy, scale="small")
     toy.yaml("scales/small.yaml", {"seeds": 1, "studies": {"toi": {}}})
     refused(toy, "studies.toi", "'toy'", scale="small")
+
+
+def test_a_part_of_a_device(toy):
+    scale(toy, resources={"train": {"gpu_share": 0.25}})
+    resources = load(toy, scale="small").stages["train"].resources
+    assert (resources.gpu, resources.gpu_share, resources.gpu_quarters) == (1, 0.25, 1)
+    assert resources.with_gpu(2).gpu_quarters == 8  # a variant that asks for more devices gets whole ones
+
+
+def test_a_part_of_several_devices_is_refused(toy):
+    stages = {**STUDY["stages"], "train": {**STUDY["stages"]["train"], "resources": {"gpu": 2, "gpu_share": 0.5}}}
+    toy.study(stages=stages)
+    refused(toy, "_study.yaml", "stages.train.resources", "gpu must be 1, not 2")
 
 
 def test_scale_resources(toy):
@@ -427,6 +445,27 @@ def test_without_a_list_every_folder_is_a_study(toy):
 def test_scale_may_list_its_seeds(toy):
     toy.yaml("scales/small.yaml", {"seeds": [3, 5]})
     assert settings(toy, scale="small").seeds == (3, 5)
+
+
+def test_a_study_may_have_seeds_of_its_own_unless_the_settings_name_some(toy):
+    toy.yaml("studies/another/_study.yaml", {})
+    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": 4}, "another": {"seeds": [7]}}})
+    found = settings(toy, scale="small", studies="toy,another")
+    assert (found.seeds_of("toy"), found.seeds_of("another"), found.seeds) == ((0, 1, 2, 3), (7,), (0, 1))
+    named = settings(toy, scale="small", studies="toy,another", seeds=3)
+    assert named.seeds_of("toy") == named.seeds_of("another") == (0, 1, 2)
+    assert settings(toy, scale="small", study="toy", seed=3).seed == 3
+    with pytest.raises(ConfigError, match=r"choose from 0, 1, 2, 3$"):
+        settings(toy, scale="small", study="toy", seed=7)
+
+
+@pytest.mark.parametrize(("seeds", "text"), [(0, "sensible"), ([], "empty"), ([1, 1], "twice"), ("x", "whole number")])
+def test_a_bad_number_of_seeds_of_a_study_is_told_with_its_key(toy, seeds, text):
+    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": seeds}}})
+    with pytest.raises(ConfigError, match=text) as caught:
+        settings(toy, scale="small")
+    assert "small.yaml" in str(caught.value)
+    assert "studies.toy.seeds" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_effect_is_the_difference_of_the_table_cells(tmp_path):
 
 
 def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a_narrow_one(tmp_path):
-    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=0.95)
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=0.95, seeds=5)
     narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=0.95)
     assert wide.loc["v1"].verdict == "equivalent"
     assert narrow.loc["v1"].verdict == "undecided"
@@ -138,13 +138,43 @@ def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a
 
 
 def test_a_change_that_changes_no_item_says_so(tmp_path):
-    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0)
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0, seeds=5)
     narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=1.0)
     assert wide.loc["v1"].effect == narrow.loc["v1"].effect == 0
     assert wide.loc["v1"].verdict == "equivalent"
-    assert wide.loc["v1"].reason == "no item differs, in any seed: the change had no effect on these runs"
+    said = (
+        "no item differs, in any seed: the change had no effect on these runs; in at least 55% of seeds, as 5 can tell"
+    )
+    assert wide.loc["v1"].reason == said
     assert narrow.loc["v1"].verdict == "undecided"
     assert "too rare" in narrow.loc["v1"].reason
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rare", "word"), [(4, 0.5, "undecided"), (4, 0.6, "equivalent"), (5, 0.4, "undecided")]
+)
+def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
+    edges, _ = run(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
+    edge = edges.loc["v1"]
+    assert edge.verdict == word
+    if word == "equivalent":
+        assert edge.reason.endswith("in at least 47% of seeds, as 4 can tell")
+    elif seeds == 4:
+        assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in edge.reason
+
+
+def test_few_clusters_speak_about_these_items_only(tmp_path):
+    change = add_clusters(lambda *_: lambda item: "ab"[int(item[-4:]) % 3 > 0], seeds=range(6))
+
+    def both(plan):
+        change(plan)
+        edit_analysis(margin=0.2)(plan)
+
+    edges, _ = run(tmp_path, both, rho=0.95, seeds=6)
+    assert edges.loc["v1"].verdict == "equivalent"
+    assert (
+        "items of 2 clusters are too few to stand for others: this is about these items only" in edges.loc["v1"].reason
+    )
 
 
 def weigh(weights):
