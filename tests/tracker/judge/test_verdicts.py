@@ -394,15 +394,24 @@ def test_a_plain_difference_is_found_at_the_first_look():
 
 
 def test_equivalence_stays_decided_at_a_later_look():
-    """The fourth and fifth seed are far off; the look at three had decided."""
-    calm, wild = [0.5, 0.5025, 0.4975], [0.62, 0.38]
-    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", calm + wild)}, looks=[3, 5], margin=0.08)
+    """The sixth and seventh seed are far off; the look at five had decided."""
+    calm, wild = [0.5, 0.5025, 0.4975, 0.5, 0.5025], [0.62, 0.38]
+    study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, looks=[5, 7], margin=0.08)
     [edge] = judge_edges(study)
-    assert (edge.verdict, edge.seeds) == ("equivalent", 5)
-    assert "at the look at 3 seeds" in edge.reason
+    assert (edge.verdict, edge.seeds) == ("equivalent", 7)
+    assert "at the look at 5 seeds; in at least 55% of seeds, as 5 can tell" in edge.reason
     assert edge.high > 0.08
     [again] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": []})))
     assert again.verdict == "undecided"
+
+
+def test_a_look_of_too_few_seeds_makes_nothing_equivalent_later():
+    """Three seeds agree and say too little of others; the next two, which would have told, are far off."""
+    shares = [0.5, 0.5025, 0.4975, 0.62, 0.38]
+    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", shares)}, looks=[3, 5], margin=0.08)
+    [edge] = judge_edges(study)
+    assert edge.verdict == "undecided"
+    assert "at the look at 3 seeds, but of 3 seeds alone" in edge.reason
 
 
 def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():
