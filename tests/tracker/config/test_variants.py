@@ -11,6 +11,7 @@ from tracker.cli.configs import describe
 from tracker.config import dotted
 from tracker.config.changes import diff
 from tracker.config.names import is_safe_name
+from tracker.config.printed import Printed
 from tracker.config.scale import multiply
 from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies
@@ -260,7 +261,7 @@ def test_published_training_figures_are_checked_for_form(toy, changes, parts):
     toy.yaml("published/toy.yaml", {"source": "x", "training": [reading]})
     toy.study(table={"columns": [{"metric": "a", "label": "a"}]})
     [study] = load_studies(load_settings({"studies": "toy"}, configs=toy.configs)).values()
-    assert study.published.training[0].values == {"a": 1.0, "b": (0.0, None)}
+    assert study.published.training[0].values == {"a": Printed.of(1), "b": (Printed.of(0), None)}
     toy.yaml("published/toy.yaml", {"source": "x", "training": [reading | changes]})
     refused(toy, *parts)
 
