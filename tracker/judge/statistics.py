@@ -34,7 +34,7 @@ Direction = str | dict[str, float]
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
 FEWEST_CLUSTERS = 5  # with fewer, or a subset of one alone, an effect is one on these items only
-_A_CHANGE = 0.05  # of the range: a cluster that changed by as much has changed
+_A_CHANGE = 0.1  # of the range: a cluster that changed by as much has changed
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -86,8 +86,10 @@ class Estimate:
     def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
         """The interval at 1 - alpha were the noise this one (of moderated variances, say).
 
-        It holds the effect, and 0 unless `p_value` is at most alpha.
+        It holds the effect, and 0 unless `p_value` is at most alpha. NaN where neither seeds nor items tell of noise.
         """
+        if self.items_only and not noise.seeds_known:
+            return float("nan"), float("nan")
         half = half_width(noise, alpha)
         low, high = self.crossing.interval(alpha)
         held = [self.effect, 0.0] if noise.seeds_known and self.p_value(noise) > alpha else [self.effect]
@@ -298,7 +300,7 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
     An item can change by the range of its subset's values. Clusters that did change tell how much such clusters change:
     of m, as many as whole changes make up what was seen, the next is larger than all with a chance of about 1 / m.
     So the change is the largest seen plus a share 1 / m of the range, at most the range. And only clusters that did not
-    change can hide one; a twentieth of the range is a change. The worst subset, of few clusters, counts. 0 for a
+    change can hide one; a tenth of the range is a change. The worst subset, of few clusters, counts. 0 for a
     single arm: its mean has no such items.
     """
     if np.count_nonzero(arms) < 2:

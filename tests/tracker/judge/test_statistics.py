@@ -237,6 +237,11 @@ def test_with_fewer_than_five_clusters_an_effect_is_one_on_these_items(clusters)
     assert not numbers.item_draws.any()
 
 
+def test_one_seed_and_few_clusters_know_no_noise():
+    numbers = contrast([crossed(seeds=1, items=60)], (1, -1), "max", clusters=[np.arange(60) % 4])
+    assert np.isnan([numbers.low, numbers.high, numbers.p, numbers.item_p]).all()
+
+
 def test_clusters_must_be_those_of_the_items():
     with pytest.raises(ValueError, match="clusters"):
         contrast([crossed(items=60)], (1, -1), "max", clusters=[np.zeros(59, int)])
