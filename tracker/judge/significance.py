@@ -140,11 +140,10 @@ def holm(p: Sequence[float]) -> Array:
     """Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN stays NaN and does not
     count.
     """
-    from statsmodels.stats.multitest import multipletests  # takes a second to import
-
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)
-    known = ~np.isnan(raw)
-    if known.any():
-        adjusted[known] = multipletests(raw[known], method="holm")[1]
+    known = np.flatnonzero(~np.isnan(raw))
+    order = known[np.argsort(raw[known], kind="stable")]
+    steps = raw[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
