@@ -31,9 +31,9 @@ SEED = 20260101
 class Size:
     """How many pseudo-studies are judged. More cost more time and give closer bounds."""
 
-    zero: int = 12  # planted lineages without effect, per form: trials of better and worse
-    edges: int = 160  # edges with an effect as large as the margin, per form: trials of equivalent
-    mde: int = 2  # planted lineages at the minimal detectable effect, per form
+    zero: int = 8  # planted lineages without effect, per form: trials of better and worse
+    edges: int = 120  # edges with an effect as large as the margin, per form: trials of equivalent
+    mde: int = 1  # planted lineages at the minimal detectable effect, per form
     splits: int = 1  # splits of each variant, without effect and at the margin
     forms: tuple[str, ...] = FORMS  # of planted effects
 
