@@ -128,11 +128,10 @@ def holm(p: Sequence[float]) -> Array:
     """Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979); NaN stays NaN and does not
     count.
     """
-    from statsmodels.stats.multitest import multipletests  # takes a second to import
-
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)
-    known = ~np.isnan(raw)
-    if known.any():
-        adjusted[known] = multipletests(raw[known], method="holm")[1]
+    known = np.flatnonzero(~np.isnan(raw))
+    ranked = known[np.argsort(raw[known])]
+    falling = raw[ranked] * np.arange(len(ranked), 0, -1)
+    adjusted[ranked] = np.minimum(np.maximum.accumulate(falling), 1)
     return adjusted
