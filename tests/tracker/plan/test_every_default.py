@@ -48,12 +48,14 @@ def source_of(module):
     return ast.parse(Path(sys.modules[module].__file__).read_text())
 
 
+@cache  # a changed default imports nothing else
 def imports(module):
     if module == TASKS:
         return {f"{TASKS}.{found.name}" for found in pkgutil.iter_modules(sys.modules[TASKS].__path__)}
     return {node.module for node in ast.walk(source_of(module)) if isinstance(node, ast.ImportFrom)}
 
 
+@cache
 def in_order():
     """All config modules, each after those that it imports."""
     waiting, ordered = sorted(set(chain(*MODULES.values()))), []

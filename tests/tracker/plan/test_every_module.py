@@ -85,7 +85,7 @@ def test_every_module_counts_for_the_stages_that_reach_it_and_no_others(codes, m
 
 def test_words_count_nowhere(codes, monkeypatch):
     read = fingerprint.read_source
-    monkeypatch.setattr(fingerprint, "read_source", lambda path: with_words(read(path)))
+    monkeypatch.setattr(fingerprint, "read_source", cache(lambda path: with_words(read(path))))
     for code in codes:
         assert fingerprint.changed(code, ROOT) == []
         now = fingerprint.code_of(code.modules, ROOT, exclude=code.exclude)
