@@ -20,6 +20,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from contract import fingerprint
 from contract.absent import Absent
 from contract.errors import ConfigError
 from tracker.config import study_file, variant_files, variants
@@ -222,6 +223,8 @@ def quick(monkeypatch):
     read = cache(load_yaml)
     for module in (study_file, variant_files):
         monkeypatch.setattr(module, "load_yaml", lambda path: deepcopy(read(path)))
+    for name in ("_find", "read_source"):  # no file of code changes here: a default does, in memory
+        monkeypatch.setattr(fingerprint, name, cache(getattr(fingerprint, name)))
     monkeypatch.chdir(ROOT)
 
 

@@ -21,6 +21,12 @@ def codes():
     return list({code.modules: code for code in found}.values())
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """No file appears or goes; what is in them is edited in memory."""
+    monkeypatch.setattr(fingerprint, "_find", cache(fingerprint._find))
+
+
 def file_of(name):
     stem = ROOT.joinpath(*name.split("."))
     return stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
