@@ -43,7 +43,7 @@ def run_validate(arguments: argparse.Namespace) -> int:
     for study in plan.studies.values():
         stages = plan.selected(study.name)
         own = sum(stage.study == study.name for stage in stages)
-        runs = len(study.variants) * len(settings.seeds)
+        runs = len(study.variants) * len(settings.seeds_of(study.name))
         print(
             f"{study.name}: {_count(len(study.variants), 'variant')}, {_count(runs, 'run')}, {_count(own, 'stage')} "
             f"and {_count(len(stages) - own, 'asset')} at scale {settings.scale}"

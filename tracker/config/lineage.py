@@ -1,7 +1,7 @@
 """The lineage of variants: each has one parent, or none; one walk for all who follow it."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -53,3 +53,12 @@ def ancestors(name: str, parents: Mapping[str, str | None]) -> list[str]:
         found[parent] = None
         parent = parents[parent]
     return list(found)
+
+
+def compared(edges: str | Sequence[tuple[str, str]], parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
+    """Return the pairs (child, parent) that `analysis.edges` asks for: `parent`, `root`, or those listed."""
+    if not isinstance(edges, str):
+        return [(child, parent) for child, parent in edges if child in parents and parent in parents]
+    if edges == "root":
+        return [(name, above[-1]) for name in parents if (above := ancestors(name, parents))]
+    return [(name, parent) for name, parent in parents.items() if parent is not None]

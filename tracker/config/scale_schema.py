@@ -19,6 +19,9 @@ class ResourceOverride(Strict):
 class ScaleStudy(Strict):
     """How a scale sizes one study."""
 
+    seeds: int | list[int] | None = Field(
+        default=None, description="How many seeds this study has, or which; absent: those of the scale."
+    )
     set: dict[str, Any] = Field(default={}, description="Values that replace those of every variant.")
     multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
     resources: dict[StageName, ResourceOverride] = Field(default={})
@@ -27,5 +30,7 @@ class ScaleStudy(Strict):
 class ScaleFile(Strict):
     """`configs/scales/<scale>.yaml`."""
 
-    seeds: int | list[int] = Field(description="How many seeds, or which, unless the settings say otherwise.")
+    seeds: int | list[int] = Field(
+        description="How many seeds, or which, unless the settings or a study's own `seeds` say otherwise."
+    )
     studies: dict[str, ScaleStudy] = Field(default={})

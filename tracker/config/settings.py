@@ -3,8 +3,8 @@
 import difflib
 import importlib.util
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ class Settings:
     """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry).
 
     `wandb` (offline, online) is a second log of every stage; `fork_server` forks stages that run on this machine from a
-    process that has torch and transformers imported. Both are no part of any key.
+    process that has torch and transformers imported. Both are no part of any key. `study_seeds` are those of the
+    studies for which the scale file has its own, `seeds` those of all others; seeds that the settings name are for all.
     """
 
     scale: str
@@ -43,6 +44,11 @@ class Settings:
     retry: str | None = None
     wandb: str | None = None
     fork_server: bool = True
+    study_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def seeds_of(self, study: str) -> tuple[int, ...]:
+        """Return the seeds of one study: the scale may give it a number of its own."""
+        return self.study_seeds.get(study, self.seeds)
 
     @property
     def scale_file(self) -> Path:
@@ -89,11 +95,14 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         raise ConfigError(
             get("studies")[1], "studies", None, "no study is listed", f"known: {', '.join(known_studies)}"
         )
-    seeds = _seeds(*get("seeds"), scale_file=configs / "scales" / f"{scale}.yaml")
+    seeds, study_seeds = _planned_seeds(*get("seeds"), scale_file=configs / "scales" / f"{scale}.yaml")
     seed_value, where = get("seed")
     seed = None if seed_value is None else _integer("seed", seed_value, where)
-    if seed is not None and seed not in seeds:
-        raise ConfigError(where, "seed", seed, "is not among the seeds of the plan", f"choose from {_brief(seeds)}")
+    planned = sorted(
+        {each for name in (studies if study is None else [study]) for each in study_seeds.get(name, seeds)}
+    )
+    if seed is not None and seed not in planned:
+        raise ConfigError(where, "seed", seed, "is not among the seeds of the plan", f"choose from {_brief(planned)}")
     gpus_value, where = get("gpus", 1)
     gpus = _integer("gpus", gpus_value, where, below=_MAX_GPUS)
     retry, where = get("retry")
@@ -120,6 +129,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         retry=retry,
         wandb=wandb,
         fork_server=fork_server,
+        study_seeds=study_seeds,
     )
 
 
@@ -159,21 +169,34 @@ def _names(key: str, value: Any, where: str) -> tuple[str, ...]:
     return names
 
 
-def _seeds(value: Any, where: str, *, scale_file: Path) -> tuple[int, ...]:
-    if value is None:
-        value, where = load_yaml(scale_file).get("seeds", 1), str(scale_file)
+def _planned_seeds(value: Any, where: str, *, scale_file: Path) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """Return the seeds of most studies, and those of the studies for which the scale has its own.
+
+    What the settings give counts for all studies.
+    """
+    if value is not None:
+        return _seeds(value, where), {}
+    scale, where = load_yaml(scale_file), str(scale_file)
+    studies = scale.get("studies")
+    parts = studies.items() if isinstance(studies, Mapping) else ()  # what else is wrong there is told with the studies
+    own = {
+        str(name): part["seeds"] for name, part in parts if isinstance(part, Mapping) and part.get("seeds") is not None
+    }
+    of_studies = {name: _seeds(seeds, where, f"studies.{name}.seeds") for name, seeds in own.items()}
+    return _seeds(scale.get("seeds", 1), where), of_studies
+
+
+def _seeds(value: Any, where: str, key: str = "seeds") -> tuple[int, ...]:
     if isinstance(value, str) and "," in value:
         value = [part for part in value.split(",") if part.strip()]
     if not isinstance(value, list | tuple):
-        count = _integer("seeds", value, where)
+        count = _integer(key, value, where)
         if not 1 <= count <= _MAX_SEEDS:
-            raise ConfigError(
-                where, "seeds", value, "is not a sensible number", f"1 to {_MAX_SEEDS}, or a list of seeds"
-            )
+            raise ConfigError(where, key, value, "is not a sensible number", f"1 to {_MAX_SEEDS}, or a list of seeds")
         return tuple(range(count))
-    seeds = tuple(_integer("seeds", item, where) for item in value)
+    seeds = tuple(_integer(key, item, where) for item in value)
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(where, "seeds", value, "is empty or names a seed twice", "list each seed once")
+        raise ConfigError(where, key, value, "is empty or names a seed twice", "list each seed once")
     return seeds
 
 
@@ -188,5 +211,5 @@ def _integer(key: str, value: Any, where: str, *, below: int = _SEEDS_END) -> in
     return value
 
 
-def _brief(seeds: tuple[int, ...]) -> str:
+def _brief(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds[:10])) + (f" and {len(seeds) - 10} more" if len(seeds) > 10 else "")

@@ -74,6 +74,14 @@ def check_figures(written: StudyFile, file: Path, variants: Iterable[str]) -> No
                 raise ConfigError(file, where, name, "there is no such variant", suggest(name, known))
 
 
+def check_edges(written: StudyFile, file: Path, variants: Iterable[str]) -> None:
+    """Refuse a pair of the analysis plan that names a variant which does not exist."""
+    known, edges = list(variants), written.analysis.edges
+    for name in (name for pair in edges for name in pair) if isinstance(edges, list) else ():
+        if name not in known:
+            raise ConfigError(file, "analysis.edges", name, "there is no such variant", suggest(name, known))
+
+
 def read_published(configs: Path, written: StudyFile, file: Path, variants: Iterable[str]) -> PublishedFile | None:
     """Read the published numbers that the study names, if any. Raises ConfigError where they fit it not."""
     known = list(variants)

@@ -69,9 +69,24 @@ class Analysis(Strict):
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, description="Equivalence: a smaller difference does not matter.")
     alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Family-wise error rate over the edges.")
-    correction: Literal["holm"] = "holm"
-    edges: Literal["parent"] = "parent"
-    looks: list[Annotated[int, Field(ge=2)]] = Field(
+    rare: float = Field(
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="`equivalent` needs so many seeds that at most this share of seeds may behave otherwise unseen: at "
+        "alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
+    )
+    correction: Literal["max-t", "holm"] = Field(
+        default="max-t", description="For the number of edges; max-t knows that edges share parents and items."
+    )
+    variance: Literal["moderated", "own"] = Field(
+        default="moderated", description="Of seeds: an edge's own, or moderated by the study's other variants."
+    )
+    edges: Literal["parent", "root"] | list[tuple[Text, Text]] = Field(
+        default="parent",
+        description="What is compared: each variant with its parent, with its root, or the pairs [child, parent].",
+    )
+    looks: list[Annotated[int, Field(ge=3)]] = Field(
         default=[],
         description="Numbers of seeds at which `decide` may judge and stop, increasing; none: one look at all.",
     )
@@ -83,6 +98,13 @@ class Analysis(Strict):
     def _looks_increase(self) -> Self:
         if any(later <= earlier for earlier, later in pairwise(self.looks)):
             raise ValueError(f"looks {self.looks} must increase")
+        return self
+
+    @model_validator(mode="after")
+    def _edges_are_pairs(self) -> Self:
+        pairs = self.edges if isinstance(self.edges, list) else [("child", "parent")]
+        if not pairs or len({frozenset(pair) for pair in pairs}) < len(pairs) or any(a == b for a, b in pairs):
+            raise ValueError(f"edges {pairs} must be different pairs of two variants")
         return self
 
 

@@ -14,7 +14,14 @@ from tracker.config.names import is_safe_name
 from tracker.config.scale import Scale, load_scale
 from tracker.config.settings import Settings
 from tracker.config.study import Change, Study, Variant
-from tracker.config.study_file import check_figures, check_keys, import_model, read_published, read_study_file
+from tracker.config.study_file import (
+    check_edges,
+    check_figures,
+    check_keys,
+    import_model,
+    read_published,
+    read_study_file,
+)
 from tracker.config.study_schema import StageDefinition, StudyFile
 from tracker.config.validation import validate
 from tracker.config.variant_files import VariantFile, read_variants
@@ -59,6 +66,7 @@ def _load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
             variant, parent, study=name, written=written, base=base, model=model, scale=scale
         )
     check_figures(written, file, variants)
+    check_edges(written, file, variants)
     published = read_published(configs, written, file, variants)
     return Study(name, file, written, model, stages, variants, published)
 

@@ -5,18 +5,32 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracker.config.study_schema import Analysis
+from tracker.config.lineage import ancestors, compared
 from tracker.judge import no_effect
+from tracker.judge.family import Family, Member, covariances
 from tracker.judge.measurements import Measurements
-from tracker.judge.pairing import Warned, paired_values, warnings
+from tracker.judge.moderation import SeedPrior, seed_prior
+from tracker.judge.pairing import Warned, item_clusters, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
+from tracker.judge.scope import within_scope
 from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.significance import Array, Noise, half_width, holm, sign_flip
-from tracker.judge.statistics import Estimate, contrast
-from tracker.plan.plan_file import PlannedVariant
+from tracker.judge.significance import Array, Noise, holm, sign_flip
+from tracker.judge.statistics import Estimate, contrast, run_statistics
 
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 _NAN = float("nan")
+_CORRECTIONS = {"max-t": "the max-t correction", "holm": "Holm's correction"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """An edge with so many of its seeds, and the share of alpha that a look at them may spend."""
+
+    seeds: int
+    weight: float
+    estimate: Estimate
+    noise: Noise  # moderated where the study's other variants say something of it
+    p: float  # two-sided, at this look alone
 
 
 @dataclass
@@ -29,22 +43,28 @@ class Edge:
     verdict: str = "invalid"  # one of WORDS
     detail: str = "invalid"  # the word were it not confounded
     effect: float = _NAN
-    low: float = _NAN  # interval at 1 - alpha, not adjusted for the number of edges
+    low: float = _NAN  # interval at 1 - alpha for this edge alone; with looks, at the level of the last one taken
     high: float = _NAN
+    joint_low: float = _NAN  # the same for all edges of the study at once
+    joint_high: float = _NAN
     p: float = _NAN  # two-sided; over all looks where the study declares looks
-    p_adjusted: float = _NAN  # Holm over the study's edges
+    p_adjusted: float = _NAN  # over the study's edges
     p_sign_flip: float = _NAN  # over seeds, the items taken as fixed
-    mde: float = _NAN  # at 80% power and level alpha / edges
+    mde: float = _NAN  # at 80% power and the level that the family leaves
     seeds: int = 0
     items: int = 0
     seeds_needed: int | None = None  # to find the observed effect with 80% power
+    variance: str = "own"  # of seeds: own, or moderated by the study's other variants
+    prior_df: float = 0.0  # degrees of freedom that the others added
     cost_hours: float = 0.0  # device-hours of the child's stages that the parent does not share
     confounded: bool = False
     factors: tuple[str, ...] = ()
     why: str = ""  # why this verdict
     notes: tuple[str, ...] = ()  # what is known of changes without effect
     warnings: tuple[Warned, ...] = ()  # of runs on either side
-    estimate: Estimate | None = field(default=None, repr=False)
+    estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
+    paired: tuple[int, ...] = field(default=(), repr=False)  # its seeds, in the order in which they were added
+    looks: tuple[Look, ...] = field(default=(), repr=False)  # taken so far, the last one last
 
     @property
     def reason(self) -> str:
@@ -52,108 +72,208 @@ class Edge:
         return "; ".join(filter(None, (self.why, *self.notes, *map(str, self.warnings))))
 
 
+@dataclass(frozen=True)
+class Correction:
+    """What the number of edges leaves: the level at which each may be tested on its own, and how that came about."""
+
+    name: str
+    level: float
+    covariance: tuple[np.ndarray, np.ndarray] | None  # of the tested edges, by seeds and by items
+
+
 def judge_edges(study: Measurements) -> list[Edge]:
-    """Verdicts of one study's edges, in the order of its variants."""
-    edges = [_measure(study, variant, variant.parent) for variant in study.variants if variant.parent is not None]
-    analysis = study.analysis
-    for edge, p in zip(edges, holm([edge.p for edge in edges]), strict=True):
-        edge.p_adjusted = float(p)
-    tested = max(sum(not np.isnan(edge.p) for edge in edges), 1)
+    """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them."""
+    prior = study_prior(study)
+    edges = [_measure(study, child, parent, prior) for child, parent in study_pairs(study)]
+    correction = correct(study, edges, prior)
     for edge in edges:
         if edge.estimate is not None:
-            _decide(edge, edge.estimate, analysis, tested)
+            _decide(edge, edge.estimate, study, correction)
         edge.notes = _idle(study, edge)
         edge.warnings = warnings(study, (edge.child, edge.parent))
     return edges
 
 
+def study_pairs(study: Measurements) -> list[tuple[str, str]]:
+    """The pairs (child, parent) that the analysis plan compares."""
+    return compared(study.analysis.edges, {variant.name: variant.parent for variant in study.variants})
+
+
+def study_prior(study: Measurements) -> SeedPrior | None:
+    """What the study's variants say of each other's noise; with looks, from the seeds of the first one, for good."""
+    if study.analysis.variance == "own":
+        return None
+    first = study.analysis.looks[0] if study.analysis.looks else None
+    gains: dict[str, dict[int, float]] = {}
+    for variant in study.variants:
+        values, seeds, _ = paired_values(study, [variant.name])
+        if values:
+            found = run_statistics(values, study.direction)[0].tolist()
+            gains[variant.name] = dict(list(zip(seeds, found, strict=True))[:first])
+    return seed_prior(gains)
+
+
+def correct(study: Measurements, edges: Sequence[Edge], prior: SeedPrior | None) -> Correction:
+    """Fill in the adjusted p-values; return what the family leaves to each edge."""
+    analysis = study.analysis
+    tested = [edge for edge in edges if not np.isnan(edge.p)]
+    members = [
+        Member(edge.child, edge.parent, edge.paired[: edge.looks[-1].seeds], look.noise, look.estimate.item_draws)
+        for edge in tested
+        for look in edge.looks[-1:]
+    ]
+    p, found = [edge.p for edge in tested], None
+    if analysis.correction == "max-t" and len(members) > 1:
+        found = covariances(members, prior)
+    if found is None:
+        adjusted, correction = holm(p), Correction("holm", analysis.alpha / max(len(tested), 1), None)
+    else:
+        family = Family.of(*found, [member.noise for member in members], _shares(study))
+        adjusted, correction = family.adjusted(p), Correction("max-t", family.level(analysis.alpha), found)
+    for edge, value in zip(tested, adjusted, strict=True):
+        edge.p_adjusted = float(value)
+    return correction
+
+
+def _shares(study: Measurements) -> list[float]:
+    """Each look's share of alpha; one look without a plan of looks."""
+    return list(look_weights(study.analysis.looks).values()) if study.analysis.looks else [1.0]
+
+
 def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
     """What is known of changes without effect; it does not change the verdict."""
-    [changes] = [variant.changes for variant in study.variants if variant.name == edge.child]
-    return (*no_effect.planned(changes), *no_effect.trained(study.weights, edge.child, edge.parent))
+    [variant] = [variant for variant in study.variants if variant.name == edge.child]
+    planned = no_effect.planned(variant.changes) if variant.parent == edge.parent else ()
+    return (*planned, *no_effect.trained(study.weights, edge.child, edge.parent))
 
 
-def _decide(edge: Edge, numbers: Estimate, analysis: Analysis, tested: int) -> None:
-    level = analysis.alpha / tested
-    noise = _noise(numbers)
-    edge.mde = minimal_detectable_effect(noise, level)
-    edge.seeds_needed = seeds_needed(numbers.centre, noise, numbers.seeds, level)
+def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> None:
+    analysis = study.analysis
+    weights = look_weights(analysis.looks) if analysis.looks else None
+    look = edge.looks[-1] if edge.looks else None
+    share = look.weight if look else next(iter(weights.values())) if weights else 1.0
+    noise, at = (look.noise, look.seeds) if look else (numbers.noise, numbers.seeds)
+    edge.mde = minimal_detectable_effect(noise, correction.level * share)
+    edge.seeds_needed = seeds_needed(numbers.centre, noise, at, correction.level, looks=weights)
     if edge.detail != "invalid":
-        edge.detail, edge.why = _word(edge, numbers, analysis)
+        seen = look.estimate if look else numbers
+        edge.joint_low, edge.joint_high = _around(edge, seen, noise, correction.level * share)
+        edge.detail, edge.why = within_scope(*_word(edge, numbers, study, correction), numbers, analysis)
+        if numbers.items_only and numbers.seeds > 1:
+            edge.why += f"; {_these_items(numbers)}"
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
 
 
-def _noise(numbers: Estimate) -> Noise:
-    return Noise(numbers.seed_variance, numbers.seeds - 1, numbers.item_variance)
+def _around(edge: Edge, numbers: Estimate, noise: Noise, level: float) -> tuple[float, float]:
+    """The interval at a level; it always holds the effect that is shown."""
+    low, high = numbers.interval(noise, level)
+    return min(low, edge.effect), max(high, edge.effect)
 
 
-def _measure(study: Measurements, variant: PlannedVariant, parent: str) -> Edge:
-    factors = variant.factors
-    edge = Edge(study.name, parent, variant.name, factors=factors, confounded=len(factors) > 1)
-    values, _, problem = paired_values(study, [variant.name, parent])
-    edge.cost_hours = _cost_hours(study, variant.name, parent)
+def _measure(study: Measurements, child: str, parent: str, prior: SeedPrior | None) -> Edge:
+    factors = _factors(study, child, parent)
+    edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
+    values, seeds, problem = paired_values(study, [child, parent])
+    edge.cost_hours = _cost_hours(study, child, parent)
     edge.detail, edge.why = ("invalid", problem) if problem else ("", "")
     if not values:
         return edge
-    direction, confidence = study.direction, 1 - study.analysis.alpha
-    numbers = contrast(values, (1, -1), direction, confidence=confidence)
-    edge.estimate, edge.seeds, edge.items = numbers, numbers.seeds, numbers.items
-    edge.effect, edge.low, edge.high = numbers.effect, numbers.low, numbers.high
+    alpha = study.analysis.alpha
+    clusters = item_clusters(study, child, seeds[0])
+
+    def estimate(arrays: Sequence[Array]) -> Estimate:
+        return contrast(arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters)
+
+    numbers = estimate(values)
+    edge.estimate, edge.seeds, edge.items, edge.paired = numbers, numbers.seeds, numbers.items, tuple(seeds)
+    edge.effect = numbers.effect
     if numbers.seeds > 1:
         edge.p_sign_flip = sign_flip(numbers.per_seed)[0]
+    shares = look_weights(study.analysis.looks) if study.analysis.looks else {numbers.seeds: 1.0}
+    for count, share in shares.items():
+        if count > numbers.seeds:
+            break
+        then = numbers if count == numbers.seeds else estimate([subset[:, :count] for subset in values])
+        noise = _moderated(then, (child, parent), prior)
+        edge.looks += (Look(count, share, then, noise, then.p_value(noise)),)
+    first = next(iter(shares.values()))
+    shown = edge.looks[-1] if edge.looks else Look(numbers.seeds, first, numbers, numbers.noise, _NAN)
+    edge.low, edge.high = _around(edge, shown.estimate, shown.noise, alpha * shown.weight)
+    edge.prior_df = max(shown.noise.seed_df - shown.estimate.noise.seed_df, 0.0)
+    edge.variance = "moderated" if edge.prior_df > 0 else "own"
     if not problem:
-        edge.p = _p_over_looks(study, values, numbers)
+        edge.p = sequential_p({look.seeds: look.p for look in edge.looks}, shares)
     return edge
 
 
-def _p_over_looks(study: Measurements, values: Sequence[Array], numbers: Estimate) -> float:
-    if not (looks := study.analysis.looks):
-        return numbers.p
-    taken = {}
-    for look in (count for count in looks if count <= numbers.seeds):
-        seen = [subset[:, :look] for subset in values]
-        taken[look] = numbers.p if look == numbers.seeds else contrast(seen, (1, -1), study.direction).p
-    return sequential_p(taken, look_weights(looks, study.analysis.alpha))
+def _moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None) -> Noise:
+    if prior is None or numbers.seeds < 2:
+        return numbers.noise
+    plain = float(np.var(numbers.per_seed, ddof=1))
+    return prior.moderated(
+        numbers.noise, variants, numbers.seeds, max(numbers.noise.seed_variance * numbers.seeds - plain, 0.0)
+    )
 
 
-def _word(edge: Edge, numbers: Estimate, analysis: Analysis) -> tuple[str, str]:
-    margin, alpha = analysis.margin, analysis.alpha
+def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
+    """The factors that differ on the way from one to the other, through their last common ancestor."""
+    parents = {variant.name: variant.parent for variant in study.variants}
+    own = {variant.name: variant.factors for variant in study.variants}
+    ours, theirs = ([name, *ancestors(name, parents)] for name in (child, parent))
+    steps = [name for name in ours if name not in theirs] + [name for name in theirs if name not in ours]
+    return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
+
+
+def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> tuple[str, str]:
+    margin, alpha, looks = study.analysis.margin, study.analysis.alpha, study.analysis.looks
     if numbers.seeds == 1:
-        tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
-        said = f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
-        return "undecided", f"one seed: seed noise is unknown; {said}"
+        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, alpha)}"
     sign = "better" if numbers.centre > 0 else "worse"
     significant = edge.p_adjusted <= alpha
-    shown = f"p = {edge.p_adjusted:.2g} after Holm's correction"
-    same = numbers.effect == 0 and numbers.seed_variance + numbers.item_variance == 0
-    if _inside(numbers, margin, analysis):
+    shown = f"p = {edge.p_adjusted:.2g} after {_CORRECTIONS[correction.name]}"
+    same = numbers.effect == 0 and numbers.noise.total == 0
+    if (at := _equivalent_at(edge, margin, alpha)) is not None:
         if same:
             return "equivalent", "no item differs, in any seed: the change had no effect on these runs"
         tail = f"; {sign} by less than the margin, {shown}" if significant else ""
-        return "equivalent", f"the interval lies within ±{margin:g}{tail}"
+        when = f" at the look at {at} seeds" if looks else ""
+        return "equivalent", f"the interval lies within ±{margin:g}{when}{tail}"
     if significant:
         return sign, shown
-    if np.isnan(edge.p):
-        shown = f"before the first look, at {analysis.looks[0]} seeds"
     if same:
         unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
         return "undecided", unseen
-    more = f"about {edge.seeds_needed} seeds" if edge.seeds_needed else "more items, not only more seeds,"
-    return "undecided", f"{shown}; {more} would be needed for an effect this large"
+    if np.isnan(edge.p):
+        shown = f"before the first look, at {looks[0]} seeds"
+    return "undecided", f"{shown}; {_more(edge, looks)} would be needed for an effect this large"
 
 
-def _inside(numbers: Estimate, margin: float, analysis: Analysis) -> bool:
-    """Two one-sided tests at alpha / 2; with looks, the interval is widened to what the look may spend."""
-    low, high = numbers.low, numbers.high
-    if looks := analysis.looks:
-        weights = look_weights(looks, analysis.alpha)
-        taken = [look for look in looks if look <= numbers.seeds]
-        if not taken or weights[taken[-1]] <= 0:
-            return False
-        level = analysis.alpha * weights[taken[-1]]
-        half = half_width(_noise(numbers), level)
-        low, high = min(low, numbers.centre - half), max(high, numbers.centre + half)
-    return -margin <= low and high <= margin
+def _on_items_alone(numbers: Estimate, alpha: float) -> str:
+    if numbers.items_only:
+        return _these_items(numbers)
+    tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
+    return f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
+
+
+def _more(edge: Edge, looks: Sequence[int]) -> str:
+    """What would decide the edge, were the effect what it seems."""
+    if edge.seeds_needed:
+        return f"{'a look at' if looks else 'about'} {edge.seeds_needed} seeds"
+    return f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
+
+
+def _these_items(numbers: Estimate) -> str:
+    clusters = "1 cluster" if numbers.clusters == 1 else f"{numbers.clusters} clusters"
+    return f"items of {clusters} are too few to stand for others: this is about these items only"
+
+
+def _equivalent_at(edge: Edge, margin: float, alpha: float) -> int | None:
+    """Seeds of the first look whose interval, at the level of that look, lies inside the margin; it stays decided."""
+    for look in edge.looks:
+        low, high = look.estimate.interval(look.noise, alpha * look.weight)
+        if -margin <= low and high <= margin:
+            return look.seeds
+    return None
 
 
 def _cost_hours(study: Measurements, child: str, parent: str) -> float:

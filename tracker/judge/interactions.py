@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracker.judge.measurements import Measurements
-from tracker.judge.pairing import paired_values, warnings
+from tracker.judge.pairing import item_clusters, paired_values, warnings
 from tracker.judge.statistics import contrast
 
 COLUMNS = [
@@ -48,11 +48,12 @@ def _interaction(
             f"no variant {unknown[0]!r}" if unknown else "a combination needs two or more parts with one common parent"
         )
         return row | {"reason": why}
-    values, _, problem = paired_values(study, [combination, *parts, baseline])
+    values, seeds, problem = paired_values(study, [combination, *parts, baseline])
     broken = warnings(study, [combination, *parts, baseline])
     row |= {"baseline": baseline, "reason": "; ".join(filter(None, (problem, *map(str, broken))))}
     if not values:
         return row
     weights = [1.0, *[-1.0] * len(parts), len(parts) - 1.0]
-    numbers = contrast(values, weights, study.direction, confidence=1 - study.analysis.alpha)
+    confidence, clusters = 1 - study.analysis.alpha, item_clusters(study, combination, seeds[0])
+    numbers = contrast(values, weights, study.direction, confidence=confidence, clusters=clusters)
     return row | {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}

@@ -1,6 +1,6 @@
 """What one study's runs measured, read from the database once for all that judges them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ class Measurements:
     name: str
     analysis: Analysis
     variants: Sequence[PlannedVariant]
-    states: Mapping[Run, tuple[str, str]]  # (variant, seed): (state, reason)
+    states: Mapping[Run, tuple[str, str]]  # (variant, seed): (state, reason); seeds in the order they were added
     aborted: Mapping[Run, str]  # runs with a health event of severity abort
     values: Mapping[Run, Mapping[str, pd.Series]]  # subset: value by item, sorted
     duplicates: frozenset[Run]
@@ -53,12 +53,20 @@ class Measurements:
         """Planned seeds of a variant."""
         return {seed for name, seed in self.states if name == variant}
 
+    def in_order_added(self, seeds: Set[int]) -> list[int]:
+        """These seeds in the order in which the plan added them, which is that of the looks."""
+        return [seed for seed in dict.fromkeys(seed for _, seed in self.states) if seed in seeds]
+
 
 def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
     """Read one study from the database; `value` names another item value than the analysis plan's."""
     definition = store.study(name)
     analysis = definition.analysis.model_copy(update={"value": value} if value else {})
     runs = store.runs(name)
+    # Rows stand in the order of the plan, where added seeds follow those that were there.
+    added = store.sql("SELECT seed FROM run_stages WHERE study = ? GROUP BY seed ORDER BY min(rowid)", [name])
+    place = {int(seed): number for number, seed in enumerate(added["seed"])}
+    runs = runs.sort_values("seed", key=lambda seeds: seeds.map(place), kind="stable")
     stages = store.sql(
         """SELECT r.variant, r.seed, r.key, s.device_hours AS hours
            FROM run_stages r JOIN stages s USING (key) WHERE r.study = ? ORDER BY r.variant, r.seed, r.position""",

@@ -25,7 +25,7 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")
     usable = []
-    for seed in sorted(common):
+    for seed in study.in_order_added(common):
         faults = [fault for variant in variants if (fault := _fault(study, variant, seed))]
         faults = faults or list(_item_faults(study, [(variant, seed) for variant in variants]))
         problems += faults

@@ -6,6 +6,7 @@ seeds_needed(effect, noise, seeds, level) -> int | None
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import isinf
@@ -40,7 +41,7 @@ def power(effect: float, noise: Noise, level: float) -> float:
     critical = np.sqrt(critical_square(noise, level, by_seed, by_item))
     spread = np.sqrt(noise.total)
     if spread == 0:
-        return float(effect != 0)
+        return float(np.mean(abs(effect) > critical))
     above, below = special.ndtr((effect - critical) / spread), special.ndtr((-critical - effect) / spread)
     return float(np.mean(above + below))
 
@@ -49,8 +50,8 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
     """Smallest true effect found with probability `wanted`; with one seed, on item noise alone (a lower bound)."""
     if not noise.seeds_known:
         by_item = student_isf(noise.item_df, level / 2) + float(special.ndtri(wanted))
-        return by_item * float(np.sqrt(noise.item_variance))
-    low, high = 0.0, float(np.sqrt(noise.total))
+        return by_item * float(np.sqrt(noise.item_variance)) + noise.hidden(level)
+    low, high = 0.0, float(np.sqrt(noise.total)) or noise.hidden(level)
     if high == 0:
         return 0.0
 
@@ -64,7 +65,15 @@ def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER)
     return float(optimize.brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-14))
 
 
-def seeds_needed(effect: float, noise: Noise, seeds: int, level: float, *, wanted: float = POWER) -> int | None:
+def seeds_needed(
+    effect: float,
+    noise: Noise,
+    seeds: int,
+    level: float,
+    *,
+    looks: Mapping[int, float] | None = None,
+    wanted: float = POWER,
+) -> int | None:
     """Fewest seeds that find a true effect as large as the observed one with probability `wanted`.
 
     `noise` is that of the mean over `seeds`; its seed variance shrinks as 1 / n and gains a degree of freedom with each
@@ -74,10 +83,12 @@ def seeds_needed(effect: float, noise: Noise, seeds: int, level: float, *, wante
     if not noise.seeds_known or effect == 0:
         return None
 
-    def enough(count: int) -> bool:
+    def enough(count: int, share: float = 1.0) -> bool:
         df = noise.seed_df + count - seeds
         then = replace(noise, seed_variance=noise.seed_variance * seeds / count, seed_df=df)
-        return power(abs(effect), then, level) >= wanted
+        return power(abs(effect), then, level * share) >= wanted
 
+    if looks:
+        return next((count for count, share in looks.items() if enough(count, share)), None)
     found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
     return found if found <= MOST_SEEDS else None

@@ -1,42 +1,123 @@
 """Drawing items and seeds again: what of a difference is chance. Formulas in docs/statistics.md.
 
-Arrays are [arms, seeds, items], one per subset: items are crossed with seeds, not nested in them.
+Arrays are [arms, seeds, items], one per subset: items are crossed with seeds, not nested in them. Items come in
+clusters, which are what is drawn; the number of an item's cluster stands in one array [items] per subset.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracker.judge.significance import Array
 
+Numbers = NDArray[np.int64]
 
-@lru_cache(maxsize=8)
-def item_counts(sizes: tuple[int, ...], replicates: int, seed: int) -> tuple[Array, ...]:
-    """How often each bootstrap replicate draws each item: one [replicates, items] array per subset, rows sum to
-    items.
+
+@dataclass(frozen=True)
+class Clusters:
+    """Which items are drawn together: `of_items` one array [items] per subset, with the numbers 0 to `count` - 1."""
+
+    of_items: tuple[Numbers, ...]
+    count: int
+
+    @property
+    def shares(self) -> Array:
+        """Share [clusters, subsets] of each subset's items that a cluster holds."""
+        sizes = [np.bincount(of_items, minlength=self.count) / len(of_items) for of_items in self.of_items]
+        return np.stack(sizes, axis=1)
+
+    @property
+    def corrections(self) -> Array:
+        """1 / sqrt(1 - share) [clusters, subsets]: what makes the variance of clusters' sums unbiased (CR2).
+
+        Bell and McCaffrey (2002, Survey Methodology 28, 169-181), for the mean of each subset. 0 where a cluster is the
+        whole subset, whose noise is then unknown.
+        """
+        left = 1 - self.shares
+        return np.where(left > 1e-12, 1 / np.sqrt(np.maximum(left, 1e-12)), 0.0)
+
+    def sums(self, values: Array, subset: int) -> Array:
+        """Sums over clusters [clusters, ...] of values [..., items] of one subset."""
+        moved = np.moveaxis(values, -1, 0)
+        out = np.zeros((self.count, *moved.shape[1:]))
+        np.add.at(out, self.of_items[subset], moved)
+        return out
+
+
+def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = None) -> Clusters:
+    """Clusters numbered without gaps; without `of_items` each item is one of its own."""
+    if of_items is None:
+        starts = np.cumsum([0, *sizes])
+        return Clusters(tuple(np.arange(a, b) for a, b in pairwise(starts)), int(starts[-1]))
+    if [len(numbers) for numbers in of_items] != list(sizes):
+        raise ValueError(f"clusters of {[len(n) for n in of_items]} items for {list(sizes)} items")
+    found, numbers = np.unique(np.concatenate(of_items), return_inverse=True)
+    return Clusters(tuple(np.split(numbers, np.cumsum(sizes)[:-1])), len(found))
+
+
+def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
+    """What each cluster adds to the deviation of the subset means [clusters, arms, seeds, subsets], corrected (CR2).
+
+    Summed over clusters it is 0 but for the correction; its sum of squares is the variance of the mean.
     """
-    generator = np.random.default_rng([seed, *sizes])
-    counts = []
-    for size in sizes:
-        drawn = generator.integers(0, size, (replicates, size)) + size * np.arange(replicates)[:, None]
-        counts.append(np.bincount(drawn.ravel(), minlength=size * replicates).reshape(replicates, size).astype(float))
-    return tuple(counts)
-
-
-def resampled_deviations(values: Sequence[Array], replicates: int, seed: int) -> Array:
-    """Deviation of the subset means [replicates, arms, seeds, subsets] when items are drawn again.
-
-    One draw serves all arms and seeds, which all saw the same items. Scaled by sqrt(n / (n - 1)) so that the variance
-    is the unbiased one (Rao and Wu, 1988, JASA 83, 231-241).
-    """
+    scale = clusters.corrections
     columns = []
-    for subset, counts in zip(values, item_counts(tuple(v.shape[2] for v in values), replicates, seed), strict=True):
-        arms, seeds, items = subset.shape
-        centred = (subset - subset.mean(axis=2, keepdims=True)).reshape(arms * seeds, items)
-        scale = np.sqrt(items / max(items - 1, 1)) / items
-        columns.append((counts @ centred.T * scale).reshape(replicates, arms, seeds))
+    for index, subset in enumerate(values):
+        centred = subset - subset.mean(axis=2, keepdims=True)
+        columns.append(clusters.sums(centred, index) * (scale[:, index] / subset.shape[2])[:, None, None])
     return np.stack(columns, axis=3)
+
+
+def item_degrees(clusters: Clusters, together: float) -> float:
+    """Degrees of freedom of the items' variance: Satterthwaite's, after Bell and McCaffrey (2002).
+
+    `together`: the correlation of items of one cluster in the working model (Imbens and Kolesar, 2016, Review of
+    Economics and Statistics 98, 701-712). The variance is a quadratic form with the matrix M, the covariance of the
+    clusters' contributions; its degrees of freedom are tr(M)^2 / tr(M^2). With as many equal clusters, clusters - 1.
+    """
+    shares, scale = clusters.shares, clusters.corrections
+    items = np.array([len(of_items) for of_items in clusters.of_items])
+    # Covariance [clusters, subsets, subsets] of a cluster's sums, over the subset's number of items.
+    covariance = together * shares[:, :, None] * shares[:, None, :]
+    covariance[:, range(len(items)), range(len(items))] += (1 - together) * shares / items
+    # M = D + P Q', of low rank but for the diagonal D: the means of the subsets are taken out.
+    own = np.einsum("gk,gl,gkl->g", scale, scale, covariance)
+    out, weighed = np.einsum("gk,gkl->gl", scale, covariance), scale * shares
+    left = np.concatenate([-out, -weighed, weighed @ covariance.sum(axis=0)], axis=1)
+    right = np.concatenate([weighed, out, weighed], axis=1)
+    small = right.T @ left
+    trace = own.sum() + np.trace(small)
+    squares = (own**2).sum() + 2 * np.einsum("gr,g,gr->", right, own, left) + (small * small.T).sum()
+    return float(trace**2 / squares) if trace > 0 and squares > 0 else 0.0
+
+
+def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
+    """Correlation, in [0, 1], of a value [items] per subset between two items of one cluster; 0 without such pairs."""
+    centred = [subset - subset.mean() for subset in values]
+    sums = sum(clusters.sums(subset, index) for index, subset in enumerate(centred))
+    sizes = sum(np.bincount(of_items, minlength=clusters.count) for of_items in clusters.of_items)
+    squares = float(sum((subset**2).sum() for subset in centred))
+    pairs = float(np.sum(sizes * (sizes - 1)))
+    if pairs == 0 or squares <= 0:
+        return 0.0
+    mean_product = (float(np.sum(np.square(sums))) - squares) / pairs
+    return float(np.clip(mean_product / (squares / float(np.sum(sizes))), 0.0, 1.0))
+
+
+@lru_cache(maxsize=4)
+def cluster_counts(clusters: int, replicates: int, seed: int) -> Array:
+    """How often each bootstrap replicate draws each cluster, less the one time it is there: [replicates, clusters].
+
+    All contrasts of as many clusters meet the same draws.
+    """
+    generator = np.random.default_rng([seed, clusters])
+    drawn = generator.integers(0, clusters, (replicates, clusters)) + clusters * np.arange(replicates)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=clusters * replicates).reshape(replicates, clusters)
+    return np.asarray(counts - 1.0, dtype=np.float64)
 
 
 def unfolding(values: Sequence[Array], means: Array) -> Array:
@@ -68,12 +149,9 @@ def draw_together(means: Array, share: Array) -> Array:
     return centre + share[:, None, :] * (means - centre)
 
 
-def shared_variance(draws: Array) -> float:
-    """Mean covariance between seeds of bootstrap draws [replicates, seeds], at least 0; the variance where seeds is
-    1.
-    """
-    seeds = draws.shape[1]
+def shared_variance(products: Array) -> float:
+    """Mean covariance between seeds, at least 0, from the covariances [seeds, seeds]; the variance with one seed."""
+    seeds = len(products)
     if seeds == 1:
-        return float(draws[:, 0].var())
-    total, own = draws.sum(axis=1).var(), draws.var(axis=0).sum()
-    return max(float(total - own) / (seeds * (seeds - 1)), 0.0)
+        return float(products[0, 0])
+    return max(float(products.sum() - np.trace(products)) / (seeds * (seeds - 1)), 0.0)

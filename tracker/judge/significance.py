@@ -36,6 +36,7 @@ class Noise:
     seed_df: float  # seeds - 1 of the variance's own; 0 with one seed
     item_variance: float  # of the mean, from the items that all seeds share
     item_df: float = inf
+    unseen: float = 0.0  # what one cluster of items that changes, and was not among the items, would add to the effect
 
     @property
     def seeds_known(self) -> bool:
@@ -46,6 +47,10 @@ class Noise:
     def total(self) -> float:
         """The variance of the effect."""
         return self.seed_variance + self.item_variance
+
+    def hidden(self, alpha: float) -> float:
+        """The difference that may have gone unseen at level alpha: -ln(alpha / 2) clusters that change."""
+        return 0.0 if self.unseen == 0 else -self.unseen * float(np.log(alpha / 2))
 
 
 def normal_isf(probability: float) -> float:
@@ -59,23 +64,27 @@ def student_isf(df: float, probability: float) -> float:
 
 
 def half_width(noise: Noise, alpha: float) -> float:
-    """Half width of the interval: Cochran and Cox's critical value for a sum of two variances.
+    """Half width of the interval: Cochran and Cox's critical value for a sum of two variances, and what went unseen.
 
     t = (v_seed t_seed + v_item t_item) / (v_seed + v_item) (Experimental Designs, 2nd ed., 1957, section 4.14), each t
     of its variance's degrees of freedom. Satterthwaite's degrees of freedom cover 87% with two seeds; this covers
     93-98%. With one seed, item noise only.
     """
     by_item = student_isf(noise.item_df, alpha / 2)
+    hidden = noise.hidden(alpha)
     if not noise.seeds_known:
-        return by_item * float(np.sqrt(noise.item_variance))
+        return float(np.hypot(by_item * np.sqrt(noise.item_variance), hidden))
     if noise.total <= 0:
-        return 0.0
+        return hidden
     by_seed = student_isf(noise.seed_df, alpha / 2)
-    return (noise.seed_variance * by_seed + noise.item_variance * by_item) / float(np.sqrt(noise.total))
+    seen = (noise.seed_variance * by_seed + noise.item_variance * by_item) / float(np.sqrt(noise.total))
+    return float(np.hypot(seen, hidden))
 
 
 def p_value(effect: float, noise: Noise) -> float:
-    """Two-sided p of no effect: the level at which effect^2 = v_seed t_seed^2 + v_item t_item^2; NaN with one seed.
+    """Two-sided p of no effect: the level at which effect^2 = v_seed t_seed^2 + v_item t_item^2 + hidden^2.
+
+    NaN with one seed.
 
     Banerjee (1960, Sankhya 22, 357-358) proves that the error of this rule is at most its level, for every level and
     every ratio of the variances. Holm's correction asks for small levels, where the interval's critical value would
@@ -83,7 +92,7 @@ def p_value(effect: float, noise: Noise) -> float:
     """
     if not noise.seeds_known:
         return float("nan")
-    if noise.total <= 0:  # runs that do not differ at all, or by the same amount everywhere
+    if noise.total <= 0 and noise.unseen == 0:  # runs that do not differ at all, or by the same amount everywhere
         return 1.0 if effect == 0 else 0.0
     if effect == 0:
         return 1.0
@@ -93,6 +102,8 @@ def p_value(effect: float, noise: Noise) -> float:
         critical = critical_square(noise, float(np.exp(log_p)))
         return 0.5 - float(critical / (critical + square))
 
+    if missing(0.0) <= 0:
+        return 1.0  # what may have gone unseen is larger, at every level
     if missing(LEAST_LOG_P) >= 0:
         return float(np.exp(LEAST_LOG_P))
     return float(np.exp(optimize.brentq(missing, LEAST_LOG_P, 0.0, xtol=1e-15, rtol=1e-15)))
@@ -101,7 +112,8 @@ def p_value(effect: float, noise: Noise) -> float:
 def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0) -> Any:
     """The square that an effect must reach at level alpha, were the variances so many times as large (arrays, too)."""
     by_seed, by_item = student_isf(noise.seed_df, alpha / 2), student_isf(noise.item_df, alpha / 2)
-    return noise.seed_variance * seed_ratio * by_seed**2 + noise.item_variance * item_ratio * by_item**2
+    seen = noise.seed_variance * seed_ratio * by_seed**2 + noise.item_variance * item_ratio * by_item**2
+    return seen + noise.hidden(alpha) ** 2
 
 
 def sign_flip(differences: Sequence[float], *, draws: int = 1 << EXACT_FLIPS, seed: int = 0) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Effect of one edge: estimate, interval, p-value. Formulas in docs/statistics.md.
 
-    contrast(values, weights, direction, confidence=0.95) -> Estimate     child minus parent, or another contrast
+    contrast(values, weights, direction, confidence=0.95, clusters=None) -> Estimate     child minus parent, or another
     run_statistics(values, direction) -> [arms, seeds]                    what the tables show, as a gain
 
 `values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every
@@ -8,18 +8,58 @@ arm. Items are crossed with seeds, not nested in them. A *gain* is the statistic
 better.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
+from scipy import special
 
-from tracker.judge.resampling import draw_together, resampled_deviations, shared_variance, unfolding
+from tracker.judge.resampling import (
+    Clusters,
+    Numbers,
+    cluster_counts,
+    contributions,
+    correlation_within,
+    draw_together,
+    item_degrees,
+    number_clusters,
+    shared_variance,
+    unfolding,
+)
 from tracker.judge.significance import Array, Noise, half_width, p_value
 
 Direction = str | dict[str, float]
 
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
+FEWEST_CLUSTERS = 5  # with fewer, or a subset of one alone, an effect is one on these items only
+_A_CHANGE = 0.05  # of the range: a cluster that changed by as much has changed
+_NEVER = 1e-6  # chance below which a mean is not taken to cross its target
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Guard against means whose sign about the target the items do not tell: valid at every level."""
+
+    p_value: float  # of the folded draws: twice the share on the smaller side of 0
+    chance: float  # that some mean lies on the other side of its target than it seems to
+    reach: Array  # the effect in each draw
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Percentile interval of the draws where the chance is above alpha / 4, else an empty one."""
+        if self.chance <= alpha / 4:
+            return inf, -inf
+        low, high = np.quantile(self.reach, [alpha / 2, 1 - alpha / 2])
+        return float(low), float(high)
+
+    def p(self, p: float) -> float:
+        """The smallest level at which both the effect's own test and, where the guard is on, the draws exclude 0.
+
+        At level alpha the guard is on where the chance is above alpha / 4, so it asks nothing of levels of at least
+        four times the chance.
+        """
+        return max(p, min(self.p_value, 4 * self.chance, 1.0))
 
 
 @dataclass(frozen=True)
@@ -31,12 +71,41 @@ class Estimate:
     low: float
     high: float
     p: float  # two-sided, unadjusted; NaN with one seed
-    seed_variance: float  # of the mean over seeds; NaN with one seed
-    item_variance: float  # of the mean, from the items that all seeds share
+    noise: Noise  # of the centre
     seeds: int
     items: int
-    item_p: float  # items alone, as if these very seeds were the population
+    clusters: int  # of items
+    items_only: bool  # too few clusters to speak about others: the effect is one on these very items
+    item_p: float  # items alone, as if these very seeds were the population; NaN where `items_only`
     per_seed: tuple[float, ...]
+    # What other items would have made of the effect, less what it is: [replicates]. All contrasts of one study meet the
+    # same draws, so that covariances of the draws are those of the effects, as far as items go.
+    item_draws: Array = field(repr=False, compare=False)
+    crossing: Crossing = field(repr=False, compare=False)
+
+    def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
+        """The interval at 1 - alpha were the noise this one (of moderated variances, say).
+
+        It holds the effect, and 0 unless `p_value` is at most alpha.
+        """
+        half = half_width(noise, alpha)
+        low, high = self.crossing.interval(alpha)
+        held = [self.effect, 0.0] if noise.seeds_known and self.p_value(noise) > alpha else [self.effect]
+        return min(self.centre - half, low, *held), max(self.centre + half, high, *held)
+
+    def p_value(self, noise: Noise) -> float:
+        """Two-sided, unadjusted p were the noise this one; NaN with one seed."""
+        return self.crossing.p(p_value(self.centre, noise)) if noise.seeds_known else float("nan")
+
+    @property
+    def seed_variance(self) -> float:
+        """Variance of the mean over seeds; NaN with one seed."""
+        return self.noise.seed_variance
+
+    @property
+    def item_variance(self) -> float:
+        """Variance of the mean, from the items that all seeds share."""
+        return self.noise.item_variance
 
 
 def gain(means: Array, direction: Direction) -> Array:
@@ -64,22 +133,23 @@ def contrast(
     direction: Direction,
     *,
     confidence: float = 0.95,
+    clusters: Sequence[Numbers] | None = None,
     replicates: int = REPLICATES,
     seed: int = BOOTSTRAP_SEED,
 ) -> Estimate:
-    """Estimate the weighted sum of arms, with a hierarchical bootstrap over training seeds and items.
+    """Estimate the weighted sum of arms: its noise over training seeds and over clusters of items, crossed.
 
-    `weights`: one per arm; (1, -1) for child and parent. The seed stage draws seeds (child and parent together); its
-    variance of a mean is known in closed form, s^2 / S after Rao and Wu's rescaling. The item stage draws items, the
-    same for all arms and seeds; the covariance between seeds of what it yields is the noise that more seeds do not
-    remove. Adding the two counts the seed-by-item residual once, where one joint bootstrap of crossed factors counts
-    it three times (Owen, 2007, Annals of Applied Statistics 1, 386-411). With one seed the interval holds item noise
-    only.
+    `weights`: one per arm; (1, -1) for child and parent. `clusters`: the number of each item's cluster, one array
+    [items] per subset; None: each item is one of its own. The variance of a mean over seeds is s^2 / S. The items' is
+    the covariance between seeds of what clusters contribute: the noise that more seeds do not remove. Adding the two
+    counts the seed-by-item residual once, where one joint bootstrap of crossed factors counts it three times (Owen,
+    2007, Annals of Applied Statistics 1, 386-411). With one seed the interval holds item noise only.
     """
     arms = np.asarray(weights, dtype=float)
     means = subset_means(values)
     if not np.isfinite(means).all():
         raise ValueError("an item value is not finite")
+    drawn = number_clusters([subset.shape[2] for subset in values], clusters)
     folds = isinstance(direction, dict)
     share = unfolding(values, means) if folds else np.ones((means.shape[0], means.shape[2]))
     unfolded = draw_together(means, share)
@@ -91,50 +161,69 @@ def contrast(
     slopes = _slopes(unfolded, direction)
     per_seed = of_gains(gain(means, direction))
     centre = float(of_gains(gain(unfolded, direction)).mean())
-    seed_variance = float("nan")
-    if seeds > 1:
-        # Seeds on both sides of the target may be noise around one side: the larger spread of the two readings counts.
-        origin = direction["target"] if isinstance(direction, dict) else 0.0
-        common = _slopes(means.mean(axis=1, keepdims=True), direction)
-        spread = max(float(of_gains(sign * (means - origin)).var(ddof=1)) for sign in (slopes, common))
-        seed_variance = (spread + _resolution(values)) / seeds
-
-    deviations = resampled_deviations(values, replicates, seed)
-    linear = of_gains(slopes * deviations)
-    item_variance, whole = shared_variance(linear), float(linear.mean(axis=1).var())
-    reach = np.full(replicates, centre)
-    if folds:
-        # A draw may cross the target, which the slopes do not know.
-        folded = of_gains(gain(means + deviations, direction)) - per_seed
-        item_variance = max(item_variance, shared_variance(folded))
-        whole = max(whole, float(folded.mean(axis=1).var()))
-        crosses = _slopes(draw_together(means + deviations, share), direction) != slopes
-        if crosses.any(axis=(1, 2, 3)).mean() > (1 - confidence) / 2:
-            reach = of_gains(gain(draw_together(means + deviations, share), direction)).mean(axis=1)
+    deviations = contributions(values, drawn)
+    linear = of_gains(slopes * deviations)  # [clusters, seeds]
+    item_df = item_degrees(drawn, _correlation(values, arms, slopes, drawn))
+    items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
+    products = linear.T @ linear
+    seed_variance = _seed_variance(values, means, direction, slopes, of_gains)
+    counts = cluster_counts(drawn.count, replicates, seed)
+    item_draws = counts @ linear.mean(axis=1)
+    crossing = Crossing(1.0, 0.0, np.full(1, centre))
+    if folds and not items_only and (chance := _chance_to_cross(unfolded, deviations, direction)) > _NEVER:
+        moved = means + np.tensordot(counts, deviations, 1)  # a draw may cross the target, which the slopes do not know
+        folded = of_gains(gain(moved, direction)) - per_seed
+        other = np.cov(folded.T, ddof=0).reshape(products.shape)
+        if shared_variance(other) > shared_variance(products):
+            products, item_draws = other, folded.mean(axis=1)
+        reach = of_gains(gain(draw_together(moved, share), direction)).mean(axis=1)
+        if seeds > 1 and reach.var() > 0:  # the seeds' noise widens the draws
+            reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
+        crossing = Crossing(_smaller_side(reach), chance, reach)
 
     effect = float(per_seed.mean())
-    noise = Noise(seed_variance, seeds - 1, item_variance)
-    half = half_width(noise, 1 - confidence) + unseen(values, 1 - confidence)
-    outer = np.quantile(reach, [(1 - confidence) / 2, (1 + confidence) / 2])
-    crossing = _crossing(reach) if np.ptp(reach) > 0 else 0.0
-    return Estimate(
+    noise = Noise(
+        seed_variance,
+        seeds - 1,
+        0.0 if items_only else shared_variance(products),
+        inf if items_only else item_df,
+        0.0 if items_only else unseen(values, arms, slopes, drawn),
+    )
+    whole = Noise(0.0, 1, float(products.mean()), item_df, noise.unseen)
+    nan = float("nan")
+    estimate = Estimate(
         effect=effect,
         centre=centre,
-        low=min(centre - half, effect, float(outer[0])),
-        high=max(centre + half, effect, float(outer[1])),
-        p=max(p_value(centre, noise), crossing) if seeds > 1 else float("nan"),
-        seed_variance=seed_variance,
-        item_variance=item_variance,
+        low=nan,
+        high=nan,
+        p=nan,
+        noise=noise,
         seeds=seeds,
         items=items,
-        item_p=max(p_value(centre, Noise(0.0, 1, whole)), crossing),
+        clusters=drawn.count,
+        items_only=items_only,
+        item_p=nan if items_only else crossing.p(p_value(centre, whole)),
         per_seed=tuple(per_seed.tolist()),
+        item_draws=np.zeros(replicates) if items_only else item_draws,
+        crossing=crossing,
     )
+    low, high = estimate.interval(noise, 1 - confidence)
+    return replace(estimate, low=low, high=high, p=estimate.p_value(noise))
 
 
-def _crossing(draws: Array) -> float:
-    """Twice the share of draws on the smaller side of zero."""
-    return min(1.0, 2 * min(float(np.mean(draws <= 0)), float(np.mean(draws >= 0))))
+def _smaller_side(draws: Array) -> float:
+    """Twice the share of draws on the smaller side of zero; never 0, as so many draws cannot tell."""
+    least = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
+    return min(1.0, 2 * (least + 1) / (len(draws) + 1))
+
+
+def _chance_to_cross(means: Array, deviations: Array, direction: Direction) -> float:
+    """Chance, by normal tails added over arms and subsets, that noise of the items moved a mean across its target."""
+    target = direction["target"] if isinstance(direction, dict) else 0.0
+    spread = np.sqrt(np.square(deviations).sum(axis=0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        away = np.where(spread > 0, np.abs(means - target) / spread, inf)
+    return float(special.ndtr(-away).max(axis=1).sum())
 
 
 def _slopes(means: Array, direction: Direction) -> Array:
@@ -143,33 +232,86 @@ def _slopes(means: Array, direction: Direction) -> Array:
     return np.full_like(means, 1.0 if direction == "max" else -1.0)
 
 
+def _seed_variance(
+    values: Sequence[Array],
+    means: Array,
+    direction: Direction,
+    slopes: Array,
+    of_gains: Callable[[Array], Array],
+) -> float:
+    """Variance of the mean over seeds; NaN with one.
+
+    Seeds on both sides of the target may be noise around one side: the larger spread of the two readings counts.
+    """
+    seeds = means.shape[1]
+    if seeds < 2:
+        return float("nan")
+    origin = direction["target"] if isinstance(direction, dict) else 0.0
+    common = _slopes(means.mean(axis=1, keepdims=True), direction)
+    spread = max(float(of_gains(sign * (means - origin)).var(ddof=1)) for sign in (slopes, common))
+    return (spread + _resolution(values)) / seeds
+
+
 def _resolution(values: Sequence[Array]) -> float:
     """Variance that rounding to whole items hides in a paired difference (Sheppard); 0 where all arms agree.
 
     Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
-    matter.
+    matter. Values apart by less than 1e-9 of their range are one value.
     """
-    if _arms_agree(values):
+    if values[0].shape[0] > 1 and all((subset == subset[:1]).all() for subset in values):
         return 0.0
-    steps = [np.diff(np.unique(subset)).min(initial=np.inf) / subset.shape[2] for subset in values]
+    steps = []
+    for subset in values:
+        between = np.diff(np.unique(subset))
+        steps.append(between[between > 1e-9 * between.sum()].min(initial=inf) / subset.shape[2])
     return float(sum(step**2 for step in steps if np.isfinite(step)) / (6 * len(values) ** 2))
 
 
-def _arms_agree(values: Sequence[Array]) -> bool:
-    return all((subset == subset[:1]).all() for subset in values)
+def _by_item(values: Sequence[Array], arms: Array, slopes: Array) -> list[Array]:
+    """The contrast of each item [items] per subset, its mean over seeds, in the direction's sense."""
+    return [
+        np.einsum("a,as,asi->i", arms, slopes[:, :, index], subset) / subset.shape[1]
+        for index, subset in enumerate(values)
+    ]
 
 
-def unseen(values: Sequence[Array], alpha: float) -> float:
-    """Return the difference that could go unseen where no item differs between arms; 0 where one does.
+def _correlation(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> float:
+    return (
+        0.0
+        if clusters.count == sum(v.shape[2] for v in values)
+        else correlation_within(_by_item(values, arms, slopes), clusters)
+    )
 
-    Resampling items that all agree yields no spread at all, but n items without a difference only say that the share of
-    items with one is below -ln(alpha / 2) / n on either side (rule of three: Hanley and Lippman-Hand, 1983, JAMA 249,
-    1743-1745). The worst case puts them all in the subset with the fewest items. An item changes by at least the
-    smallest step between values: 1 for 0/1 items, next to nothing for continuous ones.
+
+def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> float:
+    """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
+
+    That none of n clusters changed only says that the share which would is below -ln(alpha / 2) / n, on either side
+    (rule of three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound.
+    An item can change by the range of its subset's values. Clusters that did change tell how much such clusters change:
+    of m, as many as whole changes make up what was seen, the next is larger than all with a chance of about 1 / m.
+    So the change is the largest seen plus a share 1 / m of the range, at most the range. And only clusters that did not
+    change can hide one; a twentieth of the range is a change. The worst subset, of few clusters, counts. 0 for a
+    single arm: its mean has no such items.
     """
-    if not _arms_agree(values):
+    if np.count_nonzero(arms) < 2:
         return 0.0
-    shares = [min(1.0, -np.log(alpha / 2) / subset.shape[2]) for subset in values]
-    steps = [np.diff(np.unique(subset)).min(initial=np.inf) for subset in values]
-    hidden = [share * step for share, step in zip(shares, steps, strict=True) if np.isfinite(step)]
-    return float(max(hidden, default=0.0) / len(values))
+    reach = [_range(subset) * float(arms[arms > 0].sum()) / len(values) for subset in values]
+    most = clusters.shares @ np.array(reach)  # [clusters]: every item of it changes as much as it can
+    if not most.any():
+        return 0.0
+    found = _by_item(values, arms, slopes)
+    changed = sum(clusters.sums(v / (len(v) * len(values)), index) for index, v in enumerate(found))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
+    size = min(1.0, float(parts.max()) + 1 / max(1.0, float(parts.sum())))
+    unchanged = 1 - np.average(np.minimum(parts / _A_CHANGE, 1.0), weights=most)
+    return size * float(unchanged) * float((clusters.shares.T @ most).max())
+
+
+def _range(values: Array) -> float:
+    """Range of the values of a subset; where they are all the same, that to 0, or 1 if they are 0 or 1."""
+    low, high = float(values.min()), float(values.max())
+    if high > low:
+        return high - low
+    return 1.0 if high in (0.0, 1.0) else abs(high)

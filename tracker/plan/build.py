@@ -85,7 +85,7 @@ class _Builder:
         for variant in study.variants.values():
             made_of = {stage: self.finder.ingredients(study, variant, stage) for stage in study.stages}
             extra = self.extra_seeds.get(study.name, {}).get(variant.name, 0)
-            for seed in extended(self.settings.seeds, extra):
+            for seed in extended(self.settings.seeds_of(study.name), extra):
                 keys: dict[str, str] = {}
                 for stage, ingredients in made_of.items():
                     keys[stage] = self._add_stage(study, variant, stage, ingredients, seed=seed, keys=keys)

@@ -1,12 +1,15 @@
 """When a study's analysis plan changed although there were results: `results/analysis_history.json`.
 
-    record_analysis(results, study, digest, analysis, has_results, now) -> [{digest, analysis, since}], oldest first
+    record_analysis(results, study, digest, analysis, edges, has_results, now)
+        -> [{digest, analysis, since, edges}], oldest first
 
 Entries are added when results are collected, so more than one entry means that the plan was changed after results
-existed.
+existed. The edges that are compared belong to the plan: to remove a variant shrinks the family that is corrected for.
+Edges that join the family only make its correction stricter, and are noted in the last entry.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,29 @@ FILE = "analysis_history.json"
 
 
 def record_analysis(
-    results: Path, study: str, digest: str, analysis: dict[str, Any], *, has_results: bool, now: str
+    results: Path,
+    study: str,
+    digest: str,
+    analysis: dict[str, Any],
+    edges: Sequence[tuple[str, str]],
+    *,
+    has_results: bool,
+    now: str,
 ) -> list[dict[str, Any]]:
-    """Add the plan where it is new and results exist; return the study's history."""
+    """Add the plan where it is new, or edges have gone, and results exist; return the study's history."""
     path = results / FILE
     content = _read(path)
     history = content.get(study, [])
-    if has_results and (not history or history[-1]["digest"] != digest):
-        history = [*history, {"digest": digest, "analysis": analysis, "since": now}]
+    listed = sorted(map(list, edges))
+    before = history[-1].get("edges", listed) if history else listed
+    if not has_results:
+        return history
+    if not history or history[-1]["digest"] != digest or any(edge not in listed for edge in before):
+        changed = [*history, {"digest": digest, "analysis": analysis, "since": now, "edges": listed}]
+    else:
+        changed = [*history[:-1], history[-1] | {"edges": listed}]
+    if changed != history:
+        history = changed
         text = json.dumps(content | {study: history}, indent=1, sort_keys=True)
         write_text(path, text + "\n")
         history = json.loads(text)[study]  # in the order of the file, as every later collect reads it

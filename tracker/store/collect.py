@@ -18,6 +18,7 @@ from contract.errors import TrackerError
 from contract.rows import SHARDS
 from contract.stage_folder import DATABASE
 from contract.status import STATUS, StageState, read_state
+from tracker.config.lineage import compared
 from tracker.config.published_schema import PublishedFile
 from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedVariant, digest_of_plan, read_plan
 from tracker.plan.retry import note_collected
@@ -109,7 +110,9 @@ def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState]) 
         last = {run.stages[study.last_stage] for run in study.runs}
         finished = any(key in states and states[key].state == "ok" for key in last)
         analysis = study.analysis.model_dump(mode="json")
-        history = record_analysis(results, study.name, study.analysis_digest, analysis, has_results=finished, now=now)
+        edges = compared(study.analysis.edges, study.parents)
+        digest = study.analysis_digest
+        history = record_analysis(results, study.name, digest, analysis, edges, has_results=finished, now=now)
         stored.append(StoredStudy(**study.as_recorded(), analysis_history=history))
     return stored
 

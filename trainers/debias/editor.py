@@ -58,9 +58,10 @@ def predict(
         for number in range(len(batches)):
             for name in names:
                 hypernetwork.update_normaliser(name, *inputs[name][number])
+    same = prepared.same_keys([index for batch in batches for index in batch])
     for name in names:
         keys, value_grads = (torch.cat(parts) for parts in zip(*inputs[name], strict=True))
-        ridge = Ridge(keys, hypernetwork.log_lambda(name))
+        ridge = Ridge(keys, hypernetwork.log_lambda(name), same=same)
         differences = hypernetwork.value_differences(name, keys, value_grads, chunk)
         edits[name] = ModuleEdit(keys, value_grads, ridge, ridge.shift(differences))
     return edits

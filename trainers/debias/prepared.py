@@ -122,6 +122,21 @@ class Prepared:
         keys = torch.cat(self._rows(f"keys.{number}", rows))
         return keys, torch.cat(self._rows(f"value_grads.{number}", rows)) / len(indices)
 
+    def same_keys(self, indices: Sequence[int]) -> Tensor:
+        """Which rows of `edit_inputs` have the same key [N]: those of an item at which its sentences still agree.
+
+        A key depends on its token and what precedes it. Rows with the same number have the same key.
+        """
+        numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+        prefixes = (
+            (index, tuple(self.items[index].tokens[kind][: end + 1]))
+            for index in indices
+            for kind in PAIR
+            for end in range(1, len(self.items[index].tokens[kind]))
+        )
+        same = [numbers.setdefault(prefix, len(numbers)) for prefix in prefixes]
+        return torch.tensor(same, device=self.device)
+
     def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """`head.reference` of the unedited model at the predicting positions of anti and stereo, item by item."""
         rows = [self._layout.pairs(i) for i in indices]

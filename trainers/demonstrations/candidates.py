@@ -1,4 +1,4 @@
-"""Stage `candidates` of study `demonstrations`: propose sequences for the training queries and score them, once.
+"""Stage `candidates` of study `demonstrations`: propose sequences for the training queries, score them.
 
 With the config key `offline` the scored sequences come from a JSON file of the source instead.
 """
@@ -15,6 +15,7 @@ from trainers.demonstrations.prepared import IMPORTED, Prepared, load_prepared
 from trainers.demonstrations.proposals import propose, similarities
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.source_json import read_sequences
+from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 
 
@@ -39,7 +40,8 @@ def _imported(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
 
 
 def _scored(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
-    settings, shots = stage.config.proposals, stage.config.shots
+    proposals, shots = stage.config.proposals, stage.config.shots
+    settings = proposals.model_copy(update={"seed": with_run_seed(proposals.seed, stage.seed)})
     model, work = load_in_context_model(stage), Resumable(stage, stage.config.score_batch)
     numbers = prepared.numbers("train")
     pointers, logps, methods = propose(similarities(*prepared.of(numbers)), shots, settings)

@@ -107,7 +107,7 @@ class Learner(_Strict):
     clean_share: Fraction = Field(
         default=0.6, description="Share of the steps, at the start, without noise: the way out of the plateau."
     )
-    seed: int = Field(default=0, ge=0, description="Of weights and sequences.")
+    seed: int = Field(default=0, ge=0, description="Of weights and sequences, beside the run's seed.")
 
 
 class Proposals(_Strict):
@@ -119,7 +119,7 @@ class Proposals(_Strict):
     )
     random: int = Field(default=4, ge=0, description="Sequences drawn uniformly.")
     scale: float = Field(default=5.0, gt=0, description="Logits are scale times the cosine, at temperature 1.")
-    seed: int = Field(default=0, ge=0, description="Of the draws; the same for every training seed.")
+    seed: int = Field(default=0, ge=0, description="Of the draws, beside the run's seed.")
 
     @model_validator(mode="after")
     def _several(self) -> Self:

@@ -4,6 +4,8 @@ Metrics: docs/metrics-demonstrations.md. The first k choices of a selector are i
 chosen on the validation split; the test split is read once, at the end.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -43,6 +45,7 @@ def run(stage: Stage) -> None:
     choices = {mode: select(stage, prepared, mode, "test") for mode in dict.fromkeys(chosen.values())}
     test = {k: measure(choices[chosen[k]][:, :k], "test", f"test {k}") for k in shots}
     _report(stage, prepared, test, "test")
+    _save_items(stage, prepared, test, model.clusters)
 
 
 def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:
@@ -67,12 +70,17 @@ def _report(stage: Stage, prepared: Prepared, scores: dict[int, Scores], split: 
         values["mean"] = sum(values.values()) / len(values)
         figures |= {f"{protocol}/{subset}/{name}": value for subset, value in values.items()}
     stage.log_metrics(0, figures)
-    if split != "test":
-        return
-    queries = [prepared.names[number] for number in prepared.splits[split]]
-    stage.save_items(
+
+
+def _save_items(stage: Stage, prepared: Prepared, scores: dict[int, Scores], clusters: Sequence[str] | None) -> None:
+    """Keep the test queries' values by shot number; clusters: of the in-context model's items."""
+    queries = [prepared.names[number] for number in prepared.splits["test"]]
+    items = prepared.query_items[prepared.numbers("test")].tolist()
+    rows = [
         (query, str(shots), PROTOCOL, name, value)
         for shots, found in scores.items()
         for name in ("accuracy", "acc_score")
         for query, value in zip(queries, getattr(found, name).tolist(), strict=True)
-    )
+    ]
+    of_items = {query: clusters[item] for query, item in zip(queries, items, strict=True)} if clusters else None
+    stage.save_items(rows, of_items)

@@ -13,6 +13,7 @@ from trainers.demonstrations.config import Concepts, Learner
 from trainers.demonstrations.division import Division, consecutive_splits, with_pools
 from trainers.demonstrations.in_context import Scores
 from trainers.demonstrations.source_json import Imported
+from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 from trainers.state import pack, unpack
 
@@ -30,6 +31,8 @@ class ConceptModel:
         own = [f"query-{number}/{place}" for number in range(count) for place in range(task.candidates)]
         self.names = [*(f"query-{number}" for number in range(count)), *own]
         self.training = range(count)
+        concepts = [*self.queries.concepts[:, 0].tolist(), *self.queries.concepts[:, 1:].flatten().tolist()]
+        self.clusters = [f"concept-{concept}" for concept in concepts]
 
     def divide(self, imported: Imported | None) -> Division:
         """Return the queries with candidates of their own; an import may order them anew or mix them."""
@@ -100,7 +103,8 @@ def build(task: Concepts, settings: Learner) -> Lfm2ForCausalLM:
 
 def train(stage: Stage) -> None:
     """Train the learner on sequences of its own and save it; the loss is that of the right labels."""
-    task, settings = stage.config.task, stage.config.learner
+    task, learner = stage.config.task, stage.config.learner
+    settings = learner.model_copy(update={"seed": with_run_seed(learner.seed, stage.seed)})
     clean = task.model_copy(update={"word_noise": 0.0, "label_noise": 0.0})
     model = build(task, settings).to(stage.devices[0]).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)

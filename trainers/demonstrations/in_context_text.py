@@ -51,6 +51,7 @@ class TextModel:
         self.questions = read_questions(path)
         self.names = [f"question-{place}" for place in range(len(self.questions))]
         self.training = range(len(self.questions))
+        self.clusters = None
         accepted = inspect.signature(model.forward).parameters
         self.positions = "position_ids" in accepted
         self.last = (

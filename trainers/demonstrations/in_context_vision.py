@@ -35,6 +35,7 @@ class VisionModel:
         self.questions = [*data.training, *(data.evaluation or [])]
         self.names = [question.id for question in self.questions]
         self.training = range(len(data.training))
+        self.clusters = [question.image.name for question in self.questions]
 
     def divide(self, imported: Imported | None) -> Division:
         """Return queries and demonstrations; the test queries are the evaluation file in its order, if there is one."""

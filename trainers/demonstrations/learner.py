@@ -1,4 +1,4 @@
-"""Stage `learner` of study `demonstrations`: train the in-context model of a task that has none, once for all."""
+"""Stage `learner` of study `demonstrations`: train the in-context model of a task that has none."""
 
 from importlib import import_module
 

@@ -11,6 +11,7 @@ from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files, load_task
 from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
 from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
+from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 from trainers.tasks.interface import read_problems
 
@@ -23,15 +24,16 @@ def run(stage: Stage) -> None:
         return
     placement = Placement.of(stage.devices, config.precision)
     task, settings = load_task(config.task, None), config.base
+    seed = with_run_seed(settings.seed, stage.seed)
     tokenizer = word_tokenizer(task.words or ())
-    model = build_policy(config.scratch, tokenizer, settings.seed).to(placement.policy)
+    model = build_policy(config.scratch, tokenizer, seed).to(placement.policy)
     problems = read_problems(stage.inputs["data"] / WORKED)
     examples = Examples.of(
         tokenizer,
         [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
         [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
     )
-    rows = partial(rows_of_step, len(problems), settings.batch_size, purpose="base", seed=settings.seed)
+    rows = partial(rows_of_step, len(problems), settings.batch_size, purpose="base", seed=seed)
     train_on_responses(
         stage,
         model,

@@ -53,11 +53,11 @@ class Base(_Strict):
     steps: int = Field(default=300, ge=1, description="Steps of AdamW.")
     batch_size: int = Field(default=48, ge=1, description="Responses per step.")
     lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
-    seed: int = Field(default=0, ge=0, description="Seed of weights and order; the same for every training seed.")
+    seed: int = Field(default=0, ge=0, description="Of weights and order, beside the run's seed.")
 
 
 class SeqKD(_Strict):
-    """Stage 1: supervised training on the teacher's responses, once for all variants and seeds."""
+    """Stage 1: supervised training on the teacher's responses, shared by all variants of a seed."""
 
     enabled: bool = Field(default=True, description="False: adversarial training starts from the base model.")
     epochs: int = Field(default=4, ge=1, description="Passes over the training prompts.")
@@ -65,7 +65,7 @@ class SeqKD(_Strict):
     batch_size: int = Field(default=256, ge=1, description="Prompts per step.")
     micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward; null: a batch.")
     lr: float = Field(default=5e-6, gt=0, le=1, description="Rate of AdamW, constant.")
-    seed: int = Field(default=0, ge=0, description="Seed of the order; the same for every training seed.")
+    seed: int = Field(default=0, ge=0, description="Of the order, beside the run's seed.")
     samples: int = Field(
         default=8, ge=0, description="Responses per prompt to look at in `responses.md`, before and after; 0: none."
     )

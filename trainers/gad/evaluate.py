@@ -13,6 +13,7 @@ from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
+from trainers.tasks.interface import clusters_of
 
 LATEST_FIRST = ("gad", "warmup", "seqkd", "base")
 START = "start"  # the input that holds the measurement of the student before adversarial training
@@ -24,10 +25,11 @@ def run(stage: Stage) -> None:
     placement = Placement.of(stage.devices, config.precision)
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]
     folder, critic = latest_student(stage, earlier), latest_critic(stage, earlier)
+    rows = read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl")
     frame = measure(
         load_policy(folder, placement.policy, config.precision),
         load_tokenizer(folder),
-        read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl"),
+        rows,
         config=config,
         placement=placement,
         lengths=teacher_lengths(stage.inputs["data"]),
@@ -36,7 +38,7 @@ def run(stage: Stage) -> None:
     )
     if START in stage.inputs:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])
-    stage.save_items(frame)
+    stage.save_items(frame, clusters_of(row.problem() for row in rows))
     means = frame.groupby(["protocol", "name"])["value"].mean()
     for subset in (SUBSET, "mean"):
         stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})

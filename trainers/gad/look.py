@@ -11,6 +11,7 @@ from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
 from trainers.gad.similarity import chrf
 from trainers.policy.placement import Placement
+from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 
 PAGE = "responses.md"
@@ -35,7 +36,7 @@ def look_at(
     count, training = settings.samples, model.training
     model.eval()
     rollouts = Rollouts(model, tokenizer, placement, limit=limit, temperature=settings.sample_temperature)
-    generator = torch.Generator().manual_seed(settings.seed)
+    generator = torch.Generator().manual_seed(with_run_seed(settings.seed, stage.seed))
     sequences, texts = rollouts.sample(rows, group_size=count, generator=generator, memory=stage.micro_batch(None))
     model.train(training)
     near = chrf(texts, [row.teacher_response for row in rows for _ in range(count)])

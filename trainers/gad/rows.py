@@ -17,20 +17,24 @@ FIELDS = ("content", "teacher_response")
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt, a chat whose last message the student answers, and how the teacher answered it."""
+    """One prompt, a chat whose last message the student answers, and how the teacher answered it.
+
+    cluster: what rows have in common that a task of our own made (`Problem.cluster`); None for rows of a file.
+    """
 
     id: str
     content: list[dict[str, str]]
     teacher_response: str
+    cluster: str | None = None
 
     @classmethod
     def of_problem(cls, problem: Problem) -> "Row":
         """Return the row of a generated problem, whose expected answer is the teacher's whole response."""
-        return cls(problem.id, [{"role": "user", "content": problem.prompt}], problem.answer)
+        return cls(problem.id, [{"role": "user", "content": problem.prompt}], problem.answer, problem.cluster)
 
     def problem(self) -> Problem:
         """Return the problem that a generated row came from."""
-        return Problem(self.id, self.content[-1]["content"], self.teacher_response)
+        return Problem(self.id, self.content[-1]["content"], self.teacher_response, cluster=self.cluster)
 
 
 def read_teacher_rows(path: Path) -> tuple[list[Row], int]:

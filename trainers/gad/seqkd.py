@@ -18,11 +18,12 @@ from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
 from trainers.policy.text import message_tokens, response_tokens
+from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 
 
 def run(stage: Stage) -> None:
-    """Train the base model on the teacher's responses; once for all variants and seeds."""
+    """Train the base model on the teacher's responses; once per seed, for all variants."""
     config: GadConfig = stage.config
     settings = config.seqkd
     if not settings.enabled:
@@ -45,7 +46,8 @@ def run(stage: Stage) -> None:
         [message_tokens(tokenizer, row.content) for row in rows],
         [response_tokens(tokenizer, row.teacher_response) for row in rows],
     )
-    chosen = partial(rows_of_step, len(rows), settings.batch_size, purpose="seqkd", seed=settings.seed)
+    seed = with_run_seed(settings.seed, stage.seed)
+    chosen = partial(rows_of_step, len(rows), settings.batch_size, purpose="seqkd", seed=seed)
     train_on_responses(
         stage,
         model,

@@ -46,12 +46,12 @@ class Scratch(_Strict):
 
 
 class WarmStart(_Strict):
-    """Supervised training on worked responses before reinforcement, once for all variants and seeds."""
+    """Supervised training on worked responses before reinforcement, shared by all variants of a seed."""
 
     steps: int = Field(default=400, ge=0, description="Steps of Adam; 0: the model as it is.")
     batch_size: int = Field(default=48, ge=1, description="Problems per step.")
     lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
-    seed: int = Field(default=0, ge=0, description="Seed of weights and order; the same for every training seed.")
+    seed: int = Field(default=0, ge=0, description="Of weights and order, beside the run's seed.")
 
 
 class Sampling(_Strict):
@@ -108,7 +108,7 @@ class RewardTraining(_Strict):
     )
     lr: float = Field(default=1e-5, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
     sampled_at_once: int = Field(default=512, ge=1, description="Responses sampled at once.")
-    seed: int = Field(default=0, ge=0, description="Of sampling, head and order; the same for every training seed.")
+    seed: int = Field(default=0, ge=0, description="Of sampling, head and order, beside the run's seed.")
 
 
 class Update(_Strict):

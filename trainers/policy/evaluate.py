@@ -12,7 +12,7 @@ from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import asset_files, load_task, policy_folder
 from trainers.stage import Stage
-from trainers.tasks.interface import Problem, read_problems
+from trainers.tasks.interface import Problem, clusters_of, read_problems
 
 SUBSET = "test"
 COLUMNS = ["item", "subset", "protocol", "name", "value"]
@@ -36,7 +36,7 @@ def run(stage: Stage) -> None:
     rows = pd.concat([_rows(problems, protocol, result) for protocol, result in results.items()])
     if "warm" in stage.inputs:
         rows = pd.concat([rows, _warm_rows(stage.inputs["warm"])])
-    stage.save_items(rows)
+    stage.save_items(rows, clusters_of(problems))
     means = rows.groupby(["protocol", "name"])["value"].mean()
     for subset in (SUBSET, "mean"):
         stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})

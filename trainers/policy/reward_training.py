@@ -20,6 +20,7 @@ from trainers.policy.placement import Placement
 from trainers.policy.rewards import encode, pair_texts, prepare_tokenizer
 from trainers.policy.sources import REWARD_MODEL, asset_files, load_task, policy_folder
 from trainers.policy.supervised import Schedule, warmup_cosine
+from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 from trainers.tasks.interface import bucket, read_problems
 
@@ -33,7 +34,7 @@ def train(stage: Stage) -> None:
     folder = policy_folder(stage, "warm_start")
     texts, targets, correct = _judged(stage, folder, placement)
     tokenizer = prepare_tokenizer(load_tokenizer(folder))
-    model = new_classifier(folder, placement.policy, config.precision, settings.seed)
+    model = new_classifier(folder, placement.policy, config.precision, with_run_seed(settings.seed, stage.seed))
     model.config.pad_token_id = tokenizer.pad_token_id
     held_out = torch.arange(len(texts)) // settings.samples % HELD_OUT == 0
     rows = (~held_out).nonzero()[:, 0]
@@ -87,7 +88,7 @@ def _judged(stage: Stage, folder: Path, placement: Placement) -> tuple[list[str]
         placement=placement,
     )
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
-    generator = torch.Generator().manual_seed(bucket(f"judge {settings.seed}", 2**62))
+    generator = torch.Generator().manual_seed(bucket(f"judge {with_run_seed(settings.seed, stage.seed)}", 2**62))
     memory = stage.micro_batch(settings.sampled_at_once)
     _, responses = sampler.responses(problems, group_size=settings.samples, generator=generator, memory=memory)
     asked = [problem for problem in problems for _ in range(settings.samples)]
@@ -101,7 +102,7 @@ def _judged(stage: Stage, folder: Path, placement: Placement) -> tuple[list[str]
 def _fit(stage: Stage, classifier: "_Classifier", texts: list[str], targets: Tensor, rows: Tensor) -> None:
     """Minimise the mean squared error of the scores, responses drawn with replacement."""
     settings: RewardTraining = stage.config.reward_training
-    generator = torch.Generator().manual_seed(bucket(f"judge order {settings.seed}", 2**62))
+    generator = torch.Generator().manual_seed(bucket(f"judge order {with_run_seed(settings.seed, stage.seed)}", 2**62))
     memory = stage.micro_batch(settings.micro_batch)
     learner = Learner.adamw(classifier.model, lr=settings.lr, memory=memory)
 

@@ -1,4 +1,4 @@
-"""Stage `warm_start`: supervised training on worked responses, once for all variants and seeds."""
+"""Stage `warm_start`: supervised training on worked responses, once per seed, for all variants."""
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -9,6 +9,7 @@ from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files, load_task, mark_untrained
 from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
 from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
+from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, Task, bucket, read_problems
 
@@ -29,7 +30,8 @@ def run(stage: Stage) -> None:
         if task.words is None:
             raise ValueError(f"task = {config.task!r}: its text needs a pretrained `model`")
         tokenizer = word_tokenizer(task.words)
-        model = build_policy(config.scratch, tokenizer, config.warm_start.seed).to(placement.policy)
+        seed = with_run_seed(config.warm_start.seed, stage.seed)
+        model = build_policy(config.scratch, tokenizer, seed).to(placement.policy)
     problems = read_problems(stage.inputs["task_data"] / "warm.jsonl")
     train(stage, model, tokenizer, task, problems, settings=config.warm_start, placement=placement)
     save_policy(stage.out / POLICY, model, tokenizer)
@@ -49,7 +51,7 @@ def train(
     missing = sum(problem.demonstration is None for problem in problems)
     if missing:
         raise ValueError(f"warm.jsonl: {missing} problems have no demonstration; set warm_start.steps to 0")
-    generator = torch.Generator().manual_seed(bucket(f"warm start {settings.seed}", 2**62))
+    generator = torch.Generator().manual_seed(bucket(f"warm start {with_run_seed(settings.seed, stage.seed)}", 2**62))
 
     def rows(_: int) -> list[int]:
         return torch.randint(len(problems), (settings.batch_size,), generator=generator).tolist()

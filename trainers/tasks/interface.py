@@ -18,13 +18,15 @@ SPLITS = ("warm", "train", "dev", "test")
 class Problem:
     """One problem: what the policy reads, the expected answer, and a worked response for the supervised warm start.
 
-    answer: empty for a prompt that only a reward model judges.
+    answer: empty for a prompt that only a reward model judges. cluster: problems of one cluster have so much in common
+    that a policy is likely to be right or wrong at all of them; None: nothing is known of that.
     """
 
     id: str
     prompt: str
     answer: str
     demonstration: str | None = None
+    cluster: str | None = None
 
 
 class Task(Protocol):
@@ -51,6 +53,13 @@ class Task(Protocol):
 def bucket(text: str, buckets: int) -> int:
     """Return a number in [0, buckets) that depends on `text` alone: the same in every process and on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % buckets
+
+
+def clusters_of(problems: Iterable[Problem]) -> dict[str, str] | None:
+    """Return {id: cluster} for `Stage.save_items`; None where a problem has none."""
+    found = {problem.id: problem.cluster for problem in problems}
+    known = {id: cluster for id, cluster in found.items() if cluster is not None}
+    return known if len(known) == len(found) else None
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:

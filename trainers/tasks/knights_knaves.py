@@ -3,7 +3,7 @@
 Generator and checker of this project; the puzzles of Xie et al. (arXiv 2410.23123) and the prompts of Logic-RL (arXiv
 2502.14768) are the model of the textual form. Train, dev and test are split by *structure* (the statements up to the
 people's names and order, and up to the order of what and, or, iff join), so that a test puzzle is never a renamed or
-reshuffled training puzzle.
+reshuffled training puzzle; `held_out: puzzles` splits single puzzles instead. Puzzles of one structure are a cluster.
 """
 
 import functools
@@ -129,7 +129,10 @@ class Puzzles:
         return None if self.settings.form == "compact" else INSTRUCTION
 
     def splits(self, sizes: Mapping[str, int], seed: int) -> dict[str, list[Problem]]:
-        """Return distinct puzzles with one solution: warm and train share structures, dev and test have their own."""
+        """Return distinct puzzles with one solution.
+
+        Warm and train share structures; dev and test have their own, unless only puzzles are held out.
+        """
         rng = random.Random(f"knights-knaves-{seed}")
         splits: dict[str, list[Problem]] = {split: [] for split in SPLITS}
         seen: set[str] = set()
@@ -140,9 +143,7 @@ class Puzzles:
             if not missing:
                 return splits
             structure = _random_structure(self.settings.people, rng)
-            place = bucket(canonical(structure), _BUCKETS)
-            candidates = ["test"] if place in _TEST else ["dev"] if place in _DEV else ["warm", "train"]
-            candidates = [split for split in candidates if split in missing]
+            candidates = [split for split in self._splits_of(structure) if split in missing]
             if not candidates or len(solutions(structure)) != 1:
                 continue
             split = rng.choice(candidates)
@@ -156,6 +157,13 @@ class Puzzles:
             "ask for fewer, or for more people"
         )
 
+    def _splits_of(self, structure: Structure) -> Sequence[str]:
+        """Return the splits in which puzzles of a structure may stand."""
+        if self.settings.held_out == "puzzles":
+            return SPLITS
+        place = bucket(canonical(structure), _BUCKETS)
+        return ("test",) if place in _TEST else ("dev",) if place in _DEV else ("warm", "train")
+
     def _problem(self, structure: Structure, split: str, rng: random.Random) -> Problem:
         names = rng.sample(LETTERS if self.settings.form == "compact" else NAMES, len(structure))
         (solution,) = solutions(structure)
@@ -166,7 +174,8 @@ class Puzzles:
             )
         prompt = _compact(structure, names) if self.settings.form == "compact" else _textual(structure, names)
         answer = " ".join(f"{name} {_role(knight)}" for name, knight in zip(names, solution, strict=True))
-        return Problem(f"kk-{bucket(prompt, 16**12):012x}", prompt, answer, demonstration)
+        cluster = f"structure-{bucket(canonical(structure), 16**8):08x}"
+        return Problem(f"kk-{bucket(prompt, 16**12):012x}", prompt, answer, demonstration, cluster)
 
     def _demonstration(
         self,

@@ -67,7 +67,8 @@ class Lists:
                 split = rng.choice(candidates)
                 worked = self._flawed(style, category, things, rng) if split == "warm" else None
                 answer = _write(style, category, sorted(things), len(things), style)
-                splits[split].append(Problem(f"list-{bucket(prompt, 16**12):012x}", prompt, answer, worked))
+                cluster = f"{category} {' '.join(sorted(things))}"  # the same list in other styles and orders
+                splits[split].append(Problem(f"list-{bucket(prompt, 16**12):012x}", prompt, answer, worked, cluster))
         return splits
 
     def reward(self, problem: Problem, response: str) -> float:

@@ -429,6 +429,27 @@ def test_scale_may_list_its_seeds(toy):
     assert settings(toy, scale="small").seeds == (3, 5)
 
 
+def test_a_study_may_have_seeds_of_its_own_unless_the_settings_name_some(toy):
+    toy.yaml("studies/another/_study.yaml", {})
+    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": 4}, "another": {"seeds": [7]}}})
+    found = settings(toy, scale="small", studies="toy,another")
+    assert (found.seeds_of("toy"), found.seeds_of("another"), found.seeds) == ((0, 1, 2, 3), (7,), (0, 1))
+    named = settings(toy, scale="small", studies="toy,another", seeds=3)
+    assert named.seeds_of("toy") == named.seeds_of("another") == (0, 1, 2)
+    assert settings(toy, scale="small", study="toy", seed=3).seed == 3
+    with pytest.raises(ConfigError, match=r"choose from 0, 1, 2, 3$"):
+        settings(toy, scale="small", study="toy", seed=7)
+
+
+@pytest.mark.parametrize(("seeds", "text"), [(0, "sensible"), ([], "empty"), ([1, 1], "twice"), ("x", "whole number")])
+def test_a_bad_number_of_seeds_of_a_study_is_told_with_its_key(toy, seeds, text):
+    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": seeds}}})
+    with pytest.raises(ConfigError, match=text) as caught:
+        settings(toy, scale="small")
+    assert "small.yaml" in str(caught.value)
+    assert "studies.toy.seeds" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [

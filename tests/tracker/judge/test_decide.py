@@ -18,9 +18,9 @@ FAN = {"v0": (None, {}), "far": ("v0", {"lr": (1, 2)}), "same": ("v0", {"beta": 
 
 
 class Grid:
-    """Runs the plan that a real one would: every variant has its extra seeds, else two."""
+    """Runs the plan that a real one would: every variant has its extra seeds, else three."""
 
-    def __init__(self, results, looks=(2, 4, 8), obedient=True, **arguments):
+    def __init__(self, results, looks=(3, 5, 8), obedient=True, **arguments):
         self.results, self.looks, self.obedient, self.calls = results, list(looks), obedient, 0
         defaults = {"lineage": FAN, "items": ITEMS, "rho": 0.8, "seed_sd": 0.01}
         self.arguments = defaults | {"distances": {"v0": 0.3, "far": 0.0, "same": 0.3}} | arguments
@@ -28,11 +28,11 @@ class Grid:
     def __call__(self):
         self.calls += 1
         extra = load_extra_seeds(self.results).get("toy", {}) if self.obedient else {}
-        plan = simulate(self.results, [Study("toy", seeds=max([2, *extra.values()]), **self.arguments)])
+        plan = simulate(self.results, [Study("toy", seeds=max([3, *extra.values()]), **self.arguments)])
         content = json.loads(plan.read_text())
         [study] = content["studies"]
         study["analysis"] |= {"looks": self.looks, "margin": 0.001}
-        study["runs"] = [run for run in study["runs"] if run["seed"] < extra.get(run["variant"], 2)]
+        study["runs"] = [run for run in study["runs"] if run["seed"] < extra.get(run["variant"], 3)]
         used = {key for run in study["runs"] for key in run["stages"].values()}
         content["stages"] = [s for s in content["stages"] if s["key"] in used or s["study"] == "assets"]
         plan.write_text(json.dumps(content))
@@ -52,7 +52,7 @@ def test_seeds_go_to_undecided_edges_only(tmp_path):
     assert edges["same"].verdict == "undecided"
     counts = load_extra_seeds(tmp_path)["toy"]
     assert counts["same"] == counts["v0"] == 8
-    assert counts.get("far", 2) < 8
+    assert counts.get("far", 3) < 8
     assert "last look (8 seeds)" in outcome.why
     assert grid.calls == outcome.rounds + 1
     assert edges["same"].cost_hours > edges["far"].cost_hours
@@ -61,7 +61,7 @@ def test_seeds_go_to_undecided_edges_only(tmp_path):
 def test_spent_hours_are_those_of_the_added_stages(tmp_path):
     outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path), say=quiet)
     counts = load_extra_seeds(tmp_path)["toy"]
-    added = sum(count - 2 for count in counts.values())
+    added = sum(count - 3 for count in counts.values())
     assert outcome.spent_hours == pytest.approx(added * 2 * 12.5 / 3600)  # train and evaluate of each new seed
 
 

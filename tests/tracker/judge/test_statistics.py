@@ -1,5 +1,7 @@
 """Effects, intervals, p-values and power against hand computation and slow independent implementations."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,9 +9,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tracker.judge.power import minimal_detectable_effect, power, seeds_needed
-from tracker.judge.resampling import draw_together, item_counts, shared_variance, unfolding
+from tracker.judge.resampling import (
+    cluster_counts,
+    correlation_within,
+    draw_together,
+    item_degrees,
+    number_clusters,
+    shared_variance,
+    unfolding,
+)
 from tracker.judge.significance import Noise, half_width, holm, p_value, sign_flip
-from tracker.judge.statistics import contrast, gain, run_statistics, unseen
+from tracker.judge.statistics import contrast, gain, run_statistics
 
 TARGET = {"target": 0.5}
 
@@ -81,7 +91,8 @@ def test_equal_runs_have_no_effect_and_no_spread():
     same = np.stack([values[0], values[0]])
     numbers = contrast([same], (1, -1), "max")
     assert (numbers.effect, numbers.p) == (0, 1)
-    assert -1e-4 < numbers.low <= 0 <= numbers.high < 1e-4  # continuous values: next to no room for the unseen
+    unseen_share = -np.log(0.025) / values.shape[2]
+    assert numbers.high == -numbers.low == pytest.approx(unseen_share * np.ptp(values[0]))
 
 
 def test_swapping_the_arms_mirrors_everything():
@@ -99,14 +110,17 @@ def test_shifting_the_child_shifts_the_interval(seed, seeds, shift):
     moved = np.stack([values[0] + shift, values[1]])
     one, other = contrast([values], (1, -1), "max", replicates=200), contrast([moved], (1, -1), "max", replicates=200)
     assert other.effect - one.effect == pytest.approx(shift, abs=1e-9)
-    # The smallest step between values of the two arms enters as their resolution, and is another one.
-    assert other.high - other.low == pytest.approx(one.high - one.low, abs=1e-6)
+    # The range of the values bounds what went unseen, and is another one.
+    seen = [h.noise.total for h in (one, other)]
+    assert seen[0] == pytest.approx(seen[1], rel=1e-6)
 
 
 def test_same_seed_same_numbers_and_another_seed_others():
     values = crossed()
     assert contrast([values], (1, -1), "max") == contrast([values], (1, -1), "max")
-    assert contrast([values], (1, -1), "max").low != contrast([values], (1, -1), "max", seed=1).low
+    one, other = contrast([values], (1, -1), "max"), contrast([values], (1, -1), "max", seed=1)
+    assert (one.item_draws != other.item_draws).any()
+    assert np.var(one.item_draws) == pytest.approx(np.var(other.item_draws), rel=0.2)
 
 
 def test_one_seed_knows_item_noise_only():
@@ -114,7 +128,9 @@ def test_one_seed_knows_item_noise_only():
     assert np.isnan(numbers.p)
     assert np.isnan(numbers.seed_variance)
     assert numbers.item_variance > 0
-    assert numbers.high - numbers.low == pytest.approx(2 * 1.959964 * np.sqrt(numbers.item_variance), rel=1e-5)
+    by_item = stats.t.ppf(0.975, 59) * np.sqrt(numbers.item_variance)
+    hidden = -np.log(0.025) * numbers.noise.unseen
+    assert numbers.high - numbers.low == pytest.approx(2 * np.hypot(by_item, hidden), rel=1e-9)
 
 
 def test_not_finite_values_are_refused():
@@ -124,19 +140,105 @@ def test_not_finite_values_are_refused():
         contrast([values], (1, -1), "max")
 
 
-def test_item_counts_draw_with_replacement():
-    first, second = item_counts((5, 7), 300, 4)
-    assert first.shape == (300, 5)
-    assert (first.sum(axis=1) == 5).all()
-    assert (second.sum(axis=1) == 7).all()
-    assert first.var() == pytest.approx(0.8, abs=0.1)  # n p (1 - p) with p = 1/5
+def test_clusters_are_drawn_with_replacement():
+    counts = cluster_counts(5, 300, 4)
+    assert counts.shape == (300, 5)
+    assert (counts.sum(axis=1) == 0).all()
+    assert counts.min() == -1
+    assert counts.var() == pytest.approx(0.8, abs=0.1)  # n p (1 - p) with p = 1/5
 
 
 def test_shared_variance_is_the_covariance_between_seeds():
-    draws = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]])
-    assert shared_variance(draws) == 0.0  # covariance -2/3, cut at 0
-    assert shared_variance(np.array([[1.0, 2.0], [3.0, 6.0]])) == pytest.approx(2.0)
-    assert shared_variance(np.array([[1.0], [3.0]])) == pytest.approx(1.0)
+    assert shared_variance(np.array([[1.0, -2 / 3], [-2 / 3, 1.0]])) == 0.0  # cut at 0
+    assert shared_variance(np.array([[1.0, 2.0], [2.0, 4.0]])) == pytest.approx(2.0)
+    assert shared_variance(np.array([[1.5]])) == pytest.approx(1.5)
+
+
+def slow_cr2(values, clusters):
+    """Variance and degrees of freedom of a mean, by the matrices of Bell and McCaffrey (2002)."""
+    n = len(values)
+    numbers = np.unique(clusters)
+    hat, residuals = np.full((n, n), 1 / n), values - values.mean()
+    columns, variance = [], 0.0
+    for number in numbers:
+        inside = clusters == number
+        block = np.eye(inside.sum()) - hat[np.ix_(inside, inside)]
+        size, vectors = np.linalg.eigh(block)
+        adjusted = vectors @ np.diag(size**-0.5) @ vectors.T
+        variance += (adjusted @ residuals[inside]).sum() ** 2 / n**2
+        columns.append((np.eye(n) - hat)[:, inside] @ adjusted @ np.ones(inside.sum()) / n)
+    matrix = np.stack(columns, axis=1)
+
+    def degrees(together):
+        working = np.where(clusters[:, None] == clusters, together, 0.0)
+        np.fill_diagonal(working, 1.0)
+        product = matrix.T @ working @ matrix
+        return np.trace(product) ** 2 / np.trace(product @ product)
+
+    return variance, degrees
+
+
+def test_clusters_variance_and_degrees_are_those_of_bell_and_mccaffrey():
+    rng = np.random.default_rng(9)
+    clusters = np.repeat(np.arange(7), [1, 2, 3, 5, 8, 4, 4])
+    difference = rng.standard_normal(7)[clusters] + rng.standard_normal(27)
+    values = np.stack([np.tile(difference, (2, 1)), np.zeros((2, 27))])
+    variance, degrees = slow_cr2(difference, clusters)
+    found = contrast([values], (1, -1), "max", clusters=[clusters])
+    assert found.item_variance == pytest.approx(variance, rel=1e-9)
+    numbered = number_clusters([27], [clusters])
+    for together in (0.0, 0.3, 1.0):
+        assert item_degrees(numbered, together) == pytest.approx(degrees(together), rel=1e-9)
+    assert found.noise.item_df == pytest.approx(degrees(correlation_within([difference], numbered)), rel=1e-9)
+    assert found.clusters == 7
+
+
+def test_degrees_of_freedom_of_items_and_of_equal_clusters():
+    assert item_degrees(number_clusters([40]), 0.0) == pytest.approx(39)
+    assert item_degrees(number_clusters([40], [np.arange(40) // 4]), 0.6) == pytest.approx(9)
+    # Two subsets with items of their own: Satterthwaite's for a sum of two means.
+    both = (1 / 10 + 1 / 30) ** 2 / (1 / 10**2 / 9 + 1 / 30**2 / 29)
+    assert item_degrees(number_clusters([10, 30]), 0.0) == pytest.approx(both)
+    # The same clusters in both subsets are no more clusters.
+    assert item_degrees(number_clusters([12, 12], [np.arange(12) // 2] * 2), 1.0) == pytest.approx(5)
+
+
+def test_correlation_within_clusters():
+    rng = np.random.default_rng(10)
+    clusters = np.arange(4000) // 4
+    numbered = number_clusters([4000], [clusters])
+    shared = rng.standard_normal(1000)[clusters]
+    own = rng.standard_normal(4000)
+    assert correlation_within([shared + own], numbered) == pytest.approx(0.5, abs=0.05)
+    assert correlation_within([own], numbered) == pytest.approx(0, abs=0.05)
+    assert correlation_within([np.zeros(4000)], numbered) == 0
+
+
+def test_clusters_of_items_that_move_together_widen_the_interval():
+    values = crossed(items=60)
+    clusters = np.arange(60) // 6
+    together = values.copy()
+    together[0] = values[1] + (values[0] - values[1]).mean(axis=1, keepdims=True)
+    together[0] += np.random.default_rng(1).normal(0, 0.3, 10)[clusters]
+    one, other = (contrast([together], (1, -1), "max", clusters=c) for c in (None, [clusters]))
+    assert other.item_variance > 3 * one.item_variance
+    assert np.var(other.item_draws) == pytest.approx(other.item_variance, rel=0.1)
+    assert other.noise.item_df == pytest.approx(9)
+    assert not other.items_only
+
+
+@pytest.mark.parametrize("clusters", [np.arange(60) % 4, np.zeros(60, int)])
+def test_with_fewer_than_five_clusters_an_effect_is_one_on_these_items(clusters):
+    numbers = contrast([crossed(items=60)], (1, -1), "max", clusters=[clusters])
+    assert numbers.items_only
+    assert (numbers.item_variance, numbers.noise.unseen) == (0, 0)
+    assert np.isnan(numbers.item_p)
+    assert not numbers.item_draws.any()
+
+
+def test_clusters_must_be_those_of_the_items():
+    with pytest.raises(ValueError, match="clusters"):
+        contrast([crossed(items=60)], (1, -1), "max", clusters=[np.zeros(59, int)])
 
 
 def test_half_width_is_students_normal_or_the_weighted_mean_of_both():
@@ -350,15 +452,62 @@ def test_seeds_needed_is_the_first_number_that_suffices():
     assert seeds_needed(1.0, Noise(float("nan"), 0, 0.01), 1, 0.05) is None
 
 
+def agreeing(*sizes, seeds=2):
+    """The same 0/1 values in both arms, one array [2, seeds, items] per size."""
+    generator = np.random.default_rng(5)
+    run = [generator.integers(0, 2, (1, seeds, n)).astype(float) for n in sizes]
+    return [np.concatenate([subset, subset]) for subset in run]
+
+
 def test_items_that_all_agree_leave_room_for_what_was_not_seen():
     """Rule of three by hand: 0 of 29 differ, so below 3.689 / 29 = 0.1272 do; a third in a mean of three."""
-    generator = np.random.default_rng(5)
-    run = [generator.integers(0, 2, (1, 2, n)).astype(float) for n in (60, 60, 29)]
-    same = [np.concatenate([subset, subset]) for subset in run]
-    estimate = contrast(same, (1, -1), {"target": 0.5})
+    estimate = contrast(agreeing(60, 60, 29), (1, -1), {"target": 0.5})
     assert estimate.effect == 0
     assert estimate.high == pytest.approx(-np.log(0.025) / 29 / 3) == pytest.approx(0.0424, abs=1e-4)
     assert estimate.low == -estimate.high
     assert estimate.p == 1
-    same[0][0, 0, 0] = 1 - same[0][0, 0, 0]  # one item differs: its own variance takes over
-    assert unseen(same, 0.05) == 0
+
+
+def test_one_item_that_differs_does_not_narrow_the_interval():
+    """Before, one flipped item in one of five seeds made of [-.037, .037] the interval [-.0095, .0055]."""
+    values, widths = agreeing(100, seeds=5), []
+    for flipped in range(4):
+        numbers = contrast(values, (1, -1), "max")
+        widths.append(numbers.high - numbers.low)
+        values[0][0, 0, np.flatnonzero(values[0][1, 0])[flipped]] = 0
+    assert widths[0] == pytest.approx(2 * 0.0369, abs=1e-4)
+    assert all(later > 0.985 * width for width, later in pairwise(widths))
+    assert widths[0] < widths[-1] < 1.5 * widths[0]
+
+
+def test_what_went_unseen_is_measured_by_the_range_and_not_by_the_smallest_step():
+    graded = [np.random.default_rng(5).integers(0, 11, (1, 2, 50)) / 10 * np.ones((2, 1, 1))]
+    exact = contrast(graded, (1, -1), "max")
+    assert exact.high == pytest.approx(-np.log(0.025) / 50)
+    graded[0][0] += np.random.default_rng(6).normal(0, 1e-16, (2, 50))
+    dusty = contrast(graded, (1, -1), "max")
+    assert dusty.high == pytest.approx(exact.high, rel=0.01)  # arms that differ are rounded to tenths, too
+
+
+def test_a_single_arm_has_no_items_that_went_unseen():
+    [values] = agreeing(50)
+    numbers = contrast([values[:1]], (1,), "max")
+    assert numbers.noise.unseen == 0
+    assert numbers.high - numbers.effect < 0.25
+
+
+def test_items_that_have_all_changed_hide_nothing():
+    [values] = agreeing(50)
+    values[:] = values[0, 0]
+    dense = values.copy()
+    dense[0] = 1 - dense[0]
+    assert contrast([dense], (1, -1), "max").noise.unseen == 0
+    some = values.copy()
+    some[0, :, :5] = 1 - some[0, :, :5]
+    assert contrast([some], (1, -1), "max").noise.unseen == pytest.approx(0.9 / 50)
+
+
+def test_clusters_that_agree_leave_more_room():
+    [values] = agreeing(60)
+    numbers = contrast([values], (1, -1), "max", clusters=[np.arange(60) // 6])
+    assert numbers.high == pytest.approx(-np.log(0.025) / 10)

@@ -9,13 +9,15 @@ import pytest
 
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.analysis import _reasons
+from tracker.config.study_schema import Analysis
 from tracker.judge.audit_measured import measured, published_value
 from tracker.judge.edges import judge_edges
-from tracker.judge.measurements import read_measurements
+from tracker.judge.measurements import Measurements, read_measurements
 from tracker.judge.pairing import item_clusters, paired_values
 from tracker.judge.sequential import look_weights
 from tracker.judge.statistics import contrast
 from tracker.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
+from tracker.plan.plan_file import PlannedVariant
 from tracker.store.collect import collect
 from tracker.store.database import Store
 
@@ -126,7 +128,7 @@ def test_effect_is_the_difference_of_the_table_cells(tmp_path):
 
 
 def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a_narrow_one(tmp_path):
-    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=0.95)
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=0.95, seeds=5)
     narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=0.95)
     assert wide.loc["v1"].verdict == "equivalent"
     assert narrow.loc["v1"].verdict == "undecided"
@@ -134,13 +136,43 @@ def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a
 
 
 def test_a_change_that_changes_no_item_says_so(tmp_path):
-    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0)
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0, seeds=5)
     narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=1.0)
     assert wide.loc["v1"].effect == narrow.loc["v1"].effect == 0
     assert wide.loc["v1"].verdict == "equivalent"
-    assert wide.loc["v1"].reason == "no item differs, in any seed: the change had no effect on these runs"
+    said = (
+        "no item differs, in any seed: the change had no effect on these runs; in at least 55% of seeds, as 5 can tell"
+    )
+    assert wide.loc["v1"].reason == said
     assert narrow.loc["v1"].verdict == "undecided"
     assert "too rare" in narrow.loc["v1"].reason
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rare", "word"), [(4, 0.5, "undecided"), (4, 0.6, "equivalent"), (5, 0.4, "undecided")]
+)
+def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
+    edges, _ = run(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
+    edge = edges.loc["v1"]
+    assert edge.verdict == word
+    if word == "equivalent":
+        assert edge.reason.endswith("in at least 47% of seeds, as 4 can tell")
+    elif seeds == 4:
+        assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in edge.reason
+
+
+def test_few_clusters_speak_about_these_items_only(tmp_path):
+    change = add_clusters(lambda *_: lambda item: "ab"[int(item[-4:]) % 3 > 0], seeds=range(6))
+
+    def both(plan):
+        change(plan)
+        edit_analysis(margin=0.2)(plan)
+
+    edges, _ = run(tmp_path, both, rho=0.95, seeds=6)
+    assert edges.loc["v1"].verdict == "equivalent"
+    assert (
+        "items of 2 clusters are too few to stand for others: this is about these items only" in edges.loc["v1"].reason
+    )
 
 
 def weigh(weights):
@@ -316,17 +348,126 @@ def test_cost_counts_devices(tmp_path):
 
 def test_looks_spend_alpha(tmp_path):
     fixed, _ = run(tmp_path / "a", distances={"v0": 0.15, "v1": 0.1}, seeds=4)
-    looks, results = run(tmp_path / "b", edit_analysis(looks=[2, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4)
+    looks, results = run(tmp_path / "b", edit_analysis(looks=[3, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4)
     with Store(results / "tracker.duckdb") as store:
-        values, _, _ = paired_values(read_measurements(store, "toy"), ["v1", "v0"])
-    weights = look_weights([2, 4], 0.05)
-    early = contrast([subset[:, :2] for subset in values], (1, -1), {"target": 0.5}).p
-    expected = min(1.0, early / weights[2], fixed.loc["v1"].p / weights[4])
+        study = read_measurements(store, "toy")
+    values, _, _ = paired_values(study, ["v1", "v0"])
+    weights = look_weights([3, 4])
+    early = contrast([subset[:, :3] for subset in values], (1, -1), {"target": 0.5})
+    expected = min(1.0, early.p / weights[3], fixed.loc["v1"].p / weights[4])
     assert looks.loc["v1"].p == pytest.approx(expected)
     assert looks.loc["v1"].p > fixed.loc["v1"].p
-    waiting, _ = run(tmp_path / "c", edit_analysis(looks=[6, 8]), distances={"v0": 0.4, "v1": 0.0}, seeds=4)
-    assert waiting.loc["v1"].verdict == "undecided"
-    assert "before the first look, at 6 seeds" in waiting.loc["v1"].reason
+    last = contrast(values, (1, -1), {"target": 0.5})
+    shown = (looks.loc["v1"].low, looks.loc["v1"].high)  # the interval is one at the level of the look
+    assert shown == pytest.approx(last.interval(last.noise, 0.05 * weights[4]))
+    assert shown[1] - shown[0] > fixed.loc["v1"].high - fixed.loc["v1"].low
+    waiting = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": [6, 8]})))[0]
+    assert waiting.verdict == "undecided"
+    assert "before the first look, at 6 seeds" in waiting.reason
+
+
+def of_seeds(means, *, items=400, **analysis):
+    """Measurements of variants whose run in each seed has so many hits of `items`: {variant: (parent, [share])}."""
+    order = np.random.default_rng(0).permutation(items)
+    names = pd.Index([f"i{number:04d}" for number in range(items)])
+    values = {
+        (name, seed): {"all": pd.Series((order < round(share * items)).astype(float), index=names)}
+        for name, (_, shares) in means.items()
+        for seed, share in enumerate(shares)
+    }
+    plan = {"value": "hit", "protocol": "p", "subsets": ["all"], "direction": "max", "margin": 0.02} | analysis
+    variants = [
+        PlannedVariant(name=n, parent=p, why="", file="", resolved={}, factors=(n,) if p else (), changes=())
+        for n, (p, _) in means.items()
+    ]
+    states = dict.fromkeys(values, ("ok", ""))
+    stages = pd.DataFrame({"variant": [], "seed": [], "key": [], "hours": []})
+    return Measurements("toy", Analysis(**plan), variants, states, {}, values, frozenset(), stages)
+
+
+def test_a_plain_difference_is_found_at_the_first_look():
+    """0.49 without seed noise: with O'Brien and Fleming's spending and a look at two seeds it was undecided."""
+    [edge] = judge_edges(of_seeds({"v0": (None, [0.4] * 3), "v1": ("v0", [0.89] * 3)}, looks=[3, 5, 10]))
+    assert (edge.verdict, edge.effect) == ("better", pytest.approx(0.49))
+
+
+def test_equivalence_stays_decided_at_a_later_look():
+    """The fourth and fifth seed are far off; the look at three had decided."""
+    calm, wild = [0.5, 0.5025, 0.4975], [0.62, 0.38]
+    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", calm + wild)}, looks=[3, 5], margin=0.08)
+    [edge] = judge_edges(study)
+    assert (edge.verdict, edge.seeds) == ("equivalent", 5)
+    assert "at the look at 3 seeds" in edge.reason
+    assert edge.high > 0.08
+    [again] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": []})))
+    assert again.verdict == "undecided"
+
+
+def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():
+    """Seeds 7, 8, 9 of the settings, then 0 and 1 that `decide` added."""
+    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", [0.7, 0.3, 0.51, 0.5, 0.49])}, looks=[3, 5])
+    added = {0: 3, 1: 4, 2: 0, 3: 1, 4: 2}  # what was seed 0 above is the fourth that was added
+    order = sorted(study.states, key=lambda run: added[run[1]])
+    ordered = replace(study, states={run: study.states[run] for run in order})
+    assert paired_values(ordered, ["v1", "v0"])[1] == [2, 3, 4, 0, 1]
+    [edge] = judge_edges(ordered)
+    assert edge.looks[0].estimate.per_seed == pytest.approx((0.01, 0.0, -0.01))
+
+
+def test_seeds_are_read_in_the_order_of_the_plan(tmp_path):
+    def last_first(plan):
+        content = json.loads(plan.read_text())
+        content["studies"][0]["runs"].sort(key=lambda run: (run["variant"], (run["seed"] + 2) % 4))
+        plan.write_text(json.dumps(content))
+
+    _, results = run(tmp_path, last_first)
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    assert paired_values(study, ["v1", "v0"])[1] == [2, 3, 0, 1]
+
+
+TREE = {
+    "v0": (None, [0.50, 0.52, 0.47]),
+    "v1": ("v0", [0.52, 0.55, 0.51]),
+    "v2": ("v1", [0.60, 0.63, 0.58]),
+    "v3": ("v1", [0.53, 0.52, 0.50]),
+    "v4": ("v2", [0.64, 0.66, 0.60]),
+}
+
+
+def test_edges_may_be_those_to_the_root_or_pairs():
+    to_root = judge_edges(of_seeds(TREE, edges="root"))
+    assert [(edge.child, edge.parent) for edge in to_root] == [(f"v{n}", "v0") for n in range(1, 5)]
+    assert to_root[3].effect == pytest.approx(np.mean([0.14, 0.14, 0.13]))
+    assert to_root[3].factors == ("v1", "v2", "v4")  # all that lies between
+    pairs = judge_edges(of_seeds(TREE, edges=[["v4", "v3"], ["v1", "v0"]]))
+    assert [(edge.child, edge.parent, edge.factors) for edge in pairs] == [
+        ("v4", "v3", ("v2", "v3", "v4")),
+        ("v1", "v0", ("v1",)),
+    ]
+    assert pairs[0].effect == pytest.approx(np.mean([0.11, 0.14, 0.10]))
+
+
+def test_an_edge_says_whose_variance_it_used():
+    moderated, own = judge_edges(of_seeds(TREE)), judge_edges(of_seeds(TREE, variance="own"))
+    assert {(edge.variance, edge.prior_df) for edge in own} == {("own", 0.0)}
+    assert {edge.variance for edge in moderated} == {"moderated"}
+    assert 0 < moderated[0].prior_df <= 4 / 4  # a quarter of the edges
+    assert moderated[0].looks[-1].noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
+    two = of_seeds({name: (parent, shares[:2]) for name, (parent, shares) in TREE.items()})
+    assert {edge.variance for edge in judge_edges(two)} == {"own"}
+
+
+def test_the_correction_of_the_family_is_at_most_holms():
+    known, by_holm = judge_edges(of_seeds(TREE)), judge_edges(of_seeds(TREE, correction="holm"))
+    for ours, theirs in zip(known, by_holm, strict=True):
+        assert ours.p == theirs.p
+        assert ours.p_adjusted <= theirs.p_adjusted
+        assert theirs.joint_low <= ours.joint_low <= ours.low <= ours.effect <= ours.high <= ours.joint_high
+        assert ours.mde <= theirs.mde
+    assert any(ours.p_adjusted < theirs.p_adjusted for ours, theirs in zip(known, by_holm, strict=True))
+    assert "after the max-t correction" in known[0].reason
+    assert "after Holm's correction" in by_holm[0].reason
 
 
 def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):

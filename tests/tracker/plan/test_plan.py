@@ -123,6 +123,12 @@ def test_seeds_change_seeded_stages_only(toy):
     assert keys_of(build(toy)).items() <= keys_of(build(toy, seeds=5)).items()
 
 
+def test_a_study_has_as_many_runs_as_the_scale_gives_it_seeds(toy):
+    toy.yaml("scales/full.yaml", {"seeds": 2, "studies": {"toy": {"seeds": 3}}})
+    assert {run.seed for run in build(toy).runs} == {0, 1, 2}
+    assert {run.seed for run in build(toy, seeds=1).runs} == {0}
+
+
 def test_a_value_rekeys_its_stage_those_below_and_the_children(toy):
     before = build(toy)
     toy.variant("v2", {**VARIANTS["v2"], "reward": {"weight": 0.75}})

@@ -45,6 +45,18 @@ def test_ridge_equals_the_plain_solve_and_its_autograd(n, dual):
     torch.testing.assert_close(ridge.backward(weights), expected)
 
 
+@pytest.mark.parametrize("dual", [True, False])
+def test_rows_with_one_key_are_one_row_of_the_system(dual):
+    keys, differences, log_lambda, weights = ridge_case(12, 9)
+    same = torch.tensor([0, 1, 0, 2, 3, 0, 4, 4, 5, 1, 6, 7])
+    first = [same.tolist().index(number) for number in range(8)]
+    keys = keys[first][same]
+    every, distinct = Ridge(keys, log_lambda, dual=dual), Ridge(keys, log_lambda, same=same, dual=dual)
+    assert distinct.factor.shape == ((8, 8) if dual else (9, 9))
+    torch.testing.assert_close(distinct.shift(differences.detach()), every.shift(differences.detach()))
+    torch.testing.assert_close(distinct.backward(weights), every.backward(weights))
+
+
 def test_ridge_takes_the_smaller_system():
     assert Ridge(torch.randn(4, 9), torch.tensor(0.0)).factor.shape == (4, 4)
     assert Ridge(torch.randn(20, 9), torch.tensor(0.0)).factor.shape == (9, 9)

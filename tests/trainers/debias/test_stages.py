@@ -295,6 +295,18 @@ def test_items_that_share_a_term_or_an_edit_are_one_cluster(home, undisturbed, e
     assert (rows.cluster == rows.item.str.rsplit("/", n=1).str[0]).all()
 
 
+def test_keys_are_the_same_where_an_item_s_sentences_agree(home):
+    prepared = Prepared(home[1]["prepare"])
+    indices = prepared.indices("train")
+    same = prepared.same_keys(indices)
+    assert same.unique().tolist() == list(range(int(same.max()) + 1))
+    assert int(same.max()) + 1 < 0.8 * len(same)
+    for module in prepared.modules:
+        keys, _ = prepared.edit_inputs(module.name, indices)
+        first = torch.tensor([same.tolist().index(number) for number in range(int(same.max()) + 1)])
+        torch.testing.assert_close(keys, keys[first][same])
+
+
 def test_transfer_uses_training_items_only(home, undisturbed, evaluated, tmp_path, monkeypatch):
     plain, asked = Prepared.edit_inputs, set()
 

@@ -51,8 +51,7 @@ def values(name, settings):
 def demonstrations_stage(name, settings, inputs, out, *, seed=0, stage_class=Stage):
     """A stage that sees the values that it reads."""
     config = load_config(MODEL, values(name, settings), READS[name])
-    own_seed = seed if name in ("rce", "grpo", "evaluate") else None
-    return make_stage(out, f"demonstrations.{name}", config, inputs, seed=own_seed, stage_class=stage_class)
+    return make_stage(out, f"demonstrations.{name}", config, inputs, seed=seed, stage_class=stage_class)
 
 
 def run(name, settings, inputs, out, seed=0):
@@ -62,12 +61,12 @@ def run(name, settings, inputs, out, seed=0):
     return out, {metric: value for _, metric, value in stage.metrics.rows}
 
 
-def shared(root, settings=None):
+def shared(root, settings=None, seed=0):
     """Run learner, embed and candidates; return their folders by name."""
     settings = settings or config()
     folders = {}
     for name in ("learner", "embed", "candidates"):
-        folders[name], _ = run(name, settings, dict(folders), root / name)
+        folders[name], _ = run(name, settings, dict(folders), root / name, seed)
     return folders
 
 

@@ -519,6 +519,9 @@ def test_evaluation_keeps_a_row_per_prompt_and_the_start_beside(root):
             assert sorted(chosen["item"]) == tests
     assert set(items.loc[items["name"] == "win", "protocol"]) == {"greedy", "sampled"}
     assert items.loc[items["name"].isin(["chrf", "rule", "win"]), "value"].between(0, 1).all()
+    prompts = {row.id: row.content[0]["content"].split() for row in read_rows(root / "data" / "test.jsonl")}
+    lists = {id: f"{words[3]} {' '.join(sorted(words[5:-1]))}" for id, words in prompts.items()}  # whatever the style
+    assert (items["cluster"] == items["item"].map(lists)).all()
 
 
 def test_a_switched_off_stage_is_not_a_trainer(root, monkeypatch):

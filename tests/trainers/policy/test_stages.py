@@ -175,6 +175,8 @@ def test_evaluation_gives_one_row_per_puzzle_and_keeps_the_warm_starts(prepared,
     final.metrics.close()
     metrics = pd.read_parquet(tmp_path / "final" / "metrics.parquet").set_index("name")["value"]
     assert metrics["sampled/mean/accuracy"] == pytest.approx(accuracy["sampled"].mean())
+    structures = {problem.id: problem.cluster for problem in read_problems(task / "test.jsonl")}
+    assert (items["cluster"] == items["item"].map(structures)).all()
 
 
 def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompts):

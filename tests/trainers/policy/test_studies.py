@@ -67,7 +67,7 @@ def test_a_clip_range_that_is_inherited_does_not_exclude_ptrw(tmp_path):
     assert studies["gspo"].variants["right"].resolved.clip.high == 0.28
 
 
-def test_warm_start_and_its_evaluation_are_shared_by_all_variants_and_seeds():
+def test_warm_start_and_its_evaluation_are_shared_by_all_variants_of_a_seed():
     settings, _ = load(scale="demo", seeds="0,1,2")
     plan = build_plan(settings)
     for study, variants, judges, warm in (("innovations", 21, 1, 1), ("gspo", 17, 3, 4)):
@@ -77,9 +77,9 @@ def test_warm_start_and_its_evaluation_are_shared_by_all_variants_and_seeds():
                 counts[stage.stage] = counts.get(stage.stage, 0) + 1
         assert counts == {
             "task_data": 1,
-            "warm_start": 1,
-            "judge": judges,  # nothing is trained, but where a variant asks for it; gspo-cool has its own `sampling`
-            "evaluate_warm": warm,
+            "warm_start": 3,
+            "judge": 3 * judges,  # trains only where a variant asks for it; gspo-cool has its own `sampling`
+            "evaluate_warm": 3 * warm,
             "reinforce": 3 * variants,
             "evaluate": 3 * variants,
         }

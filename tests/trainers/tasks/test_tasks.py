@@ -81,6 +81,19 @@ def test_splits_are_disjoint_in_structure_not_only_in_text():
     assert {name: len(split) for name, split in splits.items()} == SIZES
 
 
+def test_puzzles_alone_may_be_held_out_and_those_of_a_structure_are_a_cluster():
+    sizes = {"warm": 600, "train": 600, "dev": 200, "test": 300}
+    splits = knights_knaves.create(KnightsKnaves(held_out="puzzles")).splits(sizes, seed=0)
+    prompts = [p.prompt for split in splits.values() for p in split]
+    assert len(prompts) == len(set(prompts)) == sum(sizes.values())
+    clusters = {name: {p.cluster for p in split} for name, split in splits.items()}
+    assert len(clusters["test"]) > 80  # of 132 structures
+    assert clusters["test"] <= clusters["train"] | clusters["warm"]
+    apart = knights_knaves.create(KnightsKnaves()).splits(SIZES, seed=0)
+    assert not {p.cluster for p in apart["test"]} & {p.cluster for p in apart["warm"] + apart["train"] + apart["dev"]}
+    assert len({p.cluster for p in apart["test"]}) <= 22
+
+
 def test_canonical_structure_ignores_order_where_it_means_nothing():
     a, b = Atom(0, True), Atom(1, False)
     claim, other = Statement("and", a, b), Statement(None, Atom(0, False))

@@ -11,6 +11,11 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[s
     return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
 
 
+def edges_gone(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[list[str]]:
+    """Pairs that an earlier entry of a plan's history compared, and the later does not."""
+    return [pair for pair in old.get("edges", []) if pair not in new.get("edges", [])]
+
+
 def primary_in_words(analysis: Analysis) -> str:
     """What is compared, in one phrase."""
     subsets = analysis.subsets
@@ -27,9 +32,18 @@ def plan_in_words(analysis: Analysis) -> str:
     looks = (
         f" Seeds may be added while a change is undecided, with looks at {', '.join(counts)} seeds." if counts else ""
     )
+    pairs = analysis.edges if isinstance(analysis.edges, list) else []
+    listed = ", ".join(f"{child} with {parent}" for child, parent in pairs)
+    against = f"Compared are {listed}," if pairs else f"Every variant is compared with its {analysis.edges}"
+    named = {"max-t": "max-t correction, which knows that changes share runs and items", "holm": "Holm's correction"}
+    borrowed = (
+        " The noise between seeds is each change's own, moderated by that of the study's other variants."
+        if analysis.variance == "moderated"
+        else ""
+    )
     return (
-        f"The figure that decides is {primary_in_words(analysis)}. Every variant is compared with its parent on the"
+        f"The figure that decides is {primary_in_words(analysis)}. {against} on the"
         f" same seeds and items. A difference inside ±{analysis.margin} counts as none. Over all changes of the"
         f" study, the chance of any false “better” or “worse” is held at {analysis.alpha}"
-        f" ({analysis.correction.capitalize()} correction).{looks}"
+        f" ({named[analysis.correction]}).{borrowed}{looks}"
     )

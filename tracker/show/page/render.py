@@ -23,7 +23,7 @@ from tracker.show.page.content import Check, Judge, build_page
 from tracker.show.page.edges import VERDICTS
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
-from tracker.show.page.plan_words import changed_keys, plan_in_words, primary_in_words
+from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
 from tracker.show.table_formats import show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
@@ -99,6 +99,7 @@ def _environment() -> Environment:
         "plan_in_words": plan_in_words,
         "primary_in_words": primary_in_words,
         "changed_keys": changed_keys,
+        "edges_gone": edges_gone,
     }
     return environment
 

@@ -15,6 +15,11 @@ class KnightsKnaves(TaskBase):
         default="compact", description="compact: 25 words, for small models; textual: English, as in Logic-RL."
     )
     people: int = Field(default=2, ge=2, le=5, description="People per puzzle.")
+    held_out: Literal["structures", "puzzles"] = Field(
+        default="structures",
+        description="What training never sees of a dev or test puzzle: its statements' structure, or only the puzzle "
+        "itself, as in Logic-RL, where people's names, order or statements' order are new.",
+    )
     sloppy: float = Field(
         default=0.6,
         ge=0,

@@ -1,0 +1,118 @@
+"""Simulated edges whose items are few, rarely differ, are graded or come in clusters: do intervals hold what they say?
+
+The fast cases are the slow ones with fewer replicates. Bounds allow for three standard errors of simulation.
+"""
+
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from tracker.judge.statistics import contrast
+
+MARGIN_SIDE = 0.025  # chance, at most, that an effect at the margin is called equivalent
+
+
+def error(rate, replicates):
+    return 3 * sqrt(rate * (1 - rate) / replicates)
+
+
+def false_equivalence(draw, margin, replicates, seed=1):
+    """Share of edges, their true effect just outside of the margin, whose interval lies within it."""
+    rng, wrong = np.random.default_rng(seed), 0
+    for _ in range(replicates):
+        child, parent = draw(rng)
+        numbers = contrast([np.stack([child, parent])], (1, -1), "max", replicates=20)
+        wrong += -margin <= numbers.low and numbers.high <= margin
+    return wrong / replicates
+
+
+def rare(items, share, seeds, values=(1.0,)):
+    """Items of which a `share` falls to 0, in all seeds alike; the parent's values are drawn from `values`."""
+
+    def draw(rng):
+        parent = np.where(np.arange(items) % 10 == 0, 0.0, rng.choice(values, items))
+        child = np.where(rng.random(items) < share / np.mean(values) / 0.9, 0.0, parent)
+        return np.tile(child, (seeds, 1)), np.tile(parent, (seeds, 1))
+
+    return draw
+
+
+def dusty(items, share, seeds):
+    """As `rare`, and every value of the child is off by what floating point loses."""
+
+    def draw(rng):
+        child, parent = rare(items, share, seeds)(rng)
+        return child + rng.normal(0, 1e-16, child.shape), parent
+
+    return draw
+
+
+RARE = [
+    pytest.param(rare(100, 0.04, 5), 0.04, id="4-of-100"),
+    pytest.param(rare(300, 0.02, 5), 0.02, id="6-of-300"),
+    pytest.param(rare(300, 0.02, 2), 0.02, id="6-of-300-2-seeds"),
+    pytest.param(rare(500, 0.02, 3), 0.02, id="10-of-500"),
+    pytest.param(rare(1500, 0.02, 10), 0.02, id="30-of-1500"),
+    pytest.param(rare(300, 0.02, 5, tuple(np.arange(1, 11) / 10)), 0.02, id="graded"),
+    pytest.param(dusty(200, 0.025, 5), 0.025, id="float-dust"),
+]
+
+
+def test_rare_changes_are_not_called_equivalent_fast():
+    draw = rare(200, 0.02, 5)
+    assert false_equivalence(draw, 0.02, 300) <= MARGIN_SIDE + error(MARGIN_SIDE, 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("draw", "margin"), RARE)
+def test_rare_changes_are_called_equivalent_as_seldom_as_promised(draw, margin):
+    assert false_equivalence(draw, margin, 1000) <= MARGIN_SIDE + error(MARGIN_SIDE, 1000)
+
+
+def clustered(clusters, size, seeds, *, item=0.3, uneven=False, rng):
+    """Differences 0/1 minus 0/1, whose latent ease each cluster shares, beside each item; and the clusters' numbers."""
+    sizes = (
+        np.full(clusters, size) if not uneven else np.maximum(1, (size * rng.lognormal(0, 0.7, clusters)).astype(int))
+    )
+    numbers = np.repeat(np.arange(clusters), sizes)
+    total = len(numbers)
+    shared = rng.standard_normal(clusters)[numbers]
+    own = rng.standard_normal((2, clusters))[:, numbers] * sqrt(item)  # what a term makes of each variant
+    rest = rng.standard_normal((2, seeds, total)) * sqrt(0.7 - item)
+    latent = shared * sqrt(0.3) + own[:, None] + rest
+    return (latent < 0.3).astype(float), numbers
+
+
+def clustered_coverage(clusters, size, seeds, replicates, *, uneven=False, known=True):
+    rng, inside = np.random.default_rng(5), 0
+    for _ in range(replicates):
+        values, numbers = clustered(clusters, size, seeds, uneven=uneven, rng=rng)
+        numbers = [numbers] if known else None
+        found = contrast([values], (1, -1), "max", clusters=numbers, replicates=20)
+        inside += found.low <= 0 <= found.high
+    return inside / replicates
+
+
+def test_intervals_count_clusters_and_not_items_fast():
+    assert clustered_coverage(20, 10, 5, 300) >= 0.93 - error(0.93, 300)
+    assert clustered_coverage(20, 10, 5, 300, known=False) < 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize(("clusters", "size"), [(6, 40), (20, 10), (60, 5)])
+@pytest.mark.parametrize("seeds", [2, 5, 10])
+def test_intervals_of_clustered_items_cover(clusters, size, seeds, uneven):
+    found = clustered_coverage(clusters, size, seeds, 600, uneven=uneven)
+    assert 0.93 - error(0.93, 600) <= found <= 0.985 + error(0.985, 600)
+
+
+@pytest.mark.parametrize("items", [5, 8, 20])
+def test_few_items_meet_students_t(items):
+    rng, replicates, missed = np.random.default_rng(7), 600, 0
+    for _ in range(replicates):
+        difference = rng.normal(0, 1, items)[None] + rng.normal(0, 1e-3, (3, items))
+        found = contrast([np.stack([difference, np.zeros_like(difference)])], (1, -1), "max", replicates=20)
+        missed += not found.low <= 0 <= found.high
+    assert missed / replicates <= 0.05 + error(0.05, replicates)

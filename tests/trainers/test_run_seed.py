@@ -1,0 +1,106 @@
+"""What the variants of a seed share is drawn anew for every seed; the items of the test set are not."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.trainers.demonstrations import helpers as demonstrations
+from tests.trainers.gad import helpers as gad
+from tests.trainers.policy.helpers import SMALL, stage
+from tracker.config.settings import load_settings
+from tracker.plan.build import build_plan
+from trainers.demonstrations.offline import FILE
+from trainers.policy import task_data, warm_start
+from trainers.policy.config import PolicyConfig, WarmStart
+from trainers.run_seed import with_run_seed
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+POLICY_STAGES = ("warm_start", "judge", "evaluate_warm")
+SHARED = {  # study: stages that the variants of a seed share, two variants, the stage whose results all seeds share
+    "innovations": (POLICY_STAGES, ("grpo", "2.3-amic"), "task_data"),
+    "gspo": (POLICY_STAGES, ("gspo", "grpo"), "task_data"),
+    "gad": (("base", "seqkd", "evaluate_start"), ("d-final", "d-original"), "data"),
+    "demonstrations": (("learner", "candidates"), ("legacy", "hard_plus_soft"), None),
+}
+
+
+def weights(folder):
+    (file,) = folder.glob("**/model.safetensors")
+    return load_file(file)
+
+
+def same(one, two):
+    return all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_seed_is_that_of_the_setting_and_the_run():
+    assert with_run_seed(7, None) == 7
+    seeds = [with_run_seed(setting, run) for setting in range(3) for run in range(3)]
+    assert len(set(seeds)) == 9
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert with_run_seed(0, 1) == int("5cc3a6551605a0b4", 16) % 2**31  # printf '0 1' | sha256sum
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return build_plan(load_settings({"studies": list(SHARED), "scale": "smoke", "seeds": 2}, configs=CONFIGS))
+
+
+@pytest.mark.parametrize("study", SHARED)
+def test_variants_of_a_seed_share_what_two_seeds_draw_anew(plan, study):
+    shared, variants, fixed = SHARED[study]
+    planned = next(each for each in plan.content.studies if each.name == study)
+    runs = {(run.variant, run.seed): run.stages for run in planned.runs}
+    one, two = variants
+    for name in shared:
+        assert runs[one, 0][name] == runs[two, 0][name] != runs[one, 1][name] == runs[two, 1][name]
+        assert {plan.stages[f"{study}.{name}", runs[one, seed][name]].seed for seed in (0, 1)} == {0, 1}
+    if fixed is not None:
+        assert runs[one, 0][fixed] == runs[two, 0][fixed] == runs[one, 1][fixed]
+
+
+def test_a_warm_start_has_weights_and_an_order_of_its_seed(tmp_path):
+    config = PolicyConfig(**{**SMALL, "warm_start": WarmStart(steps=1, batch_size=2, lr=1e-9)})
+    task_data.run(stage(tmp_path / "task_data", config, {}))
+    found = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1), ("unseeded", None)):
+        made = stage(tmp_path / name, config, {"task_data": tmp_path / "task_data"}, seed)
+        warm_start.run(made)
+        (loss,) = [value for _, metric, value in made.metrics.rows if metric == "warm_start/loss"]
+        found[name] = (weights(tmp_path / name), loss)
+    assert same(found["a"][0], found["b"][0])
+    assert found["a"][1] == found["b"][1]
+    for other in ("c", "unseeded"):
+        assert not same(found["a"][0], found[other][0])
+        assert found["a"][1] != found[other][1]
+
+
+def test_a_students_base_and_distillation_are_those_of_the_seed(tmp_path):
+    settings = gad.config(base={"steps": 1}, seqkd={"max_steps": 1})
+    gad.run_stage(tmp_path, "data", settings)
+    roots = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        data = {"data": tmp_path / "data"}
+        gad.run_stage(tmp_path, "base", settings, seed=seed, inputs=data, out=tmp_path / name / "base")
+        base = data | {"base": tmp_path / "a" / "base"}  # the same for all: what differs is seqkd's own
+        gad.run_stage(tmp_path, "seqkd", settings, seed=seed, inputs=base, out=tmp_path / name / "seqkd")
+        roots[name] = tmp_path / name
+    for stage_name in ("base", "seqkd"):
+        of = {name: weights(root / stage_name) for name, root in roots.items()}
+        assert same(of["a"], of["b"])
+        assert not same(of["a"], of["c"])
+
+
+def test_an_in_context_model_and_its_candidates_are_those_of_the_seed(tmp_path):
+    settings = demonstrations.config(learner={"steps": 1})
+    found = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        folders = demonstrations.shared(tmp_path / name, settings, seed=seed)
+        pointers = pd.read_parquet(folders["candidates"] / FILE)["pointer"].map(list).tolist()
+        found[name] = (weights(folders["learner"]), pointers)
+    assert same(found["a"][0], found["b"][0])
+    assert not same(found["a"][0], found["c"][0])
+    assert found["a"][1] == found["b"][1] != found["c"][1]
