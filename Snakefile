@@ -26,7 +26,7 @@ localrules:
 rule all:
     default_target: True
     input:
-        PLAN.statuses(),
+        statuses,
         DATABASE,
         RENDERED,
         PAGE,

@@ -126,10 +126,11 @@ def measure(project: Project, command: list[str]) -> tuple[float, float]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
-def with_touch(common: str) -> str:
-    """Return the text of common.smk with `touch` as the command of every stage."""
+def with_command(common: str, command: str) -> str:
+    """Return the text of common.smk with another command as that of every stage."""
     head, _, rest = common.partition("RUN_STAGE = (")
-    return f'{head}RUN_STAGE = "touch {{output}}"\n{rest.partition(")" + chr(10))[2]}'
+    after = rest.partition(")" + chr(10))[2]
+    return f"{head}RUN_STAGE = {command!r}{chr(10)}{after}"
 
 
 def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -> dict[str, tuple[float, float]]:
@@ -142,7 +143,7 @@ def one_round(project: Project, keys: list[str], cores: int, order: list[str]) -
         for status in project.statuses():
             status.unlink()
         common = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--scheduler", "greedy", "--quiet", "all"]
-        project.write(rules, with_touch(text) if name == "rules" else text)
+        project.write(rules, with_command(text, "touch {output}") if name == "rules" else text)
         if name in ("ours", "rules"):
             whole = [*common, "--config", "fork_server=false"]  # processes of their own, as in `command`
             found[name] = measure(project, whole if name == "ours" else [*whole, "--until", "debias_evaluate"])

@@ -24,8 +24,10 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
             raise OSError(f"{path.name} is {kind_of(found.st_mode)}, where a file belongs")
         if found.st_size > limit:
             raise OSError(f"{path.name} is {found.st_size} bytes long, more than {limit}")
-        with os.fdopen(os.dup(handle), "rb") as file:
-            return file.read(limit)
+        content = os.read(handle, min(found.st_size + 1, limit))
+        while len(content) < limit and (more := os.read(handle, min(limit - len(content), 1 << 20))):
+            content += more  # it grew meanwhile, or is longer than one call returns
+        return content
     finally:
         os.close(handle)
 

@@ -71,13 +71,19 @@ def misplaced(folder: Path) -> list[Path]:
 
     The folders above may be links, to a larger disk say; a stage's own would let it write over what is not its.
     """
-    if (mode := _mode(folder)) is not None and not stat.S_ISDIR(mode):
+    if replaced(folder):
         return [folder]
-    modes = {folder / name: _mode(folder / name) for name in COLLECTED_FILES}
-    return [path for path, mode in modes.items() if mode is not None and not stat.S_ISREG(mode)]
+    modes = {name: _mode(f"{folder}/{name}") for name in COLLECTED_FILES}  # text: ten thousand stages are looked at
+    return [folder / name for name, mode in modes.items() if mode is not None and not stat.S_ISREG(mode)]
 
 
-def _mode(path: Path) -> int | None:
+def replaced(folder: Path) -> bool:
+    """Tell whether something else is in the place of a stage's folder."""
+    mode = _mode(folder)
+    return mode is not None and not stat.S_ISDIR(mode)
+
+
+def _mode(path: Path | str) -> int | None:
     try:
         return os.lstat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -67,6 +67,7 @@ class Job:
     gpus: int
     threads: int
     label: str
+    gpu_share: float = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -159,6 +160,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=needs_torch)
         finally:
             write_provenance(job.out, job.inputs, sys.argv)
+        _limit_memory(devices)
         stage = _build_stage(job, devices, log, mode, start.terminal)
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and stage.devices == ["cpu"]:
@@ -232,6 +234,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
     parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
     parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
+    parser.add_argument(
+        "--gpu-share", type=float, default=1.0, help="0.25, 0.5 or 0.75: a part of one device is enough"
+    )
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
     parser.add_argument("--label", default="", help="variant and seed, for the terminal")
     parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
@@ -251,7 +256,15 @@ def _read_job(arguments: argparse.Namespace) -> Job:
     arguments.out.mkdir(parents=True, exist_ok=True)
     label = arguments.label or plan["key"]
     return Job(
-        plan["stage"], plan, Code(**plan["code"]), inputs, arguments.out, arguments.gpus, arguments.threads, label
+        id=plan["stage"],
+        plan=plan,
+        code=Code(**plan["code"]),
+        inputs=inputs,
+        out=arguments.out,
+        gpus=arguments.gpus,
+        threads=arguments.threads,
+        label=label,
+        gpu_share=arguments.gpu_share,
     )
 
 
@@ -268,9 +281,10 @@ def _blocked(inputs: dict[str, Path]) -> str:
 
 def _lease(job: Job, terminal: TextIO) -> Lease:
     def on_wait(pool: list[str]) -> None:
-        _say(job, f"waits for {job.gpus} of the devices {', '.join(pool)}", terminal)
+        count = job.gpus if job.gpu_share == 1 else job.gpu_share
+        _say(job, f"waits for {count} of the devices {', '.join(pool)}", terminal)
 
-    return lease(job.gpus, on_wait=on_wait)
+    return lease(job.gpus, job.gpu_share, on_wait=on_wait)
 
 
 def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, terminal: TextIO) -> "Stage":
@@ -307,6 +321,12 @@ def _usable(devices: Lease) -> list[str]:
     if torch is None:  # a stage that does without
         return ["cpu"]
     return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
+
+
+def _limit_memory(devices: Lease) -> None:
+    """Keep to our part of a shared device's memory: more is the same error as that of a full device."""
+    if devices.share < 1 and _usable(devices) != ["cpu"]:
+        sys.modules["torch"].cuda.set_per_process_memory_fraction(devices.share)
 
 
 def _device_name(devices: Lease) -> str:

@@ -110,7 +110,7 @@ class Grid(Project):
             found[status["key"]] = status["attempt"]
         plan = json.loads(self.read("results/plan.json"))
         runs = plan["studies"][0]["runs"]
-        return {run["variant"]: found[run["stages"]["train"]] for run in runs}
+        return {run["variant"]: found[run["stages"]["train"]] for run in runs if run["stages"]["train"] in found}
 
 
 def report(folder: Path, study: str = "debias") -> dict[str, str]:

@@ -107,27 +107,48 @@ def test_the_plugin_is_an_extra_and_is_documented(name):
     assert f"snakemake --workflow-profile workflow/profiles/{name}" in page
 
 
-def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(tmp_path):
-    """No scheduler: `submit` starts the job script and prints a number, `status` looks for the script's end.
-
-    The train stage needs more devices than `gpus` of the configuration: the pool is the profile's, and a job's own
-    Snakemake, which is not told of it, neither refuses nor clips.
-    """
+@pytest.fixture
+def submits_here(tmp_path):
+    """A grid, and the words for a scheduler that starts each job at once: `asked` holds what each was asked for."""
     grid = Grid.create(tmp_path / "grid")
-    study = grid.read("configs/studies/debias/_study.yaml")
-    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
     grid.write("submit", '#!/bin/sh\n(sh "$2"; echo $? > "done.$$") > "log.$$" 2>&1 &\necho "$1" >> asked\necho $$\n')
     state = '[ -e "done.$1" ] || { echo running; exit; }\n[ "$(cat "done.$1")" = 0 ] && echo success || echo failed\n'
     grid.write("status", f"#!/bin/sh\n{state}")
     for name in ("submit", "status"):
         os.chmod(grid.folder / name, 0o755)
     ask = "./submit '{rule} {threads} {resources.mem_mb} {resources.runtime} {resources.gpu}'"
-    words = ["--cluster-generic-submit-cmd", ask, "--cluster-generic-status-cmd", "./status", "--jobs", "2"]
+    return grid, ["--cluster-generic-submit-cmd", ask, "--cluster-generic-status-cmd", "./status", "--jobs", "2"]
+
+
+def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(submits_here):
+    """No scheduler: `submit` starts the job script and prints a number, `status` looks for the script's end.
+
+    The train stage needs more devices than `gpus` of the configuration: the pool is the profile's, and a job's own
+    Snakemake, which is not told of it, neither refuses nor clips.
+    """
+    grid, words = submits_here
+    study = grid.read("configs/studies/debias/_study.yaml")
+    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
     grid.finish(grid.submit(*words, "--config", "variant=a", "gpus=1", profile="cluster-generic"))
     asked = ["debias_prepare 1 500 30 0", "debias_train 1 500 30 2", "debias_evaluate 1 500 30 0"]
     assert grid.read("asked").splitlines() == asked
     (log,) = grid.folder.glob("results/stages/debias/train/*/log.txt")
     assert " --gpus 2 " in log.read_text()
+
+
+def test_short_stages_of_one_run_are_one_submission(submits_here):
+    """What variants share is submitted alone; a part of a device is asked for as a whole one."""
+    grid, words = submits_here
+    study = grid.read("configs/studies/debias/_study.yaml")
+    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 1, gpu_share: 0.25"))
+    grid.finish(grid.submit(*words, "--config", "group_minutes=30", "variant=b", profile="cluster-generic"))
+    alone, *groups = grid.read("asked").splitlines()
+    assert alone == "debias_prepare 1 500 30 0"
+    assert groups == ["GROUP 1 500 60 1"] * 2  # train and evaluate of a and b: their minutes, and the device of one
+    assert grid.attempts() == {"a": 1, "b": 1}
+    assert len(grid.statuses()) == 5
+    for log in grid.folder.glob("results/stages/debias/train/*/log.txt"):
+        assert " --gpus 1 --gpu-share 0.25 " in log.read_text()
 
 
 def test_the_status_command_of_cluster_generic(tmp_path):

@@ -218,3 +218,72 @@ print(len(held.tokens))
         out, error = process.communicate(timeout=60)
         assert process.returncode == 0, error
         assert out.strip() in ("1", "2")
+
+
+# Parts of a device
+
+
+def test_parts_fill_one_device_before_they_take_another():
+    quarter, half, other = devices.lease(1, 0.25), devices.lease(1, 0.5), devices.lease(1, 0.5)
+    assert (quarter.tokens, half.tokens, other.tokens) == (["0"], ["0"], ["1"])
+    last = devices.lease(1, 0.25)
+    assert last.tokens == ["0"]  # where it just fits
+    third = devices._try_share(devices.lease_folder(), HOST, 3)
+    assert third is None  # half a device is left
+    quarter.release()
+    last.release()
+    assert devices._try_share(devices.lease_folder(), HOST, 3) is None  # two halves of two devices are not one
+    half.release()
+    assert devices._try_share(devices.lease_folder(), HOST, 3).tokens == ["0"]
+
+
+def test_a_whole_device_waits_for_parts_and_parts_for_a_whole_one():
+    part = devices.lease(1, 0.25)
+    whole = devices.lease(1)
+    assert (part.tokens, whole.tokens) == (["0"], ["1"])
+    assert not is_free(1)
+    assert devices._try_share(devices.lease_folder(), HOST, 4) is None
+    part.release()
+    assert is_free(1)
+    both = devices.lease(1)
+    assert devices._try_share(devices.lease_folder(), HOST, 1) is None
+    both.release()
+
+
+def test_killed_holders_of_parts_free_them_at_once():
+    """Real processes: four quarters of each device, and a ninth that waits."""
+    code = HOLD.replace("lease(int(sys.argv[1]))", "lease(1, float(sys.argv[1]))")
+    holders = [
+        subprocess.Popen([sys.executable, "-c", code, "0.25", "60"], stdout=subprocess.PIPE, text=True)
+        for _ in range(8)
+    ]
+    taken = sorted(holder.stdout.readline().strip() for holder in holders)
+    assert taken == ["0"] * 4 + ["1"] * 4
+    ninth = subprocess.Popen([sys.executable, "-c", code, "0.25", "0"], stdout=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        ninth.wait(timeout=0.7)
+    holders[3].kill()
+    assert ninth.stdout.readline().strip() in ("0", "1")
+    for holder in holders:
+        holder.kill()
+        holder.wait()
+    ninth.wait()
+    assert is_free(2)
+
+
+@pytest.mark.parametrize(("count", "share"), [(1, 0.3), (1, 0.0), (1, 1.25), (1, -0.25), (2, 0.5), (0, 0.5)])
+def test_what_is_no_part_of_a_device_is_an_error(count, share):
+    with pytest.raises(ValueError, match=r"a part is 0.25, 0.5 or 0.75 of one device"):
+        devices.lease(count, share)
+
+
+def test_a_part_is_told_to_mps_unless_the_user_has(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
+    monkeypatch.delenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+    devices.lease(1).export()
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in os.environ
+    devices.Lease(["0"], share=0.25).export()
+    assert os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+    devices.Lease(["0"], share=0.5).export()
+    assert os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"

@@ -66,6 +66,34 @@ def test_a_second_run_does_nothing(project):
     assert {p: p.stat().st_mtime_ns for p in times} == times
 
 
+def test_stages_that_have_ended_are_part_of_all_that_asks_for_the_whole_grid(project):
+    """They are left out of the graph where only what is missing is to run, and nowhere else."""
+    assert project.snakemake("-n", "--until", "debias_train").stdout.count("Nothing to be done") == 1
+    assert project.would_run("--forcerun", "debias_evaluate")["debias_evaluate"] == 3
+    assert project.would_run("--forceall")["debias_train"] == 3
+    assert project.would_run("--rerun-triggers", "mtime", "input") == {}
+    summary = project.snakemake("--summary").stdout
+    graph = project.snakemake("--dag").stdout
+    for path in project.statuses():
+        assert str(path.relative_to(project.folder)) in summary
+    assert graph.count("debias_evaluate") == 3
+    assert "debias_evaluate" in project.snakemake("--list-rules").stdout
+
+
+def test_a_file_that_is_lost_or_replaced_is_noticed_though_its_stage_has_ended(project):
+    train = next(path.parent for path in project.statuses() if "train" in path.parts)
+    (train / "metrics.parquet").unlink()
+    done = project.snakemake().stdout
+    assert "runs again, its files are damaged: debias.train" in done
+    assert (train / "metrics.parquet").exists()
+    assert "Nothing to be done" in project.snakemake().stdout
+    database = project.folder / "results" / "tracker.duckdb"
+    os.utime(database, (1, 1))  # one of last year, put back
+    assert project.would_run() == RENDERED
+    database.unlink()
+    assert project.would_run() == RENDERED
+
+
 def test_what_is_touched_or_commented_reruns_nothing(project):
     for path in project.statuses():
         if "evaluate" not in path.parts:

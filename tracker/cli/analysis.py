@@ -1,4 +1,4 @@
-"""Commands that judge results: verdicts, audit, decide."""
+"""Commands that judge results: verdicts, decide."""
 
 import argparse
 import shutil
@@ -9,15 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from contract.errors import ConfigError
-from tracker.config.published_schema import PublishedFile
 from tracker.config.settings import load_settings, suggest
-from tracker.config.validation import validate
-from tracker.config.yaml_io import load_yaml
-from tracker.judge.audit import audit
-from tracker.judge.audit_measured import measured, published_value
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.edges import Edge
-from tracker.judge.measurements import read_measurements
 from tracker.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
 from tracker.store.current import load_or_collect
 from tracker.store.database import Store
@@ -45,30 +39,6 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
     if not combined.empty:
         print(f"interactions: combination minus the sum of its parts\n{_text(combined)}")
     return 0
-
-
-def run_audit(arguments: argparse.Namespace) -> int:
-    """Print one sentence per finding; 1 if any is an error."""
-    configs = Path("configs")
-    study_file = configs / "studies" / arguments.study / "_study.yaml"
-    name = (load_yaml(study_file).get("published") if study_file.exists() else None) or arguments.study
-    file = configs / "published" / f"{name}.yaml"
-    if not file.exists():
-        known = suggest(name, sorted(path.stem for path in file.parent.glob("*.yaml")))
-        raise ConfigError("audit", "STUDY", arguments.study, "has no published numbers", known)
-    published, ours = validate(PublishedFile, load_yaml(file), file).model_dump(), None
-    results = _results(arguments, {})
-    if (results / "plan.json").exists():
-        with Store(load_or_collect(results)) as store:
-            if arguments.study in store.studies():
-                value = published_value(store, arguments.study, published)
-                ours = measured(store, read_measurements(store, arguments.study, value), published)
-    findings = audit(published, ours)
-    for finding in findings:
-        print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
-    counted = ", ".join(f"{sum(f.severity == s for f in findings)} {s}" for s in ("error", "warn", "note"))
-    print(f"{file}: {counted}")
-    return int(any(finding.severity == "error" for finding in findings))
 
 
 def run_decide(arguments: argparse.Namespace) -> int:

@@ -124,8 +124,7 @@ def _judgement(commands: _Commands) -> None:
     )
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     verdicts.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
-    check = add("audit", "analysis", "Check a study's published numbers, and set ours beside them where there are any.")
-    check.add_argument("study", metavar="STUDY", help="a study, or the name of a file in configs/published")
+    _audit(add("audit", "audit", "Check a study's published numbers, and set ours beside them; or check any table."))
     more = add(
         "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."
     )
@@ -137,6 +136,24 @@ def _judgement(commands: _Commands) -> None:
     page = add("report", "report", "Write the report page: one HTML file that opens offline.")
     page.add_argument("--reports", type=Path, help="folder that index.html goes into (default: likewise)")
     page.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+
+
+def _audit(check: argparse.ArgumentParser) -> None:
+    """Add the arguments of audit: a study, or a table with what is known of it."""
+    check.add_argument("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
+    check.add_argument(
+        "--table", type=Path, metavar="FILE", help="instead of STUDY: a CSV file, rows named in its first column"
+    )
+    check.add_argument(
+        "--items", metavar="N,N,...", help="evaluation items behind each column but the mean; one for all, or NAME=N"
+    )
+    check.add_argument("--target", metavar="RATE", help="the numbers are distances of a rate from it, as 0.5")
+    check.add_argument("--batch-size", type=int, metavar="N", help="the source averages the means of batches")
+    check.add_argument("--runs", type=int, metavar="N", help="training runs of which a number is the mean")
+    check.add_argument("--spread", choices=("sd", "se"), default="sd", help="what stands behind ± (default: sd)")
+    check.add_argument("--best", choices=("max", "min"), help="default: the smallest distance, the largest rate")
+    check.add_argument("--percent", action="store_true", help="the numbers are percentages without their sign")
+    check.add_argument("--columns", metavar="NAME,...", help="only these columns (default: all)")
 
 
 def _add(commands: _Commands, name: str, run: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:

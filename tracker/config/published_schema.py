@@ -1,10 +1,15 @@
-"""The form of `configs/published/<name>.yaml`: numbers that someone reported. Unknown keys are errors everywhere."""
+"""The form of `configs/published/<name>.yaml`: numbers that someone reported. Unknown keys are errors everywhere.
 
+Numbers keep the text that the source prints (`tracker.config.printed`): its digits say how exact they are.
+"""
+
+from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tracker.config.names import StageName, Strict, Text
+from tracker.config.printed import Cell, Printed
 
 
 class Claim(Strict):
@@ -13,7 +18,15 @@ class Claim(Strict):
     variant: Text
     against: Text
     column: Text
-    percent: float = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
+    percent: Printed = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
+    p: Printed | None = Field(default=None, description="The p-value that the source gives for the change.")
+    text: Text
+
+
+class StatedTest(Strict):
+    """A test of the source with its p-value, as `t(28) = 2.20, p = .036`; also F, chi2, z and r."""
+
+    variant: Text
     text: Text
 
 
@@ -23,14 +36,14 @@ class Delta(Strict):
     variant: Text
     against: Text
     column: Text
-    low: float = Field(description="Least difference `variant` minus `against`, in units of the metric.")
-    high: float
+    low: Printed = Field(description="Least difference `variant` minus `against`, in units of the metric.")
+    high: Printed
     text: Text = Field(description="What the source calls it.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        if self.low.exact > self.high.exact:
+            raise ValueError(f"low {self.low} is above high {self.high}")
         return self
 
 
@@ -47,19 +60,21 @@ class Reading(Strict):
         description="seen in a log of the source; the range that it calls healthy; what it expected of the variant."
     )
     at: Text | None = Field(default=None, description="Where in the source's training, such as `step 141`.")
-    values: dict[Text, float | tuple[float | None, float | None]] = Field(min_length=1, description="Metric: value.")
+    values: dict[Text, Printed | tuple[Printed | None, Printed | None]] = Field(
+        min_length=1, description="Metric: value."
+    )
     text: Text = Field(description="What the source calls it.")
 
     @model_validator(mode="after")
     def _ranges(self) -> Self:
         for metric, value in self.values.items():
-            if isinstance(value, float):
+            if isinstance(value, Printed):
                 continue
             low, high = value
             if low is None and high is None:
                 raise ValueError(f"{metric}: a range needs a bound")
-            if low is not None and high is not None and low > high:
-                raise ValueError(f"{metric}: low {low:g} is above high {high:g}")
+            if low is not None and high is not None and low.exact > high.exact:
+                raise ValueError(f"{metric}: low {low} is above high {high}")
         return self
 
 
@@ -76,7 +91,7 @@ class PublishedFile(Strict):
 
     source: Text
     metric: Text | None = Field(default=None, description="What the columns hold.")
-    target: float | None = Field(
+    target: Printed | None = Field(
         default=None, description="The columns hold distances of a rate from this number; null: rates."
     )
     model: Text | None = Field(default=None, description="null: the source does not say.")
@@ -84,9 +99,21 @@ class PublishedFile(Strict):
     batch_size: int | None = Field(
         default=None, ge=1, description="Of the source's evaluation, if it averages batches."
     )
+    runs: int | None = Field(
+        default=None, ge=1, description="Training runs behind a number, of which it is the mean; null: not said."
+    )
+    same_items: bool = Field(default=False, description="Whether the source evaluated on the very items of this study.")
+    spread: Literal["sd", "se"] = Field(
+        default="sd", description="What stands behind ±: the standard deviation of the runs, or of their mean."
+    )
+    best: Literal["max", "min"] | None = Field(
+        default=None, description="Which number is best; null: the smallest distance, the largest rate."
+    )
     columns: list[Text] = Field(default=[])
-    rows: dict[str, list[float | None]] = Field(default={}, description="Variant: one number per column.")
+    mean: Text = Field(default="mean", description="The column that is the mean of those with items.")
+    rows: dict[str, list[Cell | None]] = Field(default={}, description="Variant: one number per column.")
     claims: list[Claim] = Field(default=[])
+    tests: list[StatedTest] = Field(default=[], description="Tests with their p-values.")
     deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
     training: list[Reading] = Field(default=[], description="Figures of the training, beside our curves.")
     differences: list[Difference] = Field(default=[], description="Which figures are differences of others.")
@@ -99,6 +126,7 @@ class PublishedFile(Strict):
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
                 raise ValueError(f"claims: {claim.variant} against {claim.against}, {claim.column}: not in the table")
+        self._holds_what_it_says()
         if not self.rows and not self.deltas and not self.training:
             raise ValueError("nothing is reported: give `rows`, `deltas` or `training`")
         if (self.rows or self.deltas) and self.metric is None:
@@ -110,3 +138,19 @@ class PublishedFile(Strict):
         if unknown := set(self.items) - set(self.columns):
             raise ValueError(f"items: {sorted(unknown)} are no columns")
         return self
+
+    def _holds_what_it_says(self) -> None:
+        """Rates lie between 0 and 1, and a distance is not larger than its target allows."""
+        target = None if self.target is None else self.target.exact
+        most = Fraction(1) if target is None else max(target, 1 - target)
+        for name, row in self.rows.items():
+            for column, cell in zip(self.columns, row, strict=False):
+                if cell is None or column not in self.items or 0 <= cell.number.exact <= most:
+                    continue
+                what = f"rows.{name}: {column} is {cell.number}, which is no"
+                if target is not None:
+                    raise ValueError(
+                        f"{what} distance of a rate from {self.target}: at most {float(most):g}; for the rates "
+                        "themselves leave `target` out"
+                    )
+                raise ValueError(f"{what} rate between 0 and 1; write percentages with their sign, as 51.7%")

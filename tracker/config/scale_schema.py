@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tracker.config.names import StageName, Strict
+from tracker.config.study_schema import GpuShare
 
 
 class ResourceOverride(Strict):
@@ -14,6 +15,7 @@ class ResourceOverride(Strict):
     mem_mb: int | None = Field(default=None, ge=1)
     runtime: int | None = Field(default=None, ge=1)
     gpu: int | None = Field(default=None, ge=0)
+    gpu_share: GpuShare | None = Field(default=None)
 
 
 class ScaleStudy(Strict):

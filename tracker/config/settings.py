@@ -14,10 +14,11 @@ from tracker.config.yaml_io import load_yaml
 
 KNOWN = (
     *("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry", "wandb"),
-    "fork_server",
+    *("fork_server", "group_minutes"),
 )
 _MAX_SEEDS = 10_000
 _MAX_GPUS = 1_000_000
+_MAX_MINUTES = 1_000_000
 _SEEDS_END = 2**32  # numpy's generators take no larger seed
 _OVERRIDES = "--config"
 
@@ -27,7 +28,8 @@ class Settings:
     """The plan (scale, studies, seeds, gpus, folders) and the selection of jobs in it (study, variant, seed, retry).
 
     `wandb` (offline, online) is a second log of every stage; `fork_server` forks stages that run on this machine from a
-    process that has torch and transformers imported. Both are no part of any key. `study_seeds` are those of the
+    process that has torch and transformers imported; on a scheduler the stages of a run that need at most
+    `group_minutes` each are submitted together. None of these is a part of any key. `study_seeds` are those of the
     studies for which the scale file has its own, `seeds` those of all others; seeds that the settings name are for all.
     """
 
@@ -44,6 +46,7 @@ class Settings:
     retry: str | None = None
     wandb: str | None = None
     fork_server: bool = True
+    group_minutes: int = 0
     study_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def seeds_of(self, study: str) -> tuple[int, ...]:
@@ -115,6 +118,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     check_apart(folders["results"], folders["reports"], written)
     wandb = _wandb(*get("wandb"))
     fork_server = _switch("fork_server", *get("fork_server", True))
+    group_minutes = _integer("group_minutes", *get("group_minutes", 0), below=_MAX_MINUTES)
     return Settings(
         scale=scale,
         studies=studies,
@@ -129,6 +133,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         retry=retry,
         wandb=wandb,
         fork_server=fork_server,
+        group_minutes=group_minutes,
         study_seeds=study_seeds,
     )
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from contract.errors import ConfigError
 from tracker.config.names import is_safe_name
+from tracker.config.published_file import load_published
 from tracker.config.published_schema import PublishedFile
 from tracker.config.settings import suggest
 from tracker.config.study_schema import StudyFile
@@ -90,7 +91,7 @@ def read_published(configs: Path, written: StudyFile, file: Path, variants: Iter
     if not is_safe_name(written.published):
         raise ConfigError(file, "published", written.published, "is not a file name", "write the name without .yaml")
     path = configs / "published" / f"{written.published}.yaml"
-    published = validate(PublishedFile, load_yaml(path), path)
+    published = load_published(path)
     named = [(f"rows.{name}", name) for name in published.rows]
     named += [("deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
     named += [("training", reading.variant) for reading in published.training]

@@ -8,6 +8,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from tracker.config.display_schema import CurveDefinition, FigureDefinition, TableDefinition
 from tracker.config.names import Module, StageName, Strict, Text
 
+QUARTERS = 4  # into which an accelerator can be shared
+GpuShare = Annotated[float, Field(gt=0, le=1, multiple_of=1 / QUARTERS)]
+
 
 class Resources(Strict):
     """What one job of a stage asks for."""
@@ -16,6 +19,22 @@ class Resources(Strict):
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
+    gpu_share: GpuShare = Field(default=1.0, description="A part of one accelerator that is enough: 0.25, 0.5, 0.75.")
+
+    @model_validator(mode="after")
+    def _part_of_one(self) -> Self:
+        if self.gpu_share < 1 and self.gpu != 1:
+            raise ValueError(f"gpu_share {self.gpu_share:g} is a part of one device: gpu must be 1, not {self.gpu}")
+        return self
+
+    def with_gpu(self, gpu: int) -> Self:
+        """Return the same with so many accelerators; several, and none, are never parts of one."""
+        return self.model_copy(update={"gpu": gpu, "gpu_share": self.gpu_share if gpu == 1 else 1.0})
+
+    @property
+    def gpu_quarters(self) -> int:
+        """Return the accelerators in quarters of one."""
+        return round(QUARTERS * self.gpu * self.gpu_share)
 
 
 class StageDefinition(Strict):

@@ -99,8 +99,20 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _StrictLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
-def load_yaml(path: Path) -> dict[str, Any]:
-    """Read one mapping from a YAML file.
+class _PrintedLoader(_StrictLoader):
+    """The same, but a number with a point or an exponent stays the text that it is."""
+
+
+def _keep_float(loader: Any, node: yaml.ScalarNode) -> str:
+    _construct_float(loader, node)
+    return str(node.value)
+
+
+_PrintedLoader.add_constructor("tag:yaml.org,2002:float", _keep_float)
+
+
+def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
+    """Read one mapping from a YAML file; `as_printed`: numbers with a point keep their text, as "0.700".
 
     Raises:
         ConfigError: the file is missing, not YAML, no mapping, or uses what is refused here (duplicate keys, keys that
@@ -117,7 +129,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(path, "", None, f"is {len(raw)} bytes long", f"a configuration has at most {_MAX_BYTES}")
     try:
         _refuse_aliases(text)
-        value = yaml.load(text, Loader=_StrictLoader)
+        value = yaml.load(text, Loader=_PrintedLoader if as_printed else _StrictLoader)
     except _Problem as error:
         raise ConfigError(_at(path, error), error.key, None, str(error.problem), error.remedy) from None
     except yaml.MarkedYAMLError as error:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
-from contract.fingerprint import digest_of
 from tracker.config.settings import Settings, suggest
 from tracker.config.study import Study, Variant
 from tracker.config.study_schema import StageDefinition
@@ -111,7 +110,7 @@ class _Builder:
                 "seed": own_seed,
                 "inputs": {name: key for name, (_, key) in inputs.items()},
                 "abort": made_of.numbers,
-                "code": digest_of(made_of.code.trees),
+                "code": made_of.code_digest,
             }
         )
         needs_gpu = variant.gpu is not None and definition.resources.gpu > 0
@@ -124,10 +123,10 @@ class _Builder:
                 "seed": own_seed,
                 "entry": definition.entry,
                 "model": study.written.config,
-                "reads": list(definition.reads),
+                "reads": definition.reads,
                 "config": made_of.config,
                 "abort_rules": made_of.rules,
-                "code": made_of.code._asdict(),
+                "code": made_of.code_as_written,
             }
             draft = _Draft(study.name, stage, definition, own_seed, inputs, config, gpu, {})
             self.drafts[id, key] = draft
@@ -174,7 +173,7 @@ class _Builder:
             entry=draft.definition.entry,
             dir=self._dir(id, key),
             inputs={name: self._dir(*above) for name, above in draft.inputs.items()},
-            resources=draft.definition.resources.model_copy(update={"gpu": draft.gpu}),
+            resources=draft.definition.resources.with_gpu(draft.gpu),
             variants=tuple(draft.variants),
         )
 

@@ -1,6 +1,7 @@
 """What a stage of a variant is made of, apart from its seed and its inputs: values, abort rules, code, assets."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,16 @@ class Ingredients:
     code: Code
     assets: dict[str, Asset]
     inputs: dict[str, str]
+
+    @cached_property
+    def code_as_written(self) -> dict[str, Any]:
+        """Return what config.json holds of the code; one object, which the seeds share."""
+        return self.code._asdict()
+
+    @cached_property
+    def code_digest(self) -> str:
+        """Return what the key holds of the code."""
+        return digest_of(self.code.trees)
 
 
 class Finder:

@@ -13,6 +13,7 @@ from tracker.config.study import Study
 from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedRun, PlannedStage, PlannedStudy, digest_of_plan
 
 ASSETS = "assets"
+_END = "\n}"
 Address = tuple[str, str]  # a stage's id and key
 
 
@@ -69,9 +70,16 @@ class Plan:
     def write(self) -> None:
         """Write plan.json if its content changed, and the config.json of every selected stage likewise."""
         update_text(self.file, self.text)
+        shared: dict[tuple[int, ...], str] = {}  # the text of what the seeds of a variant have in common
         for stage in self.selected():
+            config = self.configs[stage.id, stage.key]
+            own = {name: config[name] for name in ("stage", "key", "seed")}
+            rest = {name: value for name, value in config.items() if name not in own}
+            same = tuple(map(id, rest.values()))
+            if same not in shared:
+                shared[same] = _json(rest).removeprefix("{")
+            text = f"{_json(own).removesuffix(_END)},{shared[same]}\n"
             # Not synced: a power cut may leave a part, then it is written again; ten thousand syncs take a minute.
-            text = json.dumps(self.configs[stage.id, stage.key], ensure_ascii=False, indent=1) + "\n"
             update_text(stage.dir / "config.json", text, sync=False)
 
     @cached_property
@@ -90,6 +98,15 @@ class Plan:
 
         The parents of the variants are selected with them.
         """
+        if study not in self._selected:
+            self._selected[study] = self._select(study)
+        return list(self._selected[study])
+
+    @cached_property
+    def _selected(self) -> dict[str | None, list[PlannedStage]]:
+        return {}
+
+    def _select(self, study: str | None) -> list[PlannedStage]:
         wanted: set[Address] = set()
         for planned in self._chosen_studies():
             variants = {*self.settings.variants, *self.parents_added.get(planned.name, ())}
@@ -110,3 +127,7 @@ class Plan:
 
     def _chosen_studies(self) -> list[PlannedStudy]:
         return [study for study in self.content.studies if self.settings.study in (None, study.name)]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)

@@ -1,4 +1,4 @@
-"""Which stages that have ended run again: on request those that did not end well, always those with damaged files.
+"""Which stages are to run, and which that have ended run again: those with damaged files, on request those that failed.
 
 `collect` leaves `results/collected.json`, `{corrupt: {key: reason}, stages: digest}`: what it could not read, and which
 statuses the database holds. The next start of the workflow compares.
@@ -15,12 +15,12 @@ from contract.atomic import write_json
 from contract.errors import ConfigError
 from contract.reading import read_json
 from contract.stage_folder import DATABASE
-from contract.status import FAILED, StageState, misplaced, read_state
+from contract.status import FAILED, StageState, misplaced, read_state, replaced
 from tracker.plan.plan import Address, Plan
 from tracker.plan.plan_file import PlannedStage
 
 COLLECTED = "collected.json"
-
+_NOT_ENDED = ("missing", "running")
 
 States = dict[Address, StageState]
 
@@ -47,10 +47,34 @@ def pending(plan: Plan, study: str | None = None, states: States | None = None) 
     return [stage for stage in plan.selected(study) if states[stage.id, stage.key].state in again]
 
 
+def to_do(plan: Plan, states: States) -> list[PlannedStage]:
+    """Return the selected stages that Snakemake must be told of: those to run, or all where it has to compare times.
+
+    Of a stage that has ended Snakemake only finds that it starts no job, and whether its status is younger than the
+    database, which is then collected anew. It needs to know of none where some are to run, after which it collects in
+    any case, and where the database is younger than every status and holds it. Each would cost it more than a
+    millisecond.
+    """
+    found = pending(plan, states=states)
+    run = any(states[stage.id, stage.key].state in _NOT_ENDED for stage in found)
+    return found if run or _is_current(plan, states) else plan.selected()
+
+
+def _is_current(plan: Plan, states: States) -> bool:
+    try:
+        collected = (plan.settings.results / DATABASE).stat().st_mtime_ns
+        ended = [stage.status for address, stage in plan.stages.items() if states[address].state not in _NOT_ENDED]
+        if any(os.stat(status).st_mtime_ns > collected for status in ended):
+            return False
+    except OSError:
+        return False
+    return _read(plan.settings.results).get("stages") == _digest_of(states)
+
+
 def refuse_links(plan: Plan) -> None:
     """Raise ConfigError where a link or a file is in a stage's place: the stage would write over what is not its."""
     for stage in plan.selected():
-        if misplaced(stage.dir) == [stage.dir]:
+        if replaced(stage.dir):
             problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is no folder"
             remedy = "put the folder itself there, or remove it"
             raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
@@ -66,17 +90,20 @@ def repair(plan: Plan, states: States | None = None) -> list[PlannedStage]:
 def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
     """Set aside the status of every selected stage with damaged files, and of those blocked below; return them.
 
+    In `states` they are missing from then on.
+
     Damaged: its status cannot be read, or `collect` could not read another of its files.
     """
     corrupt = _read(plan.settings.results).get("corrupt", {})
     again: dict[Address, PlannedStage] = {}
     for stage in plan.selected():
         state = states[stage.id, stage.key].state
-        ended = state not in ("missing", "running")
+        ended = state not in _NOT_ENDED
         blocked = state == "blocked" and any(above in again for above in plan.upstream[stage.id, stage.key])
         if state == "corrupt" or (ended and stage.key in corrupt) or blocked:
             _set_aside(stage)
             again[stage.id, stage.key] = stage
+    states.update(dict.fromkeys(again, StageState("missing")))
     if any(stage.key in corrupt for stage in again.values()):
         left = {key: reason for key, reason in corrupt.items() if all(key != stage.key for stage in again.values())}
         _write(plan.settings.results, {**_read(plan.settings.results), "corrupt": left})
@@ -91,7 +118,7 @@ def mark_stale(plan: Plan, states: States) -> None:
     database, held = plan.settings.results / DATABASE, _read(plan.settings.results).get("stages")
     if held is None or not database.exists():
         return
-    if held == digest((key, state) for (_, key), state in states.items()):
+    if held == _digest_of(states):
         return
     os.utime(database, (1, 1))  # 0 would count as no time at all
 
@@ -104,8 +131,12 @@ def note_collected(results: Path, states: dict[str, StageState], read: dict[str,
 
 def digest(states: Iterable[tuple[str, StageState]]) -> str:
     """Return a digest of which stages have ended, how and when."""
-    ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in ("missing", "running"))
+    ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in _NOT_ENDED)
     return hashlib.sha256(json.dumps(ended).encode()).hexdigest()[:16]
+
+
+def _digest_of(states: States) -> str:
+    return digest((key, state) for (_, key), state in states.items())
 
 
 def _set_aside(stage: PlannedStage) -> None:

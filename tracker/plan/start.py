@@ -1,21 +1,37 @@
 """What happens once, in the process that starts the jobs, before the first of them; the workflow imports this module.
 
-prepare(plan) -> lines to say. From here on the files of the plan are those of `plan`.
+prepare(plan, states) -> lines to say. From here on the files of the plan are those of `plan`.
 """
 
 from pathlib import Path
 
 from contract.errors import TrackerError
 from tracker.config.settings import load_settings
+from tracker.config.study_schema import QUARTERS
 from tracker.plan.build import PROJECT, build_plan
 from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
+from tracker.plan.groups import Groups, groups_of, request_of
 from tracker.plan.plan import Plan
 from tracker.plan.reports import claim_reports
-from tracker.plan.retry import refuse_links, repair, retry_failed, states_of
+from tracker.plan.retry import States, refuse_links, repair, retry_failed, states_of, to_do
 
 # The workflow imports this module only, so what it needs besides is here too.
-__all__ = ["Plan", "TrackerError", "build_plan", "load_settings", "prepare", "selection_note"]
+__all__ = [
+    "QUARTERS",
+    "Groups",
+    "Plan",
+    "States",
+    "TrackerError",
+    "build_plan",
+    "groups_of",
+    "load_settings",
+    "prepare",
+    "request_of",
+    "selection_note",
+    "states_of",
+    "to_do",
+]
 
 
 def selection_note(plan: Plan) -> list[str]:
@@ -27,8 +43,10 @@ def selection_note(plan: Plan) -> list[str]:
     ]
 
 
-def prepare(plan: Plan, root: Path = PROJECT) -> list[str]:
+def prepare(plan: Plan, states: States, root: Path = PROJECT) -> list[str]:
     """Make what has to run again run again, and write plan.json and config.json; return what the user should know.
+
+    `states` are those of every stage, as `states_of` has just read them; what has to run again becomes missing.
 
     Raises:
         ConfigError: a study wants a clean tree below `root` and it is not; a stage's folder is a link; the folder
@@ -36,7 +54,6 @@ def prepare(plan: Plan, root: Path = PROJECT) -> list[str]:
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]
-    states = states_of(plan)  # once: of ten thousand stages it takes a second
     said += [f"warning: {warning}" for warning in check_trees(plan, root, states)]
     if plan.settings.retry == "failed":
         retry_failed(plan, states)

@@ -144,9 +144,9 @@ def _published(study: str, published: PublishedFile | None) -> Iterable[tuple[An
     if published is None:
         return
     for variant, values in published.rows.items():
-        for column, value in zip(published.columns, values, strict=True):
-            if value is not None:
-                yield study, variant, column, value, published.source
+        for column, cell in zip(published.columns, values, strict=True):
+            if cell is not None:
+                yield study, variant, column, cell.number.value, published.source
 
 
 def _write_stages(

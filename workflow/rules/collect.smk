@@ -6,7 +6,7 @@ DATABASE = f"{RESULTS}/tracker.duckdb"
 # The plan's digest: a new variant, or a new `why`, is in the tables also when no job had to run for it.
 rule collect:
     input:
-        PLAN.statuses(),
+        statuses,
     output:
         update(DATABASE),
     log:

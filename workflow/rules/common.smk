@@ -9,11 +9,27 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tracker.plan.start import Plan, TrackerError, build_plan, load_settings, prepare, selection_note
+from tracker.plan.start import (
+    QUARTERS,
+    Groups,
+    Plan,
+    States,
+    TrackerError,
+    build_plan,
+    groups_of,
+    load_settings,
+    prepare,
+    request_of,
+    selection_note,
+    states_of,
+    to_do,
+)
 
 
-def load_plan() -> Plan:
+def load_plan() -> tuple[Plan, States | None]:
     """Return the plan for configs/ and `--config`; a wrong configuration ends Snakemake with one line.
+
+    With it, if jobs are about to start, the states of its stages.
 
     Only the process that starts the jobs writes it down and holds the results; a dry run, `--lint` and the processes of the
     jobs change nothing. The latter, which a scheduler starts on its nodes, are not told of `--resources`: nothing is
@@ -22,6 +38,7 @@ def load_plan() -> Plan:
     pool = workflow.global_resources["gpu"].value if "gpu" in workflow.global_resources else None
     if not workflow.is_main_process:
         pool = sys.maxsize
+    states = None
     try:
         plan = build_plan(load_settings(config), pool)
         if plan.settings.wandb:
@@ -34,13 +51,14 @@ def load_plan() -> Plan:
         if workflow.is_main_process and executes:
             hold_results(plan)
             prefer_own_sacct()
-            for line in prepare(plan):
+            states = states_of(plan)
+            for line in prepare(plan, states):
                 print(line, file=sys.stderr)
     except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
         sys.exit(f"error: {error}")
     if pool is None:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
-    return plan
+    return plan, states
 
 
 def hold_results(plan: Plan) -> None:
@@ -67,6 +85,36 @@ def prefer_own_sacct() -> None:
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
 
 
+def statuses(wildcards: Any) -> list[str]:
+    """Return the status files that the grid consists of; where only jobs are asked for, without those that start none.
+
+    It is an input function, so that it is called when Snakemake knows what it was asked for.
+    """
+    global STATES
+    if not only_jobs():
+        return PLAN.statuses()
+    if STATES is None:
+        STATES = states_of(PLAN)
+    return [stage.status for stage in to_do(PLAN, STATES)]
+
+
+def only_jobs() -> bool:
+    """Tell whether jobs are to start (or, in a dry run, to be named) for what is missing, and nothing else.
+
+    Then stages that have ended can be left out of Snakemake's graph, of which it takes a millisecond and more for each.
+    Summaries, graphs, reports and `--delete-all-output` (which execute nothing), `--forcerun`, `--until`, `--touch` and the
+    like, and reasons to run that only Snakemake knows of, are about all stages.
+    """
+    asked = workflow.dag_settings
+    return (
+        workflow.is_main_process
+        and workflow.execution_settings is not None
+        and not workflow.touch
+        and not (asked.forceall or asked.forcerun or asked.until or asked.omit_from or asked.batch)
+        and {str(trigger) for trigger in asked.rerun_triggers} <= {"mtime", "params"}
+    )
+
+
 def folder_of(id: str) -> str:
     """Return the folder of a stage, by its id (`debias.train`), with the wildcard {key}."""
     return f"{PLAN.settings.results}/stages/{id.replace('.', '/')}/{{key}}"
@@ -82,6 +130,51 @@ def resource_of(id: str, name: str) -> Callable[[Any], int]:
     return lambda wildcards: getattr(PLAN.stage(id, wildcards.key).resources, name)
 
 
+def runs_here() -> bool:
+    """Tell whether this Snakemake runs the jobs itself; of a dry run only `--jobs`, or the profile, says so."""
+    if workflow.output_settings.dryrun:
+        return workflow.resource_settings.nodes is None
+    return workflow.is_main_process and workflow.local_exec
+
+
+def gpu_of(id: str) -> Callable[[Any], int]:
+    """Return the function for the devices that Snakemake counts, or asks a scheduler for: whole ones.
+
+    Where it runs the jobs itself, parts of devices are counted by `share_of` alone.
+    """
+
+    def gpu(wildcards: Any) -> int:
+        needs = PLAN.stage(id, wildcards.key).resources
+        return 0 if needs.gpu_share < 1 and runs_here() else needs.gpu
+
+    return gpu
+
+
+def share_of(id: str) -> dict[str, Callable[[Any], int]]:
+    """Return the resource by which Snakemake counts quarters of devices here; none where no stage shares one."""
+    if not SHARES:
+        return {}
+    return {"gpu_quarters": lambda wildcards: runs_here() * PLAN.stage(id, wildcards.key).resources.gpu_quarters}
+
+
+def group_of(id: str) -> Callable[[Any], str | None]:
+    """Return the function for the name of a stage's group: on a scheduler it is submitted as one job."""
+
+    def name(wildcards: Any) -> str | None:
+        group = groups().get((id, wildcards.key))
+        return group.name if group else None
+
+    return name
+
+
+def groups() -> Groups:
+    """Return the groups of stages; none where this Snakemake runs the jobs itself."""
+    global GROUPS
+    if GROUPS is None:
+        GROUPS = {} if runs_here() else groups_of(PLAN)
+    return GROUPS
+
+
 def scheduler_request(id: str) -> dict[str, Callable[[Any], int | str]]:
     """Return the resources by which the profile asks its scheduler, in its own words, for what a stage needs.
 
@@ -93,9 +186,11 @@ def scheduler_request(id: str) -> dict[str, Callable[[Any], int | str]]:
     words = {name: str(default.raw) for name, default in defaults.items()}
     asked = {name: word for name, word in words.items() if re.search(r"\{(gpu|mem_mb|runtime|seconds)\}", word)}
 
-    def request_of(word: str) -> Callable[[Any], int | str]:
+    def in_words(word: str) -> Callable[[Any], int | str]:
         def request(wildcards: Any) -> int | str:
-            needs = PLAN.stage(id, wildcards.key).resources
+            # What plain numbers come to in a group Snakemake finds itself; minutes, and text, must be the group's.
+            plain = word in ("{gpu}", "{mem_mb}")
+            needs = request_of(PLAN, {} if plain else groups(), (id, wildcards.key))
             if "{gpu}" in word and not needs.gpu:
                 return 0 if word == "{gpu}" else ""
             numbers = {"gpu": needs.gpu, "mem_mb": needs.mem_mb, "runtime": needs.runtime}
@@ -104,7 +199,7 @@ def scheduler_request(id: str) -> dict[str, Callable[[Any], int | str]]:
 
         return request
 
-    return {name: request_of(word) for name, word in asked.items()}
+    return {name: in_words(word) for name, word in asked.items()}
 
 
 def label_of(id: str) -> Callable[[Any, Any], str]:
@@ -122,6 +217,9 @@ def arguments_of(id: str) -> Callable[[Any, Any], str]:
     def arguments(wildcards: Any, output: Any) -> str:
         stage = PLAN.stage(id, wildcards.key)
         words = ["--config", f"{stage.dir}/config.json", "--out", str(stage.dir), "--label", stage.label]
+        words += ["--gpus", str(stage.resources.gpu)]
+        if stage.resources.gpu_share < 1:
+            words += ["--gpu-share", f"{stage.resources.gpu_share:g}"]
         for name, folder in stage.inputs.items():
             words += ["--input", f"{name}={folder}"]
         return shlex.join(words)
@@ -147,7 +245,11 @@ def render_what_is_there() -> None:
         subprocess.run(shlex.split(f"{PYTHON} -m tracker {command} {FOLDERS}"), check=False)
 
 
-PLAN = load_plan()
+PLAN, STATES = load_plan()
+GROUPS: Groups | None = None
+SHARES = workflow.is_main_process and any(stage.resources.gpu_share < 1 for stage in PLAN.stages.values())
+if SHARES:
+    workflow.register_resource("gpu_quarters", QUARTERS * workflow.global_resources["gpu"].value)
 STUDIES = list(PLAN.studies)
 PLAN_DIGEST = PLAN.digest
 RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)
@@ -172,7 +274,7 @@ START = (
 )
 RUN_STAGE = (
     f"exec {PYTHON} {START} {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
-    " --gpus {resources.gpu} --threads {threads} --wait {resources.runtime} --parent $PPID"
+    " --threads {threads} --wait {resources.runtime} --parent $PPID"
 )
 
 

@@ -16,14 +16,17 @@ for id in PLAN.stage_ids():
             f"{folder_of(id)}/log.txt",
         benchmark:
             f"{folder_of(id)}/benchmark.tsv"
+        group:
+            group_of(id)
         conda:
             "../../environment.yml"
         threads: resource_of(id, "threads")
         resources:
             **scheduler_request(id),
+            **share_of(id),
             mem_mb=resource_of(id, "mem_mb"),
             runtime=resource_of(id, "runtime"),
-            gpu=resource_of(id, "gpu"),
+            gpu=gpu_of(id),
         params:
             label=label_of(id),
             arguments=arguments_of(id),

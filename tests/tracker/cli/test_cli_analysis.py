@@ -1,6 +1,8 @@
 """The commands verdicts and audit, through the command line."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.simulate import Study, simulate
@@ -52,6 +54,38 @@ def test_audit_prints_its_findings_and_fails_on_errors(tmp_path, capsys, monkeyp
     assert "reproduction" not in out
     assert main(["audit", "nothing", "--results", str(tmp_path)]) == 2
     assert "has no published numbers" in capsys.readouterr().err
+
+
+def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "t.csv"
+    file.write_text("row,gender,race,religion,mean\nbase,0.0170,0.0410,0.0200,0.0277\nv8,0.0088,0.0260,0.0024,0.0124\n")
+    options = ["audit", "--table", str(file), "--items", "253,962,77", "--target", "0.5"]
+    assert main(options) == 1
+    out = capsys.readouterr().out
+    assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in out
+    assert "v8, religion: 0.0024 is not |k/77 - 0.5| for any integer k" in out
+    assert "no mean of per-run distances can, whatever the number of runs" in out
+    assert out.splitlines()[-1].startswith(f"{file}: 1 error, ")
+    for wrong, said in (
+        (["audit"], "neither a study nor a table is given"),
+        (["audit", "debias", "--table", str(file)], "a study and a table are given"),
+        (["audit", "debias", "--items", "3"], "--items: belongs to --table"),
+        ([*options, "--runs", "0"], "--runs = 0: is below 1"),
+        (["audit", "--table", str(file), "--items", "1,2"], "has 2 numbers for 3 columns (gender, race, religion)"),
+    ):
+        assert main(wrong) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert said in line
+
+
+def test_a_table_is_audited_without_the_database(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("row,a\nv,0.70\n")
+    code = "import sys; from tracker.cli.main import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
+    command = [sys.executable, "-c", code, "audit", "--table", str(file), "--items", "10"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert not {"duckdb", "pandas", "pyarrow", "scipy.stats", "torch"} & set(done.stdout.split())
 
 
 def test_a_published_file_that_is_wrong_is_one_line(tmp_path, capsys, monkeypatch):

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from tests.simulate import Study, simulate
-from tracker.config.yaml_io import load_yaml
-from tracker.judge.audit import Measured, audit
-from tracker.judge.audit_measured import measured
-from tracker.judge.audit_training import stated_metrics
+from tracker.config.published_file import load_published
+from tracker.config.published_schema import PublishedFile
+from tracker.config.validation import validate
+from tracker.judge.audit import audit
+from tracker.judge.audit.measured import measured
+from tracker.judge.audit.reproduction import Measured
+from tracker.judge.audit.training import stated_metrics
 from tracker.judge.measurements import read_measurements
 from tracker.store.collect import collect
 from tracker.store.database import Store
@@ -23,9 +26,15 @@ def reading(kind, values, variant="v1", **more):
     return {"variant": variant, "kind": kind, "values": values, "text": "a run"} | more
 
 
+def stating(*readings, **more):
+    return validate(PublishedFile, {"source": "x", "training": list(readings)} | more, "a log")
+
+
 def findings(*readings, differences=(), curves=None, incomparable=""):
-    published = {"source": "x", "training": list(readings), "differences": list(differences)}
-    return audit(published, None if curves is None else Measured({}, incomparable, curves=curves))
+    return audit(
+        stating(*readings, differences=list(differences)),
+        None if curves is None else Measured({}, incomparable, curves=curves),
+    )
 
 
 def ours(*seeds, variant="v1", stage="train", metric="a"):
@@ -34,7 +43,7 @@ def ours(*seeds, variant="v1", stage="train", metric="a"):
 
 @pytest.fixture(scope="module")
 def gad():
-    return audit(load_yaml(PUBLISHED / "gad.yaml"))
+    return audit(load_published(PUBLISHED / "gad.yaml"))
 
 
 def test_gads_best_run_is_outside_of_what_its_source_calls_healthy(gad):
@@ -119,7 +128,7 @@ def test_a_figure_that_is_not_measured_is_named_where_the_variant_ran():
 
 def test_our_curves_come_from_the_runs_that_ended_well(tmp_path):
     simulate(tmp_path, [Study("toy", seeds=2, steps=30, states={("v2", 1): "failed"})])
-    published = {"training": [reading("seen", {"train/m00": 1.0, "|train/m01|": 1.0})]}
+    published = stating(reading("seen", {"train/m00": 1.0, "|train/m01|": 1.0}))
     with Store(collect(tmp_path).database) as store:
         curves = measured(store, read_measurements(store, "toy"), published).curves
         of_one = "variant = 'v1' AND seed = 1 AND metric = 'train/m01'"
@@ -135,4 +144,4 @@ def test_stated_figures_are_named_as_here(study):
     documents = [REPOSITORY / "docs" / f"metrics-{name}.md" for name in ("gad", "policy")]
     known = set(re.findall(r"`([^`]+)`", " ".join(document.read_text() for document in documents)))
     unlogged = {"critic/student_sum", "critic/teacher_sum"}  # of the source's first and last versions
-    assert set(stated_metrics(load_yaml(PUBLISHED / f"{study}.yaml"))) - known <= unlogged
+    assert set(stated_metrics(load_published(PUBLISHED / f"{study}.yaml"))) - known <= unlogged

@@ -9,8 +9,9 @@ import pytest
 
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.analysis import _reasons
+from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
-from tracker.judge.audit_measured import measured, published_value
+from tracker.judge.audit.measured import measured, published_value
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import Measurements, read_measurements
 from tracker.judge.pairing import item_clusters, paired_values
@@ -523,9 +524,15 @@ def test_a_reason_is_made_of_parts_that_nobody_has_to_take_apart(tmp_path):
     assert f"big-one: {diagnosis}" in printed
 
 
+def report(columns, **more):
+    """What a source reports of v1, as distances."""
+    known = {"source": "x", "metric": "hit_distance", "target": "0.5", "columns": columns}
+    return PublishedFile.model_validate(known | {"rows": {"v1": ["0.1"] * len(columns)}} | more)
+
+
 def test_measured_cells_and_why_they_may_differ(tmp_path):
     _, results = run(tmp_path)
-    published = {"columns": ["gender", "race", "mean"], "items": {"gender": 253, "race": 400}, "model": "gpt2-medium"}
+    published = report(columns=["gender", "race", "mean"], items={"gender": 253, "race": 400}, model="gpt2-medium")
     with Store(results / "tracker.duckdb") as store:
         ours = measured(store, read_measurements(store, "toy"), published)
         cells = store.results("toy")
@@ -550,10 +557,10 @@ def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path)
     _, results = run(tmp_path, graded)
     with Store(results / "tracker.duckdb") as store:
         cells = store.results("toy")
-        name = published_value(store, "toy", {"metric": "hit_distance"})
-        ours = measured(store, read_measurements(store, "toy", name), {"columns": ["gender"]})
-        assert published_value(store, "toy", {"metric": "wins"}) is None
-        planned = measured(store, read_measurements(store, "toy"), {"columns": ["gender"]})
+        name = published_value(store, "toy", report(columns=["gender"]))
+        ours = measured(store, read_measurements(store, "toy", name), report(columns=["gender"]))
+        assert published_value(store, "toy", report(columns=["gender"], metric="wins")) is None
+        planned = measured(store, read_measurements(store, "toy"), report(columns=["gender"]))
     expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
     assert ours.rows["v1"]["gender"].value == pytest.approx(expected)
     assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)

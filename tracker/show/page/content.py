@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
-from tracker.judge.audit_finding import Finding
+from tracker.judge.audit.finding import Finding
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
@@ -19,7 +20,7 @@ from tracker.store.database import Store
 from tracker.store.stored_study import StoredStudy
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
-Check = Callable[[str, Mapping[str, Any]], Sequence[Finding]]
+Check = Callable[[str, PublishedFile], Sequence[Finding]]
 SEVERITIES = {"abort": 0, "error": 0, "warn": 1, "warning": 1, "note": 2, "info": 2}
 
 
@@ -178,7 +179,7 @@ def _published(study: str, definition: StoredStudy, table: ComparisonTable, chec
     content = definition.published
     if content is None:
         return None
-    return Published(content.source, dot_plots(table), check(study, content.model_dump(mode="json")))
+    return Published(content.source, dot_plots(table), check(study, content))
 
 
 def anchors(names: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracker.judge.audit_finding import Finding
+from tracker.judge.audit.finding import Finding
 from tracker.show.page.format import tick
 from tracker.show.tables import ComparisonTable, Row
 
@@ -14,7 +14,15 @@ KINDS = {
     "group": "Taken together",
     "mean": "Means of their parts",
     "claim": "What the source claims",
+    "together": "Numbers that no counts give at once",
+    "share": "What counts of items can give at all",
     "attainability": "Values that no count of items can give",
+    "grimmer": "Spreads that no counts of items can have",
+    "test": "p-values, computed again",
+    "chance": "The best of many rows",
+    "spread": "Rows that differ too little",
+    "duplicate": "Rows that are the same",
+    "digits": "Last digits",
     "noise": "Differences within the noise of the items",
     "reproduction": "Measured beside published",
     "training": "Figures of the training",

@@ -6,18 +6,19 @@ The same database gives the same bytes: the page shows the time of its data, nev
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from contract.atomic import write_text
+from tracker.config.published_schema import PublishedFile
 from tracker.judge.audit import audit
-from tracker.judge.audit_finding import Finding
-from tracker.judge.audit_measured import measured
+from tracker.judge.audit.finding import Finding
+from tracker.judge.audit.measured import measured, published_value
+from tracker.judge.measurements import read_measurements
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from tracker.show.page.content import Check, Judge, build_page
 from tracker.show.page.edges import VERDICTS
@@ -119,7 +120,10 @@ def _analyst(store: Store) -> tuple[Judge, Check]:
     def judge(study: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         return edge_table([judged(study)]), interaction_table([judged(study)])
 
-    def check(study: str, published: Mapping[str, Any]) -> Sequence[Finding]:
-        return audit(published, measured(store, judged(study).measurements, published))
+    def check(study: str, published: PublishedFile) -> Sequence[Finding]:
+        ours, value = judged(study).measurements, published_value(store, study, published)
+        if value not in (None, ours.analysis.value):
+            ours = read_measurements(store, study, value)
+        return audit(published, measured(store, ours, published))
 
     return judge, check

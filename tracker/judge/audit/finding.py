@@ -1,6 +1,9 @@
 """What the audit says: one sentence about one number or several."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warn", "note"]
 
 
 @dataclass(frozen=True)
@@ -13,5 +16,10 @@ class Finding:
     kind: str
     variant: str
     column: str
-    severity: str
+    severity: Severity
     sentence: str
+
+
+def count(number: int, word: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {word}{'s' if number != 1 else ''}"

@@ -1,6 +1,6 @@
 """Training figures that a source states: do they agree with each other, and with our curves?
 
-training_findings(published, curves, incomparable) -> findings of kind "training", in the order of the file
+training_findings(published, measured) -> findings of kind "training", in the order of the file
 
 A reading is one line of the source's log ("seen"), the range that it calls healthy, or what it expected. `curves` holds
 our own values over the steps, one array per seed, by variant, stage and metric. A step of theirs is not a step of ours
@@ -8,17 +8,17 @@ our own values over the steps, one array per seed, by variant, stage and metric.
 our steps inside.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from math import inf, isfinite
-from typing import Any
 
 import numpy as np
 
-from tracker.judge.audit_finding import Finding
+from tracker.config.printed import Printed
+from tracker.config.published_schema import Difference, PublishedFile, Reading
+from tracker.judge.audit.finding import Finding, count
+from tracker.judge.audit.reproduction import Curves, Measured
 
-Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, metric: [seeds] of [steps]
 KIND = "training"
 _EXACT = 1e-9  # slack for binary floating point, relative to the numbers
 
@@ -61,55 +61,54 @@ class _Figure:
         return f"{verb} {self.value} ({'; '.join(part for part in (self.at, self.text) if part)})"
 
 
-def training_findings(published: Mapping[str, Any], curves: Curves, incomparable: str) -> Iterator[Finding]:
-    """Check the readings against each other, and set ours beside them; `incomparable` says why ours may not be."""
-    readings = published.get("training") or []
-    figures = [figure for reading in readings for figure in _figures(reading)]
-    yield from _differences(readings, published.get("differences") or [])
+def training_findings(published: PublishedFile, measured: Measured | None) -> Iterator[Finding]:
+    """Check the readings against each other, and set ours beside them where there are any."""
+    figures = [figure for reading in published.training for figure in _figures(reading)]
+    yield from _differences(published.training, published.differences)
     yield from _against_own_ranges(figures)
-    yield from (finding for figure in figures for finding in _beside_ours(figure, curves, incomparable))
+    if measured is not None:
+        for figure in figures:
+            yield from _beside_ours(figure, measured.curves, measured.difference)
 
 
-def stated_metrics(published: Mapping[str, Any]) -> list[str]:
+def stated_metrics(published: PublishedFile) -> list[str]:
     """Names of the metrics of which the source states figures, without the bars of an absolute value."""
-    names = (name.strip("|") for reading in published.get("training") or [] for name in reading["values"])
+    names = (name.strip("|") for reading in published.training for name in reading.values)
     return list(dict.fromkeys(names))
 
 
-def _figures(reading: Mapping[str, Any]) -> Iterator[_Figure]:
-    for metric, value in reading["values"].items():
-        low, high = value if isinstance(value, Sequence) else (value, value)
+def _figures(reading: Reading) -> Iterator[_Figure]:
+    for metric, value in reading.values.items():
+        low, high = (value, value) if isinstance(value, Printed) else value
         yield _Figure(
-            variant=reading["variant"],
-            stage=reading.get("stage"),
-            kind=reading["kind"],
-            at=reading.get("at"),
+            variant=reading.variant,
+            stage=reading.stage,
+            kind=reading.kind,
+            at=reading.at,
             metric=metric,
-            low=-inf if low is None else float(low),
-            high=inf if high is None else float(high),
-            text=reading["text"],
+            low=-inf if low is None else low.value,
+            high=inf if high is None else high.value,
+            text=reading.text,
         )
 
 
-def _differences(readings: Sequence[Mapping[str, Any]], rules: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+def _differences(readings: Sequence[Reading], rules: Sequence[Difference]) -> Iterator[Finding]:
     """The mean of differences is the difference of the means, whatever the pairs, but for the printed digits."""
     for rule in rules:
         for reading in readings:
-            stated = [reading["values"].get(rule[part]) for part in ("metric", "of", "less")]
-            numbers = [number for number in stated if isinstance(number, int | float)]
-            if len(numbers) < len(stated):
+            whole, of, less = (reading.values.get(name) for name in (rule.metric, rule.of, rule.less))
+            if not isinstance(whole, Printed) or not isinstance(of, Printed) or not isinstance(less, Printed):
                 continue
-            whole, of, less = numbers
-            slack = sum(0.5 * 10.0 ** -_digits(number) for number in numbers)
-            if abs(of - less - whole) <= slack + _EXACT:
+            slack = whole.exact_half + of.exact_half + less.exact_half
+            if abs(of.exact - less.exact - whole.exact) <= slack:
                 continue
             yield Finding(
                 KIND,
-                reading["variant"],
-                rule["metric"],
+                reading.variant,
+                rule.metric,
                 "warn",
-                f"{reading['variant']}: {rule['metric']} is stated as {whole:g}, but {rule['of']} minus "
-                f"{rule['less']} is {of:g} - ({less:g}) = {of - less:g}: they are not of the same pairs, "
+                f"{reading.variant}: {rule.metric} is stated as {whole}, but {rule.of} minus {rule.less} is "
+                f"{of.value:g} - ({less.value:g}) = {of.value - less.value:g}: they are not of the same pairs, "
                 "or were rounded before they were printed.",
             )
 
@@ -149,7 +148,7 @@ def _beside_ours(figure: _Figure, curves: Curves, incomparable: str) -> Iterator
         values = np.concatenate(list(seeds))
         meets, text = _meets(figure, np.abs(values) if figure.metric != metric else values)
         agrees.append(meets)
-        courses.append(f"in {stage} {text} ({_count(len(values), 'step')} of {_count(len(seeds), 'run')})")
+        courses.append(f"in {stage} {text} ({count(len(values), 'step')} of {count(len(seeds), 'run')})")
     sentence = f"{start}; measured {' and '.join(courses)}"
     if incomparable:
         text = f"{sentence}; not comparable, {incomparable}."
@@ -167,12 +166,3 @@ def _meets(figure: _Figure, values: np.ndarray) -> tuple[bool, str]:
         return passes, course if passes else f"{course}, never there"
     share = float(np.mean([figure.holds(value) for value in values]))
     return share > 0, f"{course}, {share:.0%} inside"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'s' if number != 1 else ''}"
-
-
-def _digits(value: float) -> int:
-    exponent = Decimal(repr(float(value))).normalize().as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0

@@ -1,0 +1,60 @@
+"""What a start of Snakemake costs when there is nothing to do.
+
+    python benchmarks/no_op_start.py --stages 10000
+
+Every stage has a status, as if it had run, and Snakemake has made the report. Then the same command is given again, a
+few times, in turns with the same for the whole graph, a Snakefile without anything, and planning alone. CPU seconds of
+the process and its children, and wall seconds.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `tests` and `benchmarks` importable
+
+from benchmarks.overhead import build, measure
+
+PLAN = "from tracker.plan.start import build_plan, load_settings; build_plan(load_settings({}))"
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stages", type=int, default=10_000, help="a multiple of ten (default: 10000)")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        project, keys = build(Path(folder) / "project", arguments.stages)
+        for config in project.folder.glob("results/stages/*/*/*/config.json"):
+            (config.parent / "status.json").write_text(json.dumps({"state": "ok", "key": config.parent.name}))
+        project.write("empty.smk", "rule all:\n")
+        snakemake = [sys.executable, "-m", "snakemake", "--cores", "2", "--quiet", "all"]
+        print(f"{len(keys)} stages, the first run: {measure(project, snakemake)[0]:.0f} CPU s", flush=True)
+        commands = {
+            "snakemake, nothing to do": snakemake,
+            "the same, all stages in Snakemake's graph": [*snakemake, "--rerun-triggers", "mtime", "params", "input"],
+            "the plan alone": [sys.executable, "-c", PLAN],
+            "snakemake, an empty Snakefile": [
+                *snakemake,
+                "--snakefile",
+                "empty.smk",
+                "--workflow-profile",
+                "none",
+            ],
+        }
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        for _ in range(arguments.rounds):
+            for name, command in commands.items():
+                found[name].append(measure(project, command))
+    print("| command | CPU s | wall s |\n| --- | ---: | ---: |")
+    for name, taken in found.items():
+        cpu, wall = (statistics.median(pair[i] for pair in taken) for i in (0, 1))
+        print(f"| {name} | {cpu:.1f} | {wall:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Numbers as a source prints them: the text is kept, since "0.700" says more than 0.7.
+
+Printed.of("0.700")         value 0.7, half 0.0005
+Printed.of("51.7%")         value 0.517, half 0.0005, shown as a percentage
+Cell.of("0.512 ± 0.021")    a number with its spread
+"""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticSerializationUnexpectedValue, core_schema
+
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
+_SPREAD = re.compile(r"\s*(?:±|\+/-|\+-|\\pm\b)\s*")
+_MARKS = re.compile(r"\*\*|__|\$|\\(?:textbf|mathbf|underline|bm)\b|[{}]|\\(?=%)")
+_LONGEST = 40  # characters of a number
+_REMEDY = "write a number such as 0.0170, 51.7% or 0.512 ± 0.021"
+
+
+def _written(value: Any) -> str:
+    """Return the text; in a union of forms, another form's value is refused, so that its own writer is asked."""
+    if not isinstance(value, Printed | Cell):
+        raise PydanticSerializationUnexpectedValue(f"{type(value).__name__} is no printed number")
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One number and its text; `value` is in units of one where the text is a percentage."""
+
+    text: str
+    exact: Fraction
+    digits: int  # decimals of the text, before a percentage is divided by 100
+    percent: bool = False
+
+    @classmethod
+    def of(cls, text: Any, *, percent: bool = False) -> "Printed":
+        """Read a text or a number; `percent`: it is a percentage even without its sign.
+
+        Raises:
+            ValueError: it is no number.
+        """
+        if isinstance(text, Printed):
+            return text
+        if isinstance(text, bool) or not isinstance(text, str | int | float):
+            raise ValueError(f"{text!r} is not a number; {_REMEDY}")
+        written = text if isinstance(text, str) else repr(text)
+        bare = _MARKS.sub("", written).replace("\N{MINUS SIGN}", "-").strip()
+        has_sign = bare.endswith("%")
+        number = bare.removesuffix("%").strip()
+        if len(number) > _LONGEST or not _NUMBER.fullmatch(number):
+            raise ValueError(f"{written[:60]!r} is not a number; {_REMEDY}")
+        percent = percent or has_sign
+        mantissa, _, exponent = number.lower().partition("e")
+        digits = len(mantissa.partition(".")[2]) - int(exponent or 0)
+        exact = Fraction(number) / (100 if percent else 1)
+        return cls(f"{number}%" if percent else number, exact, digits, percent)
+
+    @cached_property
+    def value(self) -> float:
+        """The number."""
+        return float(self.exact)
+
+    @cached_property
+    def exact_half(self) -> Fraction:
+        """Half a unit of the last printed digit, exactly: what rounding may have hidden."""
+        return Fraction(1, 2) * Fraction(10) ** -self.digits / (100 if self.percent else 1)
+
+    @property
+    def half(self) -> float:
+        """The same as a float."""
+        return float(self.exact_half)
+
+    @property
+    def low(self) -> Fraction:
+        """The least number that rounds to this one, either way of rounding halves."""
+        return self.exact - self.exact_half
+
+    @property
+    def high(self) -> Fraction:
+        """The largest number that does."""
+        return self.exact + self.exact_half
+
+    def show(self, value: float, more: int = 0) -> str:
+        """Another value with the digits of this one, and `more` of them."""
+        digits = max(self.digits + more, 0)
+        return f"{100 * value:.{digits}f}%" if self.percent else f"{value:.{digits}f}"
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """In a configuration: a number or its text; written as its text."""
+        return core_schema.no_info_plain_validator_function(
+            cls.of, serialization=core_schema.plain_serializer_function_ser_schema(_written)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": ["number", "string"]}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: a number, and its spread where the source prints one."""
+
+    number: Printed
+    spread: Printed | None = None
+
+    @classmethod
+    def of(cls, text: Any, *, percent: bool = False) -> "Cell":
+        """Read `0.512`, `0.512 ± 0.021` or the number itself; a percentage sign at either part holds for both."""
+        if isinstance(text, Cell):
+            return text
+        if not isinstance(text, str):
+            return cls(Printed.of(text, percent=percent))
+        number, *spread = _SPREAD.split(text, maxsplit=1)
+        percent = percent or "%" in text
+        return cls(
+            Printed.of(number, percent=percent), Printed.of(spread[0].strip(), percent=percent) if spread else None
+        )
+
+    def __str__(self) -> str:
+        return f"{self.number} ± {self.spread}" if self.spread else str(self.number)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """In a configuration: a number or a text; written as its text."""
+        return core_schema.no_info_plain_validator_function(
+            cls.of, serialization=core_schema.plain_serializer_function_ser_schema(_written)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": ["number", "string"]}
