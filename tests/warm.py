@@ -36,7 +36,7 @@ exec {python} -I -S {program} {python} "$@"
 ROOM = 4000  # bytes among the arguments, into which each fork writes its own command
 # Beside what the fork server imports. What is not installed, or has another name in another version, is left out.
 TRACKERS = (
-    *("yaml", "duckdb", "scipy.stats", "scipy.optimize", "statsmodels.stats.multitest", "matplotlib.figure"),
+    *("yaml", "duckdb", "scipy.stats", "scipy.optimize", "matplotlib.figure"),
     *("matplotlib.backends.backend_svg", "matplotlib.textpath", "fontTools.subset", "charset_normalizer"),
 )
 SNAKEMAKES = ("snakemake.cli", "snakemake.executors.local", "snakemake.report", "snakemake.logging", "pulp")
