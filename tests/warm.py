@@ -109,6 +109,7 @@ def _server() -> str:
             subprocess.Popen(
                 words,
                 cwd=ROOT,
+                env={**os.environ, **fork_server.SETTINGS, **fork_server.ARROW},  # no library may start threads
                 pass_fds=[listener.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
