@@ -19,6 +19,7 @@ localrules:
     collect,
     tables,
     figures,
+    certify,
     report,
     gate,
 
@@ -29,6 +30,7 @@ rule all:
         statuses,
         DATABASE,
         RENDERED,
+        CERTIFICATE,
         PAGE,
         GATE,
     message:

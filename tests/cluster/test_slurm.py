@@ -105,6 +105,22 @@ def waiting(grid):
     return any("waits for process" in path.read_text() for path in grid.folder.glob(".snakemake/slurm_logs/**/*.log"))
 
 
+def test_short_stages_of_one_run_are_one_job_which_is_run_again_as_a_whole(slurm, tmp_path):
+    grid = Grid.create(tmp_path / "grid", d="hold-d")
+    for name in ("b", "c"):
+        (grid.folder / f"configs/studies/debias/{name}.yaml").unlink()
+    process = grid.submit("--config", "group_minutes=30")
+    try:
+        cancelled = (grid.held("hold-d") / "held").read_text()
+        subprocess.run(["scancel", cancelled], check=True)
+    finally:
+        grid.finish(process)
+    assert grid.attempts() == {"a": 1, "d": 2}
+    assert len(grid.statuses()) == 5
+    assert len(set(re.findall(r"SLURM jobid (\d+)", grid.log()))) == 4  # prepare; train and evaluate of a; twice of d
+    assert "Nothing to be done" in grid.snakemake().stdout
+
+
 def test_cluster_generic_with_the_commands_of_slurm(slurm, tmp_path):
     grid = Grid.create(tmp_path / "grid", d="hold-d")
     process = grid.submit(profile="cluster-generic")

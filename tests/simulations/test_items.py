@@ -17,13 +17,14 @@ def error(rate, replicates):
     return 3 * sqrt(rate * (1 - rate) / replicates)
 
 
-def false_equivalence(draw, margin, replicates, seed=1):
+def false_equivalence(draw, margin, replicates, numbers=None):
     """Share of edges, their true effect just outside of the margin, whose interval lies within it."""
-    rng, wrong = np.random.default_rng(seed), 0
+    rng, wrong = np.random.default_rng(1), 0
+    clusters = None if numbers is None else [numbers]
     for _ in range(replicates):
         child, parent = draw(rng)
-        numbers = contrast([np.stack([child, parent])], (1, -1), "max", replicates=20)
-        wrong += -margin <= numbers.low and numbers.high <= margin
+        found = contrast([np.stack([child, parent])], (1, -1), "max", clusters=clusters, replicates=20)
+        wrong += found.low >= -margin and found.high <= margin
     return wrong / replicates
 
 
@@ -48,6 +49,20 @@ def dusty(items, share, seeds):
     return draw
 
 
+def noisy(clusters, size, share, seeds, noise=0.02):
+    """Clusters of which a `share` falls to 0, all items and seeds alike, among values that are flipped at random."""
+    numbers = np.repeat(np.arange(clusters), size)
+
+    def draw(rng):
+        fallen = np.flatnonzero(rng.random(clusters) < share / (1 - 2 * noise))
+        parent = np.ones((seeds, clusters * size))
+        child = np.where(np.isin(numbers, fallen), 0.0, parent)
+        flipped = rng.random((2, *parent.shape)) < noise
+        return np.where(flipped[0], 1 - child, child), np.where(flipped[1], 1 - parent, parent)
+
+    return draw, numbers
+
+
 RARE = [
     pytest.param(rare(100, 0.04, 5), 0.04, id="4-of-100"),
     pytest.param(rare(300, 0.02, 5), 0.02, id="6-of-300"),
@@ -68,6 +83,13 @@ def test_rare_changes_are_not_called_equivalent_fast():
 @pytest.mark.parametrize(("draw", "margin"), RARE)
 def test_rare_changes_are_called_equivalent_as_seldom_as_promised(draw, margin):
     assert false_equivalence(draw, margin, 1000) <= MARGIN_SIDE + error(MARGIN_SIDE, 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("clusters", "size", "share"), [(60, 5, 0.06), (100, 5, 0.04), (40, 10, 0.1)])
+def test_clusters_that_rarely_change_among_noise_are_called_equivalent_as_seldom(clusters, size, share):
+    draw, numbers = noisy(clusters, size, share, 5)
+    assert false_equivalence(draw, share, 600, numbers) <= MARGIN_SIDE + error(MARGIN_SIDE, 600)
 
 
 def clustered(clusters, size, seeds, *, item=0.3, uneven=False, rng):

@@ -12,7 +12,7 @@ from tests.workflow.project import STUDY, Project, kill, wait_for
 
 pytestmark = pytest.mark.slow
 
-RENDERED = {"collect": 1, "tables": 1, "figures": 1, "report": 1, "gate": 1}
+RENDERED = {"collect": 1, "tables": 1, "figures": 1, "certify": 1, "report": 1, "gate": 1}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_the_grid_ends_with_tables_and_every_variant(finished):
 def test_the_output_names_variant_and_seed_and_counts_steps(finished):
     assert "debias.train  b seed 0" in finished.output
     assert "debias.prepare  all variants" in finished.output
-    assert "of 13 steps" in finished.output  # 7 stages, collect, tables, figures, report, gate, all
+    assert "of 14 steps" in finished.output  # 7 stages, collect, tables, figures, certify, report, gate, all
 
 
 def test_snakemakes_own_report_shows_tables_and_figures(project):

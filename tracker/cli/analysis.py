@@ -16,7 +16,9 @@ from tracker.judge.verdicts import edge_rows, edge_table, interaction_table, jud
 from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 
-SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "p_adjusted", "mde", "seeds", "cost_hours"]
+SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "joint_low", "joint_high"]
+SHOWN += ["p_adjusted", "mde", "seeds", "cost_hours"]
+TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 
 
 def run_verdicts(arguments: argparse.Namespace) -> int:
@@ -32,6 +34,9 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
     for study in studies:
         if study.edges:
             print(f"{study.name}\n{_text(edge_rows(study.edges)[SHOWN])}\n\n{_reasons(study.edges)}\n")
+        if far := [edge for edge in study.edges if edge.root not in ("", edge.parent)]:
+            table = edge_rows(far)[TO_ROOT].set_axis(["child", "root", "effect", "joint_low", "joint_high"], axis=1)
+            print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")
         if study.edges and study.plan_changed:
             said = "the analysis plan was changed after results existed (see results/analysis_history.json)"
             print(f"{study.name}: {said}\n")

@@ -112,7 +112,7 @@ def _models(commands: _Commands) -> None:
 
 
 def _judgement(commands: _Commands) -> None:
-    """Add verdicts, audit, decide, report."""
+    """Add verdicts, certify, audit, decide, report."""
 
     def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"tracker.cli.{module}:run_{name}", text)
@@ -124,6 +124,8 @@ def _judgement(commands: _Commands) -> None:
     )
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     verdicts.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
+    trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     _audit(add("audit", "audit", "Check a study's published numbers, and set ours beside them; or check any table."))
     more = add(
         "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."

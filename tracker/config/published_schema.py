@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from tracker.config.names import StageName, Strict, Text
 from tracker.config.printed import Cell, Printed
 
+FINEST_TARGET = 10**6  # denominator: counts of items are compared with it in 64 bits
+
 
 class Claim(Strict):
     """One sentence of the source about two rows."""
@@ -142,6 +144,8 @@ class PublishedFile(Strict):
     def _holds_what_it_says(self) -> None:
         """Rates lie between 0 and 1, and a distance is not larger than its target allows."""
         target = None if self.target is None else self.target.exact
+        if target is not None and (not 0 <= target <= 1 or target.denominator > FINEST_TARGET):
+            raise ValueError(f"target {self.target} is no rate from 0 to 1 with at most six decimals")
         most = Fraction(1) if target is None else max(target, 1 - target)
         for name, row in self.rows.items():
             for column, cell in zip(self.columns, row, strict=False):

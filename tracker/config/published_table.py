@@ -17,7 +17,7 @@ from pathlib import Path
 from contract.errors import ConfigError
 from contract.reading import read_bytes
 from tracker.config.printed import Cell, Printed
-from tracker.config.published_schema import PublishedFile, StatedTest
+from tracker.config.published_schema import FINEST_TARGET, PublishedFile, StatedTest
 from tracker.config.settings import suggest
 
 MEANS = ("mean", "average", "avg", "avg.", "overall", "all", "total")
@@ -194,8 +194,8 @@ def _target(text: str | None) -> Printed | None:
         target = Printed.of(text)
     except ValueError:
         target = None
-    if target is None or not 0 <= target.exact <= 1:
-        raise ConfigError("audit", "--target", text, "is no rate", "write a number between 0 and 1, as 0.5")
+    if target is None or not 0 <= target.exact <= 1 or target.exact.denominator > FINEST_TARGET:
+        raise ConfigError("audit", "--target", text, "is no rate", "write one from 0 to 1 with few decimals, as 0.5")
     return target
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracker.config.lineage import ancestors, compared
+from tracker.config.study_schema import Analysis
 from tracker.judge import no_effect
 from tracker.judge.family import Family, Member, covariances
 from tracker.judge.measurements import Measurements
 from tracker.judge.moderation import SeedPrior, seed_prior
 from tracker.judge.pairing import Warned, item_clusters, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
-from tracker.judge.scope import within_scope
+from tracker.judge.scope import share_otherwise, within_scope
 from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.significance import Array, Noise, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast, run_statistics
@@ -59,6 +60,10 @@ class Edge:
     cost_hours: float = 0.0  # device-hours of the child's stages that the parent does not share
     confounded: bool = False
     factors: tuple[str, ...] = ()
+    root: str = ""  # the first of the child's ancestors, and the child against it: `tracker.judge.paths`
+    root_effect: float = _NAN
+    root_low: float = _NAN  # for all paths of the lineage at once
+    root_high: float = _NAN
     why: str = ""  # why this verdict
     notes: tuple[str, ...] = ()  # what is known of changes without effect
     warnings: tuple[Warned, ...] = ()  # of runs on either side
@@ -84,7 +89,7 @@ class Correction:
 def judge_edges(study: Measurements) -> list[Edge]:
     """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them."""
     prior = study_prior(study)
-    edges = [_measure(study, child, parent, prior) for child, parent in study_pairs(study)]
+    edges = [measure(study, child, parent, prior) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
     for edge in edges:
         if edge.estimate is not None:
@@ -158,7 +163,8 @@ def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Corr
     if edge.detail != "invalid":
         seen = look.estimate if look else numbers
         edge.joint_low, edge.joint_high = _around(edge, seen, noise, correction.level * share)
-        edge.detail, edge.why = within_scope(*_word(edge, numbers, study, correction), numbers, analysis)
+        edge.detail, edge.why, of = _word(edge, numbers, study, correction)
+        edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:
             edge.why += f"; {_these_items(numbers)}"
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
@@ -170,7 +176,8 @@ def _around(edge: Edge, numbers: Estimate, noise: Noise, level: float) -> tuple[
     return min(low, edge.effect), max(high, edge.effect)
 
 
-def _measure(study: Measurements, child: str, parent: str, prior: SeedPrior | None) -> Edge:
+def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | None) -> Edge:
+    """One comparison without the family: effect, its looks, and the p over them."""
     factors = _factors(study, child, parent)
     edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
     values, seeds, problem = paired_values(study, [child, parent])
@@ -224,28 +231,29 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
     return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
 
 
-def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> tuple[str, str]:
-    margin, alpha, looks = study.analysis.margin, study.analysis.alpha, study.analysis.looks
+def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> tuple[str, str, Estimate]:
+    """The word, why, and the numbers that it rests on: those of the look that decided."""
+    analysis = study.analysis
     if numbers.seeds == 1:
-        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, alpha)}"
+        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis.alpha)}", numbers
     sign = "better" if numbers.centre > 0 else "worse"
-    significant = edge.p_adjusted <= alpha
+    significant = edge.p_adjusted <= analysis.alpha
     shown = f"p = {edge.p_adjusted:.2g} after {_CORRECTIONS[correction.name]}"
     same = numbers.effect == 0 and numbers.noise.total == 0
-    if (at := _equivalent_at(edge, margin, alpha)) is not None:
-        if same:
-            return "equivalent", "no item differs, in any seed: the change had no effect on these runs"
+    if (look := _equivalent_at(edge, analysis)) is not None:
         tail = f"; {sign} by less than the margin, {shown}" if significant else ""
-        when = f" at the look at {at} seeds" if looks else ""
-        return "equivalent", f"the interval lies within ±{margin:g}{when}{tail}"
+        when = f" at the look at {look.seeds} seeds" if analysis.looks else ""
+        inside = f"the interval lies within ±{analysis.margin:g}{when}{tail}"
+        nothing = "no item differs, in any seed: the change had no effect on these runs"
+        return "equivalent", nothing if same else inside, look.estimate
     if significant:
-        return sign, shown
+        return sign, shown, numbers
     if same:
         unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
-        return "undecided", unseen
+        return "undecided", unseen, numbers
     if np.isnan(edge.p):
-        shown = f"before the first look, at {looks[0]} seeds"
-    return "undecided", f"{shown}; {_more(edge, looks)} would be needed for an effect this large"
+        shown = f"before the first look, at {analysis.looks[0]} seeds"
+    return "undecided", f"{shown}; {_more(edge, analysis.looks)} would be needed for an effect this large", numbers
 
 
 def _on_items_alone(numbers: Estimate, alpha: float) -> str:
@@ -267,17 +275,26 @@ def _these_items(numbers: Estimate) -> str:
     return f"items of {clusters} are too few to stand for others: this is about these items only"
 
 
-def _equivalent_at(edge: Edge, margin: float, alpha: float) -> int | None:
-    """Seeds of the first look whose interval, at the level of that look, lies inside the margin; it stays decided."""
-    for look in edge.looks:
-        low, high = look.estimate.interval(look.noise, alpha * look.weight)
-        if -margin <= low and high <= margin:
-            return look.seeds
-    return None
+def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:
+    """The first look whose interval, at the level of that look, lies inside the margin; it stays decided.
+
+    A look of so few seeds that nothing could be called equivalent decides nothing; it is the last resort here, so that
+    the reason can say so.
+    """
+    within = [
+        look
+        for look in edge.looks
+        for low, high in [look.estimate.interval(look.noise, analysis.alpha * look.weight)]
+        if -analysis.margin <= low and high <= analysis.margin
+    ]
+    enough = [look for look in within if share_otherwise(look.seeds, analysis.alpha) <= analysis.rare]
+    return next(iter(enough or within[-1:]), None)
 
 
 def _cost_hours(study: Measurements, child: str, parent: str) -> float:
     stages = study.stages
+    if stages.empty:
+        return 0.0
     shared = set(stages.loc[stages["variant"] == parent, "key"])
     own = stages[(stages["variant"] == child) & ~stages["key"].isin(shared)].drop_duplicates("key")
     return float(own["hours"].sum())

@@ -143,7 +143,7 @@ def holm(p: Sequence[float]) -> Array:
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)
     known = np.flatnonzero(~np.isnan(raw))
-    ranked = known[np.argsort(raw[known])]
-    falling = raw[ranked] * np.arange(len(ranked), 0, -1)
-    adjusted[ranked] = np.minimum(np.maximum.accumulate(falling), 1)
+    order = known[np.argsort(raw[known], kind="stable")]
+    steps = raw[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted

@@ -34,7 +34,7 @@ Direction = str | dict[str, float]
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
 FEWEST_CLUSTERS = 5  # with fewer, or a subset of one alone, an effect is one on these items only
-_A_CHANGE = 0.05  # of the range: a cluster that changed by as much has changed
+_A_CHANGE = 0.1  # of the range: a cluster that changed by as much has changed
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -86,16 +86,24 @@ class Estimate:
     def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
         """The interval at 1 - alpha were the noise this one (of moderated variances, say).
 
-        It holds the effect, and 0 unless `p_value` is at most alpha.
+        It holds the effect, and 0 unless `p_value` is at most alpha. NaN where neither seeds nor items tell of noise.
         """
+        if self.items_only and not noise.seeds_known:
+            return float("nan"), float("nan")
         half = half_width(noise, alpha)
         low, high = self.crossing.interval(alpha)
         held = [self.effect, 0.0] if noise.seeds_known and self.p_value(noise) > alpha else [self.effect]
         return min(self.centre - half, low, *held), max(self.centre + half, high, *held)
 
     def p_value(self, noise: Noise) -> float:
-        """Two-sided, unadjusted p were the noise this one; NaN with one seed."""
-        return self.crossing.p(p_value(self.centre, noise)) if noise.seeds_known else float("nan")
+        """Two-sided, unadjusted p were the noise this one; NaN with one seed.
+
+        1 where effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
+        shown, so neither direction may be called.
+        """
+        if not noise.seeds_known:
+            return float("nan")
+        return 1.0 if self.effect * self.centre < 0 else self.crossing.p(p_value(self.centre, noise))
 
     @property
     def seed_variance(self) -> float:
@@ -166,7 +174,7 @@ def contrast(
     item_df = item_degrees(drawn, _correlation(values, arms, slopes, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
     products = linear.T @ linear
-    seed_variance = _seed_variance(values, means, direction, slopes, of_gains)
+    seed_variance = _seed_variance(_resolution(values, arms), means, direction, slopes, of_gains)
     counts = cluster_counts(drawn.count, replicates, seed)
     item_draws = counts @ linear.mean(axis=1)
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
@@ -233,7 +241,7 @@ def _slopes(means: Array, direction: Direction) -> Array:
 
 
 def _seed_variance(
-    values: Sequence[Array],
+    resolution: float,
     means: Array,
     direction: Direction,
     slopes: Array,
@@ -249,11 +257,11 @@ def _seed_variance(
     origin = direction["target"] if isinstance(direction, dict) else 0.0
     common = _slopes(means.mean(axis=1, keepdims=True), direction)
     spread = max(float(of_gains(sign * (means - origin)).var(ddof=1)) for sign in (slopes, common))
-    return (spread + _resolution(values)) / seeds
+    return (spread + resolution) / seeds
 
 
-def _resolution(values: Sequence[Array]) -> float:
-    """Variance that rounding to whole items hides in a paired difference (Sheppard); 0 where all arms agree.
+def _resolution(values: Sequence[Array], arms: Array) -> float:
+    """Variance that rounding to whole items hides in a paired contrast (Sheppard); 0 where all arms agree.
 
     Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
     matter. Values apart by less than 1e-9 of their range are one value.
@@ -264,7 +272,8 @@ def _resolution(values: Sequence[Array]) -> float:
     for subset in values:
         between = np.diff(np.unique(subset))
         steps.append(between[between > 1e-9 * between.sum()].min(initial=inf) / subset.shape[2])
-    return float(sum(step**2 for step in steps if np.isfinite(step)) / (6 * len(values) ** 2))
+    hidden = sum(step**2 for step in steps if np.isfinite(step)) / len(values) ** 2
+    return float(hidden * (arms**2).sum() / 12)
 
 
 def _by_item(values: Sequence[Array], arms: Array, slopes: Array) -> list[Array]:
@@ -291,7 +300,7 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
     An item can change by the range of its subset's values. Clusters that did change tell how much such clusters change:
     of m, as many as whole changes make up what was seen, the next is larger than all with a chance of about 1 / m.
     So the change is the largest seen plus a share 1 / m of the range, at most the range. And only clusters that did not
-    change can hide one; a twentieth of the range is a change. The worst subset, of few clusters, counts. 0 for a
+    change can hide one; a tenth of the range is a change. The worst subset, of few clusters, counts. 0 for a
     single arm: its mean has no such items.
     """
     if np.count_nonzero(arms) < 2:

@@ -16,6 +16,7 @@ from tracker.judge import interactions
 from tracker.judge.edges import Edge, judge_edges
 from tracker.judge.interactions import judge_interactions
 from tracker.judge.measurements import Measurements, read_measurements
+from tracker.judge.paths import add_paths
 from tracker.store.database import Store
 
 EDGE_COLUMNS = [
@@ -41,6 +42,10 @@ EDGE_COLUMNS = [
     "cost_hours",
     "confounded",
     "factors",
+    "root",
+    "root_effect",
+    "root_low",
+    "root_high",
     "reason",
 ]
 
@@ -67,7 +72,9 @@ class JudgedStudy:
 def judge_study(store: Store, name: str) -> JudgedStudy:
     """Read one study and judge it."""
     measurements = read_measurements(store, name)
-    return JudgedStudy(measurements, judge_edges(measurements), judge_interactions(measurements))
+    edges = judge_edges(measurements)
+    add_paths(measurements, edges)
+    return JudgedStudy(measurements, edges, judge_interactions(measurements))
 
 
 def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:

@@ -14,6 +14,7 @@ DECLARED = {
 FIGURES = [*METRICS.values(), *CURVES.values(), *LINEAGES.values(), *DECLARED.values()]
 RENDERED = [*TABLES.values(), *TABLE_FILES, *FIGURES]
 PAGE = f"{REPORTS}/index.html"
+CERTIFICATE = f"{RESULTS}/certificate.json"
 GATE = f"{RESULTS}/gate.txt"
 
 
@@ -105,10 +106,34 @@ rule figures:
         f"{TRACKER} figures {FOLDERS} {LOGGED}"
 
 
+# How often the verdicts' words are wrong. Studies that are as they were keep what was found; the command knows.
+rule certify:
+    input:
+        DATABASE,
+    output:
+        update(CERTIFICATE),
+    log:
+        f"{RESULTS}/logs/certify.txt",
+    benchmark:
+        f"{RESULTS}/logs/certify.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+        gpu=0,
+    message:
+        "certify the verdicts"
+    shell:
+        f"{TRACKER} certify --results {shlex.quote(RESULTS)} {LOGGED}"
+
+
 rule report:
     input:
         DATABASE,
         RENDERED,
+        CERTIFICATE,
     output:
         update(PAGE),
     log:

@@ -111,6 +111,8 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
         ("row,a\nv,1\n", {"items": "0"}, ("--items = '0': is no number of items",)),
         ("row,a\nv,1\n", {"items": "many"}, ("--items = 'many': is no number of items",)),
         ("row,a\nv,1\n", {"target": "high"}, ("--target = 'high': is no rate",)),
+        ("row,a\nv,1\n", {"target": "0.33333333333333333333"}, ("is no rate; write one", "with few decimals")),
+        ("row,a\nv,1\n", {"target": "1.5"}, ("--target = '1.5': is no rate",)),
         ("row,a\nv,1\n", {"columns": ("b",)}, ("--columns = 'b': is no column",)),
         ("row,a\n", {}, ("holds no table",)),
         ("", {}, ("holds no table",)),

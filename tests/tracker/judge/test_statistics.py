@@ -1,5 +1,6 @@
 """Effects, intervals, p-values and power against hand computation and slow independent implementations."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +20,7 @@ from tracker.judge.resampling import (
     unfolding,
 )
 from tracker.judge.significance import Noise, half_width, holm, p_value, sign_flip
-from tracker.judge.statistics import contrast, gain, run_statistics
+from tracker.judge.statistics import Crossing, contrast, gain, run_statistics
 
 TARGET = {"target": 0.5}
 
@@ -234,6 +235,11 @@ def test_with_fewer_than_five_clusters_an_effect_is_one_on_these_items(clusters)
     assert (numbers.item_variance, numbers.noise.unseen) == (0, 0)
     assert np.isnan(numbers.item_p)
     assert not numbers.item_draws.any()
+
+
+def test_one_seed_and_few_clusters_know_no_noise():
+    numbers = contrast([crossed(seeds=1, items=60)], (1, -1), "max", clusters=[np.arange(60) % 4])
+    assert np.isnan([numbers.low, numbers.high, numbers.p, numbers.item_p]).all()
 
 
 def test_clusters_must_be_those_of_the_items():
@@ -511,3 +517,30 @@ def test_clusters_that_agree_leave_more_room():
     [values] = agreeing(60)
     numbers = contrast([values], (1, -1), "max", clusters=[np.arange(60) // 6])
     assert numbers.high == pytest.approx(-np.log(0.025) / 10)
+
+
+def test_no_word_contradicts_the_effect_that_is_shown():
+    """Noise around the target reads as distance: freed of it the child is better, as the table shows it is worse."""
+    rng, seeds, items = np.random.default_rng(4), 12, 400
+    child = (rng.random((seeds, items)) < 0.5).astype(float)
+    parent = np.tile((np.arange(items) < 0.515 * items).astype(float), (seeds, 1))
+    found = contrast([np.stack([child, parent])], (1, -1), {"target": 0.5}, replicates=300)
+    assert found.effect < 0 < found.centre
+    assert found.p == 1.0
+    assert found.low <= min(0.0, found.effect)
+    assert found.high >= max(0.0, found.centre)
+    sure = replace(found, noise=Noise(1e-12, 11, 1e-12), crossing=Crossing(1.0, 0.0, np.full(1, found.centre)))
+    assert sure.p_value(sure.noise) == 1.0
+    assert replace(sure, effect=sure.centre).p_value(sure.noise) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("weights", "squares"), [((1,), 1), ((1, -1), 2), ((1, -1, -1, 1), 4), ((1, -1, -1, -1, 2), 8)]
+)
+def test_what_rounding_hides_grows_with_the_squared_weights(weights, squares):
+    """Counts of whole items: each arm's mean is known to within step / n, a variance of its square / 12 (Sheppard)."""
+    rng = np.random.default_rng(0)
+    means = rng.permuted(np.tile(np.arange(20) < 10, (len(weights), 5, 1)), axis=2).astype(float)
+    assert (means.mean(axis=2) == 0.5).all()  # the very same count in every run: no spread at all
+    found = contrast([means], weights, "max", replicates=50)
+    assert found.seed_variance == pytest.approx(squares * (1 / 20) ** 2 / 12 / 5)

@@ -12,13 +12,15 @@ from tracker.cli.analysis import _reasons
 from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
 from tracker.judge.audit.measured import measured, published_value
-from tracker.judge.edges import judge_edges
+from tracker.judge.edges import judge_edges, study_prior
 from tracker.judge.measurements import Measurements, read_measurements
 from tracker.judge.pairing import item_clusters, paired_values
+from tracker.judge.paths import add_paths, path_level
 from tracker.judge.sequential import look_weights
 from tracker.judge.statistics import contrast
 from tracker.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
 from tracker.plan.plan_file import PlannedVariant
+from tracker.show.page.plan_words import edges_gone
 from tracker.store.collect import collect
 from tracker.store.database import Store
 
@@ -393,15 +395,24 @@ def test_a_plain_difference_is_found_at_the_first_look():
 
 
 def test_equivalence_stays_decided_at_a_later_look():
-    """The fourth and fifth seed are far off; the look at three had decided."""
-    calm, wild = [0.5, 0.5025, 0.4975], [0.62, 0.38]
-    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", calm + wild)}, looks=[3, 5], margin=0.08)
+    """The sixth and seventh seed are far off; the look at five had decided."""
+    calm, wild = [0.5, 0.5025, 0.4975, 0.5, 0.5025], [0.7, 0.3]
+    study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, looks=[5, 7], margin=0.08)
     [edge] = judge_edges(study)
-    assert (edge.verdict, edge.seeds) == ("equivalent", 5)
-    assert "at the look at 3 seeds" in edge.reason
+    assert (edge.verdict, edge.seeds) == ("equivalent", 7)
+    assert "at the look at 5 seeds; in at least 55% of seeds, as 5 can tell" in edge.reason
     assert edge.high > 0.08
     [again] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": []})))
     assert again.verdict == "undecided"
+
+
+def test_a_look_of_too_few_seeds_makes_nothing_equivalent_later():
+    """Three seeds agree and say too little of others; the next two, which would have told, are far off."""
+    shares = [0.5, 0.5025, 0.4975, 0.62, 0.38]
+    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", shares)}, looks=[3, 5], margin=0.08)
+    [edge] = judge_edges(study)
+    assert edge.verdict == "undecided"
+    assert "at the look at 3 seeds, but of 3 seeds alone" in edge.reason
 
 
 def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():
@@ -457,6 +468,20 @@ def test_an_edge_says_whose_variance_it_used():
     assert moderated[0].looks[-1].noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
     two = of_seeds({name: (parent, shares[:2]) for name, (parent, shares) in TREE.items()})
     assert {edge.variance for edge in judge_edges(two)} == {"own"}
+
+
+@pytest.mark.parametrize("correction", ["max-t", "holm"])
+def test_all_changes_since_the_root_at_once(correction):
+    study = of_seeds(TREE, correction=correction)
+    edges = judge_edges(study)
+    add_paths(study, edges)
+    v1, _, _, v4 = edges
+    assert (v4.root, v4.root_effect) == ("v0", pytest.approx(np.mean([0.14, 0.14, 0.13])))
+    [_, _, _, direct] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"edges": "root"})))
+    assert v4.root_low < direct.low < v4.root_effect < direct.high < v4.root_high  # eight paths, not one
+    assert v1.root_low <= v1.joint_low <= v1.joint_high <= v1.root_high  # eight paths, not four edges
+    level = path_level(study, edges, study_prior(study))
+    assert level > 0.05 / 8 if correction == "max-t" else level == 0.05 / 8
 
 
 def test_the_correction_of_the_family_is_at_most_holms():
@@ -564,6 +589,36 @@ def test_a_published_rate_stands_beside_the_value_that_it_is_a_mean_of(tmp_path)
     expected = cells[(cells["variant"] == "v1") & (cells["metric"] == "edited/gender/distance")]["value"].mean()
     assert ours.rows["v1"]["gender"].value == pytest.approx(expected)
     assert planned.rows["v1"]["gender"].value == pytest.approx(0.4)
+
+
+def test_an_edge_that_is_gone_after_results_is_a_changed_plan(tmp_path):
+    """A variant less makes the family smaller and every other p; one more does not help anybody."""
+
+    def keep(*names):
+        def change(plan):
+            content = json.loads(plan.read_text())
+            [study] = content["studies"]
+            for key in ("variants", "runs"):
+                study[key] = [e for e in study[key] if e.get("variant", e.get("name")) in names]
+            plan.write_text(json.dumps(content))
+
+        return change
+
+    lineage = {**PAIR, "v2": ("v0", {"beta": (1, 2)})}
+    _, results = run(tmp_path, keep("v0", "v1"), lineage=lineage, seeds=1)
+    full, histories = json.loads((results / "plan.json").read_text()), []
+    simulate(tmp_path / "other", [Study(lineage=lineage, seeds=1, items=ITEMS)])
+    whole = json.loads((tmp_path / "other" / "plan.json").read_text())["studies"][0]
+    for names in (("v0", "v1", "v2"), ("v0", "v1", "v2"), ("v0", "v2")):
+        full["studies"][0] |= {"variants": whole["variants"], "runs": whole["runs"]}
+        (results / "plan.json").write_text(json.dumps(full))
+        keep(*names)(results / "plan.json")
+        collect(results)
+        with Store(results / "tracker.duckdb") as store:
+            histories.append(read_measurements(store, "toy").history)
+    assert [len(history) for history in histories] == [1, 1, 2]
+    assert histories[1][0]["edges"] == [["v1", "v0"], ["v2", "v0"]]
+    assert edges_gone(*histories[2]) == [["v1", "v0"]]
 
 
 def test_changing_the_analysis_after_results_is_remembered(tmp_path):

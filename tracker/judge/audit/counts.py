@@ -70,9 +70,8 @@ def attainable(items: int, batch_size: int | None = None, target: Fraction | Non
     much.
     """
     full, rest = divmod(items, batch_size) if batch_size else (0, 0)
-    if (
-        not batch_size or full == 0 or rest == 0 or (full * batch_size + 1) * (rest + 1) > MOST_VALUES
-    ):  # equal batches: the mean of their means is the mean
+    # The mean of the means of equal batches is the mean.
+    if not batch_size or full == 0 or rest == 0 or (full * batch_size + 1) * (rest + 1) > MOST_VALUES:
         denominator = items
         numbers = np.arange(items + 1, dtype=np.int64)
     else:

@@ -10,6 +10,7 @@ import pandas as pd
 from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
 from tracker.judge.audit.finding import Finding
+from tracker.judge.certificate.record import StudyCertificate
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
@@ -21,6 +22,7 @@ from tracker.store.stored_study import StoredStudy
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
 Check = Callable[[str, PublishedFile], Sequence[Finding]]
+Certify = Callable[[str], StudyCertificate | None]
 SEVERITIES = {"abort": 0, "error": 0, "warn": 1, "warning": 1, "note": 2, "info": 2}
 
 
@@ -92,6 +94,7 @@ class StudyPage:
     items: int
     health: list[dict[str, Any]]
     published: Published | None
+    certificate: StudyCertificate | None
     provenance: list[dict[str, Any]]
     seconds: float
 
@@ -134,8 +137,11 @@ class Page:
     studies: list[StudyPage]
 
 
-def build_page(store: Store, judge: Judge, check: Check) -> Page:
-    """Gather the page; `judge(study)` returns verdicts and interactions, `check(study, published)` the audit."""
+def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Page:
+    """Gather the page; `judge(study)` returns verdicts and interactions, `check(study, published)` the audit.
+
+    `certify(study)` returns the certificate of the study as it is in the database, if there is one.
+    """
     meta, names = store.meta(), store.studies()
     definitions = {name: store.study(name) for name in names}
     budget = plan_curves(store, definitions)
@@ -168,6 +174,7 @@ def build_page(store: Store, judge: Judge, check: Check) -> Page:
                 items=int(store.item_counts(name)["items"].sum()),
                 health=broken_rules(store, name),
                 published=_published(name, definition, table, check),
+                certificate=certify(name),
                 provenance=provenance(store, name),
                 seconds=device_seconds(store, name),
             )

@@ -68,11 +68,14 @@ def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, marg
     axis = forest_axis(bounds, margin)
     halves = [(r["high"] - r["low"]) / 2 for r in records if is_number(r.get("low")) and is_number(r.get("high"))]
     by_edge = {(record["parent"], record["child"]): record for record in records}
+    by_child = {record["child"]: record for record in reversed(records)}  # a plan may name others than the parent
     named = {variant.name: variant for variant in variants}
     rows = []
     for graph in graph_rows({variant.name: variant.parent for variant in variants}):
         variant = named[graph.variant]
-        rows.append(_row(graph, variant, by_edge.get((variant.parent, graph.variant), {}), axis))
+        rows.append(
+            _row(graph, variant, by_edge.get((variant.parent, graph.variant)) or by_child.get(graph.variant, {}), axis)
+        )
     found = [row.verdict for row in rows if row.verdict]
     words = [*VERDICTS, *sorted(set(found) - set(VERDICTS))]
     counts = [(word, found.count(word)) for word in words if word in found]

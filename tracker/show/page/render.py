@@ -1,6 +1,6 @@
-"""The report page: one self-contained HTML file, drawn from the database alone, that opens offline.
+"""The report page: one self-contained HTML file, drawn from the database and its certificate, that opens offline.
 
-The same database gives the same bytes: the page shows the time of its data, never that of its drawing.
+The same database and certificate give the same bytes: the page shows the time of its data, never that of its drawing.
 """
 
 import base64
@@ -18,9 +18,13 @@ from tracker.config.published_schema import PublishedFile
 from tracker.judge.audit import audit
 from tracker.judge.audit.finding import Finding
 from tracker.judge.audit.measured import measured, published_value
+from tracker.judge.certificate.digest import digest_of
+from tracker.judge.certificate.files import known
+from tracker.judge.certificate.record import StudyCertificate
+from tracker.judge.certificate.tally import describe
 from tracker.judge.measurements import read_measurements
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
-from tracker.show.page.content import Check, Judge, build_page
+from tracker.show.page.content import Certify, Check, Judge, build_page
 from tracker.show.page.edges import VERDICTS
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
@@ -45,8 +49,8 @@ def write_report(database: Path, out: Path) -> Path:
 
 def render(store: Store, judge: Judge | None = None, check: Check | None = None) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
-    own_judge, own_check = _analyst(store)
-    page = build_page(store, judge or own_judge, check or own_check)
+    own_judge, own_check, certify = _analyst(store)
+    page = build_page(store, judge or own_judge, check or own_check, certify)
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
@@ -95,6 +99,7 @@ def _environment() -> Environment:
         "seeds": show_seeds,
         "evidence": evidence,
         "rank": _rank,
+        "trials": describe,
     }
     environment.globals |= {
         "plan_in_words": plan_in_words,
@@ -110,8 +115,9 @@ def _rank(verdict: str | None) -> int:
     return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
 
 
-def _analyst(store: Store) -> tuple[Judge, Check]:
-    """Return what judges and what audits a study; both use one reading of it."""
+def _analyst(store: Store) -> tuple[Judge, Check, Certify]:
+    """Return what judges, what audits and what certifies a study; all use one reading of it."""
+    certificates = known(store.path.parent)
 
     @cache
     def judged(study: str) -> JudgedStudy:
@@ -126,4 +132,8 @@ def _analyst(store: Store) -> tuple[Judge, Check]:
             ours = read_measurements(store, study, value)
         return audit(published, measured(store, ours, published))
 
-    return judge, check
+    def certify(study: str) -> StudyCertificate | None:
+        found = certificates.of(study) if certificates else None
+        return found if found and found.digest == digest_of(judged(study).measurements) else None
+
+    return judge, check, certify

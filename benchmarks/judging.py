@@ -1,0 +1,80 @@
+"""What it costs to judge studies: python benchmarks/judging.py [--studies 5 --variants 20 --seeds 10 --items 2000].
+
+Simulated 0/1 items in memory, a binary tree of variants, three subsets; CPU seconds of the verdicts of all edges
+(`judge_edges`), without reading the database. `--target` judges the distance from 0.5, `--looks` at three looks.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import pandas as pd
+
+from tracker.config.study_schema import Analysis
+from tracker.judge.edges import judge_edges
+from tracker.judge.measurements import Measurements
+from tracker.plan.plan_file import PlannedVariant
+
+SUBSETS = ["a", "b", "c"]
+
+
+def simulate(variants: int, seeds: int, items: int, *, analysis: Analysis, seed: int) -> Measurements:
+    """One study: items of different ease, variants that differ by a little, seeds that spread by 0.01."""
+    rng = np.random.default_rng(seed)
+    sizes = dict(zip(SUBSETS, np.diff(np.linspace(0, items, len(SUBSETS) + 1).astype(int)), strict=True))
+    ease = {name: rng.standard_normal(size) for name, size in sizes.items()}
+    names = {name: pd.Index([f"{name}{number:05d}" for number in range(size)]) for name, size in sizes.items()}
+    values = {}
+    for variant in range(variants):
+        for run in range(seeds):
+            shift = 0.3 + 0.02 * variant + 0.03 * rng.standard_normal()
+            values[f"v{variant}", run] = {
+                name: pd.Series((ease[name] + rng.standard_normal(size) < shift).astype(float), index=names[name])
+                for name, size in sizes.items()
+            }
+    planned = [
+        PlannedVariant(
+            name=f"v{n}",
+            parent=f"v{(n - 1) // 2}" if n else None,
+            why="",
+            file="",
+            resolved={},
+            factors=("f",) if n else (),
+            changes=(),
+        )
+        for n in range(variants)
+    ]
+    stages = pd.DataFrame({"variant": [], "seed": [], "key": [], "hours": []})
+    return Measurements("study", analysis, planned, dict.fromkeys(values, ("ok", "")), {}, values, frozenset(), stages)
+
+
+def main() -> None:
+    """Print the CPU seconds of each study and of all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("studies", 5), ("variants", 20), ("seeds", 10), ("items", 2000)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--target", action="store_true")
+    parser.add_argument("--looks", action="store_true")
+    arguments = parser.parse_args()
+    analysis = Analysis(
+        value="hit",
+        protocol="p",
+        subsets=SUBSETS,
+        direction={"target": 0.5} if arguments.target else "max",
+        margin=0.02,
+        looks=[3, 5, arguments.seeds] if arguments.looks else [],
+    )
+    total = 0.0
+    for number in range(arguments.studies):
+        study = simulate(arguments.variants, arguments.seeds, arguments.items, analysis=analysis, seed=number)
+        start = time.process_time()
+        edges = judge_edges(study)
+        spent = time.process_time() - start
+        total += spent
+        words = pd.Series([edge.verdict for edge in edges]).value_counts().to_dict()
+        print(f"study {number}: {spent:.2f} CPU seconds, {words}", flush=True)
+    print(f"{arguments.studies} studies: {total:.1f} CPU seconds")
+
+
+if __name__ == "__main__":
+    main()

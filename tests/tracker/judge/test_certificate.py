@@ -1,0 +1,362 @@
+"""The certificate: bounds by hand, worlds whose truth is known, splits, sealing, and what is certified."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.simulate import Study, simulate
+from tests.tracker.judge.studies import lineage, measurements, naive_edges, normal_study
+from tracker.cli.main import main
+from tracker.judge.certificate import certify as certifying
+from tracker.judge.certificate import files, pseudo
+from tracker.judge.certificate import sealed as sealed_module
+from tracker.judge.certificate.bounds import ENOUGH, design_effect, effective_units, lower_bound, upper_bound
+from tracker.judge.certificate.certify import Size, certify, record
+from tracker.judge.certificate.changes import change_items
+from tracker.judge.certificate.noise import Noise, noise_of, seeds_share
+from tracker.judge.certificate.planting import Node, draw_items, expected_gain, planted_trials
+from tracker.judge.certificate.pseudo import pseudo_study, usable, words
+from tracker.judge.certificate.sealed import disjoint_edges, predict, seal_and_open, sealed_items, sealed_seeds
+from tracker.judge.certificate.splits import arm_size, disjoint_splits, split_trials
+from tracker.judge.certificate.tally import tally
+from tracker.judge.certificate.trials import Level, Trial
+from tracker.judge.edges import Edge
+from tracker.show.page.render import write_report
+from tracker.store.collect import collect
+
+ZERO, MARGIN = Level("zero", 0.0), Level("margin", 0.02)
+
+
+@pytest.fixture
+def naive(monkeypatch):
+    """Let a simple pipeline judge: fast, and with the faults of old."""
+    for module in (pseudo, certifying, sealed_module):
+        monkeypatch.setattr(module, "judge_edges", naive_edges)
+
+
+def keep(entry):
+    """Forget what would be written."""
+
+
+def test_bounds_are_those_of_clopper_and_pearson():
+    assert lower_bound(1, 20) == pytest.approx(1 - 0.95 ** (1 / 20))
+    assert upper_bound(0, 14) == pytest.approx(1 - 0.05 ** (1 / 14))
+    for wrong, trials in ((3, 17), (9, 10), (0, 5), (5, 5)):
+        exact = stats.binomtest(wrong, trials).proportion_ci(0.9, "exact")
+        assert lower_bound(wrong, trials) == pytest.approx(exact.low)
+        assert upper_bound(wrong, trials) == pytest.approx(exact.high)
+    assert upper_bound(0, 0) == 1
+
+
+def test_enough_splits_exclude_a_word_that_is_wrong_one_time_in_five():
+    assert upper_bound(0, ENOUGH) < 0.2 <= upper_bound(0, ENOUGH - 1)
+
+
+def test_trials_in_groups_count_less_where_groups_differ():
+    assert design_effect([1, 0, 1, 0], [10, 10, 10, 10]) == pytest.approx(40 * 0.25 / 3 / 0.25)  # 3 degrees of freedom
+    assert design_effect([0.5, 0.5, 0.5], [10, 10, 10]) == 1
+    assert design_effect([0, 0], [5, 5]) == 1
+    assert design_effect([1, 0, 0], [1, 1, 1]) == 1
+
+
+def test_units_that_share_all_their_noise_are_one():
+    assert effective_units(20, 1) == 1
+    assert effective_units(20, 0) == 20
+    assert effective_units(1, 0.5) == 1
+
+
+def test_the_part_of_the_noise_that_seeds_share_is_found():
+    alone = usable(normal_study(variants=40, seeds=8, items=400, seed_sd=0.05, seed=1))
+    together = usable(normal_study(variants=40, seeds=8, items=400, seed_sd=0.0, shared_sd=0.1, seed=2))
+    assert seeds_share(alone) < 0.1
+    assert seeds_share(together) > 0.8
+
+
+@pytest.mark.parametrize(("move", "volume"), [(0.02, 0.0), (-0.05, 0.1), (0.0, 0.3), (0.25, 0.9), (0.0, 5.0)])
+def test_items_change_by_a_known_amount(move, volume):
+    rng = np.random.default_rng(0)
+    values = np.tile((np.arange(50) < 30).astype(float), (2, 1))
+    mean = values.mean(axis=1)
+    found = []
+    for _ in range(4000):
+        changed, after = change_items(
+            values, mean, np.full(2, move), volume=volume, low=0.0, high=1.0, draw=rng.random((1, 50))
+        )
+        found.append(changed.mean(axis=1))
+        assert after == pytest.approx(mean + move)
+    assert np.mean(found) == pytest.approx(0.6 + move, abs=4 * np.std(found) / np.sqrt(4000))
+    assert np.ptp(np.array(found), axis=1).max() == 0  # seeds share the change
+
+
+def test_whole_clusters_are_drawn():
+    clusters = [np.repeat(np.arange(10), 3), np.repeat(np.arange(5, 15), 2)]
+    places, names = draw_items(clusters, np.random.default_rng(0))
+    assert [len(found) for found in places] == [30, 20]
+    for of, place, name in zip(clusters, places, names, strict=True):
+        for drawn in np.unique(name)[:-1]:  # the last may be cut
+            members = of[place[name == drawn]]
+            assert len(set(members)) == 1
+            assert sorted(place[name == drawn]) == np.flatnonzero(of == members[0]).tolist()
+    shared = set(names[0]) & set(names[1])
+    assert all(set(clusters[0][places[0][names[0] == c]]) == set(clusters[1][places[1][names[1] == c]]) for c in shared)
+
+
+def test_gain_at_a_target_is_the_mean_distance_over_seeds():
+    study = normal_study(direction={"target": 0.5})
+    rng = np.random.default_rng(0)
+    for mean, spread in ((0.52, 0.03), (0.5, 0.1), (0.4, 0.01)):
+        brute = -np.abs(mean - 0.5 + spread * rng.standard_normal(400_000)).mean()
+        node = Node([np.zeros((2, 1))], [np.full(2, mean)], spread)
+        assert expected_gain(study, node) == pytest.approx(brute, abs=3e-4)
+
+
+def test_noise_of_the_edges_is_measured():
+    rng = np.random.default_rng(3)
+    base = (rng.random((6, 20_000)) < 0.6).astype(float)
+    hit = rng.random(20_000) < 0.1  # changed in every seed; and new in every run: another tenth
+    child = np.where(hit, 1 - base, base)
+    child = np.where(rng.random(child.shape) < 0.1, 1 - child, child)
+    shift = rng.normal(0, 0.03, 6)
+    child = np.where(rng.random(child.shape) < np.abs(shift[:, None]), (shift[:, None] > 0).astype(float), child)
+    study = measurements({"v0": {"all": base}, "v1": {"all": child}}, lineage(2))
+    noise = noise_of(study, usable(study))
+    assert noise.common + noise.fresh == pytest.approx((child != base).mean(), abs=0.005)
+    assert 0.005 < noise.shift < 0.06
+
+
+def test_a_split_child_has_other_seeds_than_its_parent(monkeypatch):
+    seen = []
+    monkeypatch.setattr(pseudo, "judge_edges", lambda study: seen.append(study) or [])
+    parents = lineage(6, "chain") | {"v5": "v1"}
+    rng = np.random.default_rng(0)
+    study = measurements({name: {"all": rng.random((5, 30))} for name in parents}, parents)
+    runs = usable(study)
+    assert (arm_size(runs), disjoint_splits(runs, 2)) == (2, 6)
+    assert len(list(split_trials(study, runs, (ZERO,), 3, 0))) == 18
+    for made in seen:
+        assert [(variant.name, variant.parent) for variant in made.variants] == list(parents.items())
+        [source] = {
+            name
+            for name in parents
+            if any(np.array_equal(made.values["v0", 0]["all"], row) for row in runs.values[name][1][0])
+        }
+        rows = {row.tobytes(): place for place, row in enumerate(runs.values[source][1][0])}
+        taken = {n: [rows[made.values[n, s]["all"].to_numpy().tobytes()] for s in (0, 1)] for n in parents}
+        assert all(not set(taken[child]) & set(taken[parent]) for child, parent in parents.items() if parent)
+
+
+def test_arms_are_as_large_as_leaves_enough_splits():
+    many = usable(normal_study(variants=60, seeds=8, items=100, seed_sd=0.03))
+    few = usable(normal_study(variants=4, seeds=8, items=100, seed_sd=0.03))
+    assert (arm_size(many), arm_size(few)) == (4, 2)
+
+
+def test_runs_that_did_not_end_well_are_left_out():
+    study = normal_study(variants=3)
+    broken = replace(
+        study, states=study.states | {("v1", 2): ("failed", "x")}, aborted={("v2", 0): "NaN"}, duplicates={("v2", 1)}
+    )
+    runs = usable(broken)
+    assert [runs.values[name][0] for name in ("v0", "v1", "v2")] == [[0, 1, 2, 3, 4], [0, 1, 3, 4], [2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("form", "direction"),
+    [("items", "max"), ("items", {"target": 0.2}), ("clusters", "max"), ("seeds", "min"), ("rare", "max")],
+)
+def test_planted_effects_are_those_that_are_measured(form, direction, monkeypatch):
+    """Over many worlds the mean effect of the planted edges is what the truth says."""
+    parents = {"v1": "v0", "v2": "v1", "v3": "v2"}
+    study = normal_study(variants=4, seeds=6, items=300, size=5, shape="chain", direction=direction)
+    made = []
+
+    def gain(study, name):
+        means = np.array([study.values[name, seed]["all"].mean() for seed in range(6)])
+        if isinstance(direction, dict):  # far from the target: no seed crosses it
+            return -np.abs(means - direction["target"]).mean()
+        return means.mean() if direction == "max" else -means.mean()
+
+    def judge(study):
+        made.append([gain(study, child) - gain(study, parent) for child, parent in parents.items()])
+        return dict.fromkeys(parents, "undecided")
+
+    monkeypatch.setattr("tracker.judge.certificate.trials.words", judge)
+    noise, level = Noise(0.02, 0.2, 0.01), Level("mde", 0.03)
+    trials = list(planted_trials(study, usable(study), noise, form, level, rounds=60, seed=1))
+    truths = np.array([[truth for truth, _ in trial.edges] for trial in trials])
+    assert np.abs(truths) == pytest.approx(0.03)
+    errors = (np.array(made) - truths).ravel()
+    assert abs(errors.mean()) <= 4 * errors.std() / np.sqrt(errors.size)
+    assert errors.std() > 0
+
+
+def test_what_counts_as_wrong():
+    edges = ((0.0, "better"), (0.02, "equivalent"), (-0.03, "worse"), (None, "worse"), (0.05, "undecided"))
+    trial = Trial("items", "zero", "u", edges, 0.02)
+    assert trial.false_direction()
+    assert trial.falsely_equivalent() == [True, False, False]
+    assert trial.right("worse") == [True]
+    assert trial.right("better") == [False, False]
+    assert Trial("items", "zero", "u", ((0.01, "better"), (-0.01, "worse")), 0.02).false_direction() is False
+    assert Trial("items", "zero", "u", ((None, "better"),), 0.02).false_direction() is None
+
+
+def test_many_splits_of_few_seeds_are_few_trials():
+    analysis = normal_study().analysis
+    trials = [Trial("splits", "zero", f"v{i % 6}", ((0.0, "undecided"),), 0.02) for i in range(600)]
+    [found] = tally(trials, analysis, splits=6.0)
+    assert (found.trials, found.effective) == (600, 6.0)
+    assert found.upper == pytest.approx(1 - 0.05 ** (1 / 6))
+
+
+def test_words_stand_at_the_first_look_that_decides(monkeypatch):
+    def judge(study):
+        seeds = len(study.seeds("v0"))
+        edge = Edge("s", "v0", "v1")
+        edge.detail = {3: "undecided", 4: "equivalent", 6: "better"}[seeds]
+        return [edge]
+
+    monkeypatch.setattr(pseudo, "judge_edges", judge)
+    assert words(normal_study(variants=2, seeds=6, looks=[3, 4, 6, 8])) == {"v1": "equivalent"}
+
+
+def test_a_prediction_does_not_read_the_pool():
+    study = normal_study(variants=4, seeds=6)
+    runs = usable(study)
+    seeds, items = sealed_seeds(study, runs), sealed_items(study, runs)
+    assert seeds == [4, 5]
+    assert 40 < items[0].sum() < 95
+    rng = np.random.default_rng(0)
+    spoilt = {
+        run: {"all": (found["all"] * 0 + rng.random(200)).where(items[0] | (run[1] in seeds), found["all"])}
+        for run, found in study.values.items()
+    }
+    other = replace(study, values=spoilt)
+    assert any(not spoilt[run]["all"].equals(study.values[run]["all"]) for run in spoilt)
+    assert predict(study, runs, seeds, items) == predict(other, usable(other), seeds, items)
+
+
+def test_sealed_clusters_are_whole():
+    study = normal_study(size=10)
+    [mask] = sealed_items(study, usable(study))
+    assert {tuple(block) for block in mask.reshape(-1, 10).tolist()} == {(True,) * 10, (False,) * 10}
+
+
+def test_predictions_are_committed_before_the_pool_is_opened():
+    kept = []
+    study = normal_study(variants=4, seeds=6)
+    sealed = seal_and_open(study, usable(study), lambda entry: kept.append(json.loads(json.dumps(entry))))
+    before, after = kept
+    assert "opened" not in before
+    assert after["commitments"] == before["commitments"]
+    for child, found in after["opened"].items():
+        text = json.dumps([child, found["low"], found["high"], found["nonce"]])
+        assert before["commitments"][child] == hashlib.sha256(text.encode()).hexdigest()
+    assert sealed.inside == sum(f["low"] <= f["effect"] <= f["high"] for f in after["opened"].values())
+    assert sealed.effective == 1  # three children of one parent
+
+
+def test_two_seeds_can_neither_be_sealed_nor_split(naive):
+    found = certify(normal_study(seeds=2), keep, Size(zero=2, edges=10))
+    assert found.sealed is None
+    assert (found.arm, found.splits) == (0, 0)
+    assert {word.status for word in found.words} <= {"uncertified", "uncalibrated"}
+    assert "4 seeds" in found.words[0].why
+    assert "2 seeds cannot be split" in found.words[0].why
+
+
+def test_predicted_intervals_hold_for_normal_data(naive):
+    inside = edges = 0
+    for seed in range(100):
+        study = normal_study(variants=3, seeds=5, items=120, seed_sd=0.01 * (seed % 4), seed=seed)
+        sealed = seal_and_open(study, usable(study), keep)
+        inside, edges = inside + sealed.inside, edges + sealed.edges
+    assert inside / edges >= 0.93
+
+
+def test_disjoint_edges_share_no_variant():
+    class P:
+        def __init__(self, child, parent):
+            self.child, self.parent = child, parent
+
+    assert disjoint_edges([P("b", "a"), P("c", "b"), P("d", "c"), P("e", "d")]) == 2
+    assert disjoint_edges([P("b", "a"), P("c", "a"), P("d", "a")]) == 1
+
+
+def test_the_record_adds_the_studies_up(naive):
+    one = certify(normal_study(seed=1), keep, Size(zero=4, edges=40))
+    two = certify(normal_study(seed=2, variants=9), keep, Size(zero=4, edges=40))
+    both = record([one, two])
+    for found in both.record:
+        of = [e for e in (*one.evidence, *two.evidence) if (e.word, e.kind) == (found.word, found.kind)]
+        assert found.trials == sum(e.trials for e in of)
+        assert found.effective == pytest.approx(sum(e.effective for e in of))
+
+
+def test_a_pseudo_study_is_the_study_with_other_values():
+    study = normal_study(variants=3, size=10)
+    runs = usable(study)
+    made = pseudo_study(study, runs.values, runs.items)
+    assert [e.effect for e in naive_edges(made)] == [e.effect for e in naive_edges(study)]
+    assert made.clusters == study.clusters
+    assert made.analysis == study.analysis
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certified") / "results"
+    simulate(folder, [Study("toy", variants=3, seeds=4, items={"a": 30, "b": 30}, rho=0.9)])
+    collect(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pseudo, certifying, sealed_module):
+            patch.setattr(module, "judge_edges", naive_edges)
+        assert main(["certify", "--results", str(folder)]) == 0
+    return folder
+
+
+def test_a_certificate_is_made_once(results, monkeypatch, capsys):
+    before = {name: (results / name).read_bytes() for name in ("certificate.json", "sealed.json")}
+
+    def never(*_):
+        raise AssertionError("certified again")
+
+    monkeypatch.setattr(files, "certify", never)
+    assert main(["certify", "toy", "--results", str(results)]) == 0
+    assert {name: (results / name).read_bytes() for name in before} == before
+    said = capsys.readouterr().out
+    assert "better: unc" in said
+    assert "sealed seeds [3]" in said
+    monkeypatch.setattr(files, "digest_of", lambda study: "other")
+    with pytest.raises(AssertionError, match="again"):
+        main(["certify", "--results", str(results)])
+
+
+def test_an_unknown_study_is_one_line(results, capsys):
+    assert main(["certify", "tyo", "--results", str(results)]) == 2
+    assert "did you mean 'toy'" in capsys.readouterr().err
+
+
+def test_a_certificate_that_cannot_be_read_is_none(tmp_path):
+    for content in (b"{", b"\xff", b'{"studies": 1}'):
+        (tmp_path / "certificate.json").write_bytes(content)
+        assert files.known(tmp_path) is None
+    assert files.known(tmp_path / "none") is None
+
+
+def test_the_page_says_beside_each_word_whether_it_is_certified(results, tmp_path):
+    page = write_report(results / "tracker.duckdb", tmp_path / "page.html").read_text()
+    assert "The certificate: how often these words are wrong" in page
+    assert "seeds of a variant's" not in page
+    found = json.loads((results / "certificate.json").read_text())["studies"][0]
+    assert all(word["why"][:30] in page for word in found["words"])
+    stale = tmp_path / "results"
+    stale.mkdir()
+    (stale / "tracker.duckdb").write_bytes((results / "tracker.duckdb").read_bytes())
+    text = (results / "certificate.json").read_text().replace(found["digest"], "0" * 16)
+    (stale / "certificate.json").write_text(text)
+    page = write_report(stale / "tracker.duckdb", tmp_path / "stale.html").read_text()
+    assert "There is no certificate of these results" in page
