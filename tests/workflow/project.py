@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 
 CONFIG = """
@@ -169,37 +171,22 @@ class Project:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
 
     def snakemake(self, *arguments: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run Snakemake to its end; its output is in stdout."""
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        """Run Snakemake to its end, as a fork (tests/warm.py); its output is in stdout."""
+        words = self.command(*arguments)[3:]
+        done = warm.run("snakemake", words, cwd=self.folder, env=self.environment(), timeout=timeout)
         assert not check or done.returncode == 0, done.stdout
         return done
 
     def tracker(self, *commands: str) -> subprocess.CompletedProcess[str]:
         """Run commands of the tracker one after the other, until one fails; return the last one's end."""
         for command in commands:
-            done = subprocess.run(
-                [sys.executable, "-m", "tracker", command],
-                cwd=self.folder,
-                env=self.environment(),
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
+            done = warm.run("tracker", [command], cwd=self.folder, env=self.environment(), separate=True)
             if done.returncode != 0:
                 break
         return done
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start Snakemake as a user does, in a process of its own."""
         return subprocess.Popen(
             self.command(*arguments),
             cwd=self.folder,

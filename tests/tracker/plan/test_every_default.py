@@ -20,6 +20,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from contract import fingerprint
 from contract.absent import Absent
 from contract.errors import ConfigError
 from tracker.config import study_file, variant_files, variants
@@ -48,12 +49,14 @@ def source_of(module):
     return ast.parse(Path(sys.modules[module].__file__).read_text())
 
 
+@cache  # a changed default imports nothing else
 def imports(module):
     if module == TASKS:
         return {f"{TASKS}.{found.name}" for found in pkgutil.iter_modules(sys.modules[TASKS].__path__)}
     return {node.module for node in ast.walk(source_of(module)) if isinstance(node, ast.ImportFrom)}
 
 
+@cache
 def in_order():
     """All config modules, each after those that it imports."""
     waiting, ordered = sorted(set(chain(*MODULES.values()))), []
@@ -220,6 +223,8 @@ def quick(monkeypatch):
     read = cache(load_yaml)
     for module in (study_file, variant_files):
         monkeypatch.setattr(module, "load_yaml", lambda path: deepcopy(read(path)))
+    for name in ("_find", "read_source"):  # no file of code changes here: a default does, in memory
+        monkeypatch.setattr(fingerprint, name, cache(getattr(fingerprint, name)))
     monkeypatch.chdir(ROOT)
 
 

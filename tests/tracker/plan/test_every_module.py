@@ -21,6 +21,12 @@ def codes():
     return list({code.modules: code for code in found}.values())
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """No file appears or goes; what is in them is edited in memory."""
+    monkeypatch.setattr(fingerprint, "_find", cache(fingerprint._find))
+
+
 def file_of(name):
     stem = ROOT.joinpath(*name.split("."))
     return stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
@@ -85,7 +91,7 @@ def test_every_module_counts_for_the_stages_that_reach_it_and_no_others(codes, m
 
 def test_words_count_nowhere(codes, monkeypatch):
     read = fingerprint.read_source
-    monkeypatch.setattr(fingerprint, "read_source", lambda path: with_words(read(path)))
+    monkeypatch.setattr(fingerprint, "read_source", cache(lambda path: with_words(read(path))))
     for code in codes:
         assert fingerprint.changed(code, ROOT) == []
         now = fingerprint.code_of(code.modules, ROOT, exclude=code.exclude)
