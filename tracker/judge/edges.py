@@ -86,13 +86,19 @@ class Correction:
     covariance: tuple[np.ndarray, np.ndarray] | None  # of the tested edges, by seeds and by items
 
 
-def judge_edges(study: Measurements) -> list[Edge]:
-    """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them."""
+def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
+    """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them.
+
+    Without `planning` the smallest detectable effects and the seeds needed, which no word depends on and which take
+    most of the time, are not computed: for those who read the words and intervals only.
+    """
     prior = study_prior(study)
     edges = [measure(study, child, parent, prior) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
     for edge in edges:
         if edge.estimate is not None:
+            if planning:
+                _plan_ahead(edge, edge.estimate, study, correction)
             _decide(edge, edge.estimate, study, correction)
         edge.notes = _idle(study, edge)
         edge.warnings = warnings(study, (edge.child, edge.parent))
@@ -152,17 +158,24 @@ def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
     return (*planned, *no_effect.trained(study.weights, edge.child, edge.parent))
 
 
+def _seen(edge: Edge, numbers: Estimate, analysis: Analysis) -> Look:
+    """The last look that was taken; before the first one, all that there is, at the share of the first."""
+    share = next(iter(look_weights(analysis.looks).values())) if analysis.looks else 1.0
+    return edge.looks[-1] if edge.looks else Look(numbers.seeds, share, numbers, numbers.noise, _NAN)
+
+
+def _plan_ahead(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> None:
+    seen, looks = _seen(edge, numbers, study.analysis), study.analysis.looks
+    weights = look_weights(looks) if looks else None
+    edge.mde = minimal_detectable_effect(seen.noise, correction.level * seen.weight)
+    edge.seeds_needed = seeds_needed(numbers.centre, seen.noise, seen.seeds, correction.level, looks=weights)
+
+
 def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> None:
     analysis = study.analysis
-    weights = look_weights(analysis.looks) if analysis.looks else None
-    look = edge.looks[-1] if edge.looks else None
-    share = look.weight if look else next(iter(weights.values())) if weights else 1.0
-    noise, at = (look.noise, look.seeds) if look else (numbers.noise, numbers.seeds)
-    edge.mde = minimal_detectable_effect(noise, correction.level * share)
-    edge.seeds_needed = seeds_needed(numbers.centre, noise, at, correction.level, looks=weights)
     if edge.detail != "invalid":
-        seen = look.estimate if look else numbers
-        edge.joint_low, edge.joint_high = _around(edge, seen, noise, correction.level * share)
+        seen = _seen(edge, numbers, analysis)
+        edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.level * seen.weight)
         edge.detail, edge.why, of = _word(edge, numbers, study, correction)
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:

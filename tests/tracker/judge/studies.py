@@ -64,7 +64,7 @@ def normal_study(
     return measurements(values, parents, clusters=named, **analysis)
 
 
-def naive_edges(study, *, holm=True, items=True):
+def naive_edges(study, *, planning=True, holm=True, items=True):
     """A pipeline with the faults of old: items independent, no bound on what was not seen, no guard at a target."""
     alpha, edges = study.analysis.alpha, []
     for variant in study.variants:

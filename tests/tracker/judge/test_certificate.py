@@ -18,13 +18,21 @@ from tracker.judge.certificate.bounds import ENOUGH, design_effect, effective_un
 from tracker.judge.certificate.certify import Size, certify, record
 from tracker.judge.certificate.changes import change_items
 from tracker.judge.certificate.noise import Noise, noise_of, seeds_share
-from tracker.judge.certificate.planting import Node, draw_items, expected_gain, planted_trials
-from tracker.judge.certificate.pseudo import pseudo_study, usable, words
+from tracker.judge.certificate.planting import (
+    MORE,
+    PLAIN,
+    Node,
+    acting_share,
+    draw_items,
+    expected_gain,
+    planted_trials,
+)
+from tracker.judge.certificate.pseudo import as_compared, pseudo_study, usable, words
 from tracker.judge.certificate.sealed import disjoint_edges, predict, seal_and_open, sealed_items, sealed_seeds
 from tracker.judge.certificate.splits import arm_size, disjoint_splits, split_trials
 from tracker.judge.certificate.tally import tally
 from tracker.judge.certificate.trials import Level, Trial
-from tracker.judge.edges import Edge
+from tracker.judge.edges import Edge, judge_edges
 from tracker.show.page.render import write_report
 from tracker.store.collect import collect
 
@@ -130,7 +138,7 @@ def test_noise_of_the_edges_is_measured():
 
 def test_a_split_child_has_other_seeds_than_its_parent(monkeypatch):
     seen = []
-    monkeypatch.setattr(pseudo, "judge_edges", lambda study: seen.append(study) or [])
+    monkeypatch.setattr(pseudo, "judge_edges", lambda study, **_: seen.append(study) or [])
     parents = lineage(6, "chain") | {"v5": "v1"}
     rng = np.random.default_rng(0)
     study = measurements({name: {"all": rng.random((5, 30))} for name in parents}, parents)
@@ -188,10 +196,53 @@ def test_planted_effects_are_those_that_are_measured(form, direction, monkeypatc
     noise, level = Noise(0.02, 0.2, 0.01), Level("mde", 0.03)
     trials = list(planted_trials(study, usable(study), noise, form, level, rounds=60, seed=1))
     truths = np.array([[truth for truth, _ in trial.edges] for trial in trials])
-    assert np.abs(truths) == pytest.approx(0.03)
+    assert np.abs(truths) == pytest.approx(PLAIN * 0.03 if form == "seeds" else 0.03)
     errors = (np.array(made) - truths).ravel()
     assert abs(errors.mean()) <= 4 * errors.std() / np.sqrt(errors.size)
     assert errors.std() > 0
+
+
+def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():
+    plain, looked = normal_study().analysis, normal_study(looks=[3, 4, 6, 8]).analysis
+    assert acting_share(plain, 5) == pytest.approx(1 - 0.05 ** (1 / 5) + MORE)  # 46%
+    assert acting_share(looked, 8) == pytest.approx(1 - 0.05 ** (1 / 6) + MORE)  # the first look that may say it
+    assert [acting_share(plain, seeds) for seeds in (1, 2, 3)] == [0.5 + MORE] * 3  # `rare`: it must not be said
+    assert acting_share(looked, 2) == 0.5 + MORE
+    for seeds in (5, 8, 20):  # the chance that none of so many shows it
+        assert 0.03 < (1 - acting_share(plain, seeds)) ** seeds < 0.05
+
+
+def test_equivalent_promises_its_share_of_seeds_at_alpha():
+    analysis = normal_study().analysis
+    trials = [Trial(form, "margin", "u", ((0.02, "equivalent"),), 0.02) for form in ("items", "seeds", "splits")]
+    promised = {
+        found.kind: found.promise for found in tally(trials, analysis, splits=1.0) if found.word == "equivalent"
+    }
+    assert promised == {"items": 0.025, "seeds": 0.05, "splits": 0.025}
+
+
+def test_an_arm_may_be_given_every_word(monkeypatch):
+    """Two seeds of a study whose plan asks for more: else the splits would find nothing wrong for want of words."""
+    seen = []
+    monkeypatch.setattr(pseudo, "judge_edges", lambda study, **_: seen.append(study) or [])
+    for seeds, looks, kept in ((5, [], []), (5, [3, 5], []), (60, [3, 5], [3, 5])):
+        study = normal_study(variants=2, seeds=seeds, items=20, looks=looks)
+        list(split_trials(study, usable(study), (ZERO,), 1, 0))
+        assert seen[-1].analysis.looks == kept
+        assert seen[-1].analysis.rare == 1
+        assert study.analysis.rare == 0.5
+
+
+def test_what_the_plan_compares_is_what_is_certified():
+    parents = {"v1": "v0", "v2": "v1", "v3": "v2"}
+    for edges, expected in (
+        ("parent", parents),
+        ("root", dict.fromkeys(parents, "v0")),
+        ([("v3", "v0"), ("v3", "v1"), ("v0", "v2")], {"v3": "v0"}),  # the second of v3, and one against the order
+    ):
+        made = as_compared(normal_study(variants=4, shape="chain", edges=edges))
+        assert {v.name: v.parent for v in made.variants if v.parent} == expected
+        assert {edge.child: edge.parent for edge in judge_edges(made, planning=False)} == expected
 
 
 def test_what_counts_as_wrong():
@@ -214,7 +265,7 @@ def test_many_splits_of_few_seeds_are_few_trials():
 
 
 def test_words_stand_at_the_first_look_that_decides(monkeypatch):
-    def judge(study):
+    def judge(study, *, planning):
         seeds = len(study.seeds("v0"))
         edge = Edge("s", "v0", "v1")
         edge.detail = {3: "undecided", 4: "equivalent", 6: "better"}[seeds]
@@ -359,4 +410,5 @@ def test_the_page_says_beside_each_word_whether_it_is_certified(results, tmp_pat
     text = (results / "certificate.json").read_text().replace(found["digest"], "0" * 16)
     (stale / "certificate.json").write_text(text)
     page = write_report(stale / "tracker.duckdb", tmp_path / "stale.html").read_text()
+    assert "The grid makes it once all of its runs have ended" in page
     assert "There is no certificate of these results" in page

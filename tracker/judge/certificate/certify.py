@@ -16,7 +16,7 @@ from tracker.judge.certificate.bounds import ENOUGH
 from tracker.judge.certificate.digest import digest_of
 from tracker.judge.certificate.noise import noise_of
 from tracker.judge.certificate.planting import FORMS, forms_of, planted_trials
-from tracker.judge.certificate.pseudo import Runs, usable
+from tracker.judge.certificate.pseudo import Runs, as_compared, usable
 from tracker.judge.certificate.record import Certificates, Evidence, StudyCertificate
 from tracker.judge.certificate.sealed import seal_and_open
 from tracker.judge.certificate.tally import evidence, power, sealed_evidence, tally, verdicts
@@ -40,6 +40,7 @@ class Size:
 
 def certify(study: Measurements, keep: Callable[[dict], None], size: Size = Size()) -> StudyCertificate:
     """Judge pseudo-studies of known truth that are made of this study's runs. `keep` writes the sealed predictions."""
+    digest, study = digest_of(study), as_compared(study)
     runs = usable(study)
     edges = sum(variant.parent is not None for variant in study.variants)
     trials = list(_trials(study, runs, edges, size)) if runs and edges and runs.most_seeds >= aa.SMALLEST_ARM else []
@@ -52,7 +53,7 @@ def certify(study: Measurements, keep: Callable[[dict], None], size: Size = Size
     needed = _needed(runs, independent)
     return StudyCertificate(
         study=study.name,
-        digest=digest_of(study),
+        digest=digest,
         seeds=runs.most_seeds if runs else 0,
         variants=len(study.variants),
         arm=arm,

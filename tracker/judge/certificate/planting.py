@@ -5,7 +5,8 @@ of its variants, and the changes carry the noise of the study's own edges. A for
 
     items       on items one by one, the same in every seed; with the study's noise
     clusters    on whole clusters; with the study's noise
-    seeds       in some of the seeds only, as a collapse or early stopping does; at level zero by an amount per seed
+    seeds       in some of the seeds only, as a collapse or early stopping does: in a larger share than `equivalent`
+                leaves open; at level zero by an amount per seed
     rare        on few items, the same in every seed, and nothing else differs
     across      from one side of the target to the other
 """
@@ -19,17 +20,20 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from tracker.config.study_schema import Analysis
 from tracker.judge.certificate.changes import ROOM, change_items, sides, signed_gain
 from tracker.judge.certificate.noise import Noise
 from tracker.judge.certificate.pseudo import Runs, pseudo_study
 from tracker.judge.certificate.trials import Level, Trial, judged
 from tracker.judge.measurements import Measurements
+from tracker.judge.scope import share_otherwise
 from tracker.judge.significance import Array
 
 FORMS = ("items", "clusters", "seeds", "rare", "across")
 FEWEST_CLUSTERS = 5  # with fewer a verdict speaks of these very items, and clusters cannot be drawn again
 CLUSTER_VOLUME = 10  # mean size of the changes, up and down, of a clusterwise change without effect, in margins
-ACTING = 0.3  # share of the seeds in which a change of the form `seeds` acts
+MORE = 0.01  # of the seeds: what a change of the form `seeds` acts in beyond the share that `equivalent` leaves open
+PLAIN = 1.25  # times the level is the effect of such a change, so that one seed of those run that shows it is enough
 
 
 @dataclass
@@ -84,6 +88,7 @@ def _plant(world: World, base: str, unit: str) -> Trial:
     seeds, arrays = runs.values[base]
     world.drawn, world.clusters = draw_items(runs.clusters, world.generator)
     _fill_pool(world, seeds, arrays)
+    planned = {variant.name: study.seeds(variant.name) for variant in study.variants}
     nodes: dict[str, Node] = {}
     truths: dict[str, float | None] = {}
     values = {}
@@ -97,10 +102,10 @@ def _plant(world: World, base: str, unit: str) -> Trial:
             if world.form == "across":
                 node = _beside_target(world, node)
         else:
-            node, truths[variant.name] = _child(world, parent)
+            paired = len(set(planned[variant.name]) & set(planned[variant.parent or ""]) & set(seeds))
+            node, truths[variant.name] = _child(world, parent, paired)
         nodes[variant.name] = node
-        planned = study.seeds(variant.name)
-        kept = [place for place, seed in enumerate(seeds) if seed in planned]
+        kept = [place for place, seed in enumerate(seeds) if seed in planned[variant.name]]
         values[variant.name] = ([seeds[place] for place in kept], [subset[kept] for subset in node.values])
     items = [pd.Index([f"{place:06d}" for place in range(len(index))]) for index in world.drawn]
     made = pseudo_study(study, values, items, world.clusters)
@@ -136,12 +141,28 @@ def draw_items(
     return [np.concatenate(found) for found in places], [np.concatenate(found) for found in draws]
 
 
-def _child(world: World, parent: Node) -> tuple[Node, float | None]:
-    """Return a child of known effect, and this effect (None: not known, since the target lies within its noise)."""
+def acting_share(analysis: Analysis, seeds: int) -> float:
+    """Return the share of seeds in which a change acts that `equivalent` from so many seeds denies.
+
+    The word leaves open a share q of seeds (`tracker.judge.scope`), the most at the first look that may say it; from
+    fewer seeds than `rare` asks for it must not be said at all. This share is a little more than q, or than `rare`. So
+    none of the seeds that were run shows the change with a probability below alpha: the promise.
+    """
+    counts = [look for look in analysis.looks if look <= seeds] if analysis.looks else [seeds]
+    left = [share_otherwise(count, analysis.alpha) for count in counts if count > 1]
+    return min(max((q for q in left if q <= analysis.rare), default=analysis.rare) + MORE, 1.0)
+
+
+def _child(world: World, parent: Node, paired: int) -> tuple[Node, float | None]:
+    """Return a child of known effect, and this effect (None: not known, since the target lies within its noise).
+
+    `paired`: the seeds that it has in common with its parent.
+    """
     if world.form == "across":
         return _across(world, parent)
-    amount = world.level.amount
-    acting = ACTING if world.form == "seeds" and amount else 1.0
+    amount, acting = world.level.amount, 1.0
+    if world.form == "seeds" and amount:
+        amount, acting = PLAIN * amount, acting_share(world.study.analysis, paired)
     gain = signed_gain(world.study, world.runs, parent.means, amount / acting, world.generator) if amount else 0.0
     if gain is None:
         return Node(parent.values, parent.means, parent.spread), None

@@ -1,6 +1,7 @@
 """Studies of known truth that are made of a study's own runs, and the words that they are given.
 
 usable(study)                     the runs that such a study can be made of
+as_compared(study)                the study with the lineage that its verdicts speak of
 pseudo_study(study, values, ...)  the same lineage, analysis plan and number of seeds, with other values
 words(study)                      {child: word}, judged as `decide` would: at every look until decided
 """
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tracker.judge.edges import judge_edges
+from tracker.judge.edges import judge_edges, study_pairs
 from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import item_clusters
 from tracker.judge.significance import Array
@@ -75,6 +76,21 @@ def _whole(study: Measurements, variant: str, seed: int) -> list[pd.Series] | No
     return series if all(np.isfinite(values.to_numpy()).all() for values in series) else None
 
 
+def as_compared(study: Measurements) -> Measurements:
+    """Return the study with the lineage of what its plan compares (`analysis.edges`): each child's first pair.
+
+    Pairs that go round in a circle, or list a child before its parent in the study's order, are left out.
+    """
+    pairs: dict[str, str] = {}
+    order = [variant.name for variant in study.variants]
+    for child, parent in study_pairs(study):
+        if order.index(parent) < order.index(child):
+            pairs.setdefault(child, parent)
+    variants = [variant.model_copy(update={"parent": pairs.get(variant.name)}) for variant in study.variants]
+    analysis = study.analysis.model_copy(update={"edges": "parent"})
+    return replace(study, variants=variants, analysis=analysis)
+
+
 def pseudo_study(
     study: Measurements, values: Values, items: Sequence[pd.Index], clusters: Sequence[NDArray[np.int64]] | None = None
 ) -> Measurements:
@@ -127,7 +143,7 @@ def words(study: Measurements) -> dict[str, str]:
     found: dict[str, str] = {}
     for look in [*looks, most]:
         seen = study if look == most else first_seeds(study, look)
-        for edge in judge_edges(seen):
+        for edge in judge_edges(seen, planning=False):
             if found.get(edge.child) not in DECIDED:
                 found[edge.child] = edge.detail
     return found

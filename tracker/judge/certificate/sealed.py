@@ -84,7 +84,7 @@ def predict(study: Measurements, runs: Runs, seeds: list[int], items: list[Mask]
         },
     )
     predictions = []
-    for edge in judge_edges(rest):
+    for edge in judge_edges(rest, planning=False):
         if edge.detail == "invalid" or edge.seeds < 2 or not np.isfinite(edge.high - edge.low):
             continue
         predictions.append(_prediction(edge, len(seeds), items))

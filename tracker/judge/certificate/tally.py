@@ -11,6 +11,7 @@ from tracker.judge.certificate.trials import Trial
 
 Groups = dict[str, list[bool]]  # unit: whether each of its trials was wrong
 DIRECTION = "better or worse"  # the two words have one promise: any false one in a study
+SOME_SEEDS = "seeds"  # the form of changes that act in some seeds only
 WITH_NOISE = "items"  # the form whose power is the study's: it carries its noise and nothing else
 PLANTED, TURNED = (
     "planted",
@@ -18,9 +19,12 @@ PLANTED, TURNED = (
 )  # all forms without effect together; all forms with one, called the other way round
 
 
-def promise(word: str, analysis: Analysis) -> float:
-    """Return the rate at which a word may be wrong: per study for better or worse, per edge for equivalent."""
-    return analysis.alpha / 2 if word == "equivalent" else analysis.alpha
+def promise(word: str, kind: str, analysis: Analysis) -> float:
+    """Return the rate at which a word may be wrong: per study for better or worse, per edge for equivalent.
+
+    That no more seeds behave otherwise than *equivalent* leaves open is promised at alpha, not at half of it.
+    """
+    return analysis.alpha / 2 if word == "equivalent" and kind != SOME_SEEDS else analysis.alpha
 
 
 def tally(trials: Sequence[Trial], analysis: Analysis, splits: float) -> list[Evidence]:
@@ -37,7 +41,9 @@ def tally(trials: Sequence[Trial], analysis: Analysis, splits: float) -> list[Ev
     kinds = Counter(word for word, _ in groups)
     order = sorted(groups, key=lambda found: (found[0], found[1] != SPLITS, found[1] in (PLANTED, TURNED), found[1]))
     return [
-        _evidence(word, kind, groups[word, kind], promised=promise(word, analysis), splits=splits, kinds=kinds[word])
+        _evidence(
+            word, kind, groups[word, kind], promised=promise(word, kind, analysis), splits=splits, kinds=kinds[word]
+        )
         for word, kind in order
     ]
 
