@@ -2,7 +2,7 @@
 
     decide(study, budget_hours, results, run_grid, say=print) -> Outcome
 
-Seeds are added at the looks that the study's analysis declares (`looks: [2, 4, 8]`) and no others, so that the
+Seeds are added at the looks that the study's analysis declares (`looks: [3, 5, 10]`) and no others, so that the
 p-values of `tracker.judge.edges` (tracker/judge/sequential.py) hold however often one looked. Hours are
 device-hours: wall time times devices (`stages.device_hours`).
 """
@@ -106,7 +106,7 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], dict[str,
         )
     looks = judged.measurements.analysis.looks
     if not looks:
-        remedy = "declare them before there are results, for example `looks: [2, 4, 8]` seeds"
+        remedy = "declare them before there are results, for example `looks: [3, 5, 10]` seeds"
         raise ConfigError(
             f"configs/studies/{study}/_study.yaml", "analysis.looks", None, "no looks are declared", remedy
         )

@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tracker.config.study_schema import Analysis
 from tracker.judge.certificate.bounds import ENOUGH, effective_units
 from tracker.judge.certificate.changes import change_items, sides, signed_gain
 from tracker.judge.certificate.noise import seeds_share
 from tracker.judge.certificate.pseudo import Runs, pseudo_study
 from tracker.judge.certificate.trials import Level, Trial, judged
 from tracker.judge.measurements import Measurements
+from tracker.judge.moderation import FEWEST_SEEDS
+from tracker.judge.scope import seeds_for
 from tracker.judge.significance import Array
 
 SMALLEST_ARM = 2  # with one seed an arm has no seed noise, and no word is given
@@ -24,6 +27,16 @@ def arm_size(runs: Runs) -> int:
     """Return the seeds of an arm: as many as leave splits enough, at least two; 0 where none can be split."""
     sizes = range(runs.most_seeds // 2, SMALLEST_ARM - 1, -1)
     return next((k for k in sizes if _independent(runs, k) >= ENOUGH), SMALLEST_ARM if sizes else 0)
+
+
+def telling_arm(word: str, analysis: Analysis) -> int:
+    """Return the seeds of an arm from which on a split tells how often the word is wrong.
+
+    Below the first look no word is said, `equivalent` is not said of fewer seeds than `rare` asks for, and variances
+    are moderated from three seeds on.
+    """
+    least = max(SMALLEST_ARM, *analysis.looks[:1], FEWEST_SEEDS if analysis.variance == "moderated" else 0)
+    return max(least, seeds_for(analysis.rare, analysis.alpha)) if word == "equivalent" else least
 
 
 def effective_splits(runs: Runs) -> float:
