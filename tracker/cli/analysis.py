@@ -52,9 +52,13 @@ def run_decide(arguments: argparse.Namespace) -> int:
     results = _results(arguments, overrides)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
-    outcome = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command))
-    print(f"stopped: {outcome.why}; {outcome.spent_hours:.3f} device-hours in {outcome.rounds} rounds of more seeds")
-    print(f"{_text(edge_rows(outcome.edges)[SHOWN])}\n\n{_reasons(outcome.edges)}")
+    run = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command), dry_run=arguments.dry_run)
+    print(
+        f"stopped: {run.why}; {run.spent_hours:.3f} device-hours in {run.rounds} rounds of more seeds\n{run.report()}"
+    )
+    if arguments.dry_run:
+        return 0
+    print(f"{_text(edge_rows(run.edges)[SHOWN])}\n\n{_reasons(run.edges)}")
     return 0
 
 

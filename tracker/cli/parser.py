@@ -132,6 +132,9 @@ def _judgement(commands: _Commands) -> None:
     )
     more.add_argument("study", metavar="STUDY")
     more.add_argument("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
+    more.add_argument(
+        "--dry-run", action="store_true", help="say what the next round would be, from the results there are"
+    )
     more.add_argument("--cores", default="all", help="of snakemake (default: all)")
     more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
     more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")

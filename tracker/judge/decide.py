@@ -1,34 +1,66 @@
-"""More seeds until decided: run the grid, judge the edges, add seeds where they are still undecided, within a budget.
+"""More seeds until decided: run the grid, judge the edges, add seeds where they decide most per device-hour.
 
-    decide(study, budget_hours, results, run_grid, say=print) -> Outcome
+    decide(study, budget_hours, results, run_grid, say=print, dry_run=False) -> Outcome
 
 Seeds are added at the looks that the study's analysis declares (`looks: [3, 5, 10]`) and no others, so that the
-p-values of `tracker.judge.edges` (tracker/judge/sequential.py) hold however often one looked. Hours are
-device-hours: wall time times devices (`stages.device_hours`).
+p-values of `tracker.judge.edges` (tracker/judge/sequential.py) hold however often one looked. Which edges are likely to
+be decided says `tracker.judge.predictions`, what that costs `tracker.judge.budget`. Hours are device-hours: wall time
+times devices (`stages.device_hours`).
 """
 
-import math
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from contract.errors import ConfigError, TrackerError
+from tracker.judge.budget import Offer, Prices, choose, seeds_wanted, table
 from tracker.judge.edges import Edge
+from tracker.judge.predictions import DECIDED, predict
 from tracker.judge.verdicts import JudgedStudy, judge_study
 from tracker.plan.extra_seeds import save_extra_seeds
 from tracker.store.database import DATABASE, Store
 
 
 @dataclass(frozen=True)
+class Tally:
+    """Edges that are better, worse or equivalent, and the device-hours of the study's stages."""
+
+    decided: int
+    hours: float
+
+    def __sub__(self, before: "Tally") -> "Tally":
+        """What was decided and spent since."""
+        return Tally(self.decided - before.decided, self.hours - before.hours)
+
+    def __str__(self) -> str:
+        """Both, and their ratio."""
+        rate = f"{self.decided / self.hours:.3g}" if self.hours > 0 else "no"
+        return f"{self.decided} edges in {self.hours:.3f} device-hours, {rate} edges per device-hour"
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """How it ended: why, the study's edges, and the device-hours spent since the start."""
+    """How it ended: why, the study's edges, and what was decided at which cost before and after."""
 
     why: str
     edges: list[Edge]
-    spent_hours: float
+    before: Tally  # of the seeds that the plan had
+    after: Tally
     rounds: int
+
+    @property
+    def spent_hours(self) -> float:
+        """Device-hours spent since the start."""
+        return self.after.hours - self.before.hours
+
+    def report(self) -> str:
+        """Edges decided per device-hour before, after, and by the added seeds alone."""
+        names = {"before": self.before, "after": self.after, "added seeds": self.after - self.before}
+        return "\n".join(f"{name}: {tally}" for name, tally in names.items())
 
 
 def grid_command(study: str, cores: str, gpus: int, settings: Sequence[str]) -> list[str]:
@@ -49,59 +81,85 @@ def decide(
     results: Path,
     run_grid: Callable[[], int],
     say: Callable[[str], None] = print,
+    *,
+    dry_run: bool = False,
 ) -> Outcome:
-    """Run rounds until every edge is decided, the last look is taken, or the next round would exceed the budget.
+    """Run rounds until every edge is decided, the last look is taken, or more seeds would exceed the budget.
 
     `run_grid` runs what the plan asks for and rebuilds the database. It may fail for some runs (their edges are
-    invalid), but must leave a database.
+    invalid), but must leave a database. With `dry_run` nothing is run or added: it says what the next round would be.
 
     Raises:
         ConfigError: the analysis declares no looks, or the study is not in the database.
     """
     database, rounds, start = results / DATABASE, 0, None
     while True:
-        status = run_grid()
+        status = 0 if dry_run else run_grid()
         if not database.exists():
+            if dry_run:
+                raise TrackerError(f"no database in {results}: run the grid first, or without --dry-run")
             raise TrackerError(f"the grid left no database in {results} (exit status {status})")
-        judged, looks, per_seed = _read(database, study)
-        edges, measurements = judged.edges, judged.measurements
-        counts = {variant.name: len(measurements.seeds(variant.name)) for variant in measurements.variants}
-        total = float(measurements.stages.drop_duplicates("key")["hours"].sum())
-        start = total if start is None else start
-        spent = total - start
-        undecided = [edge for edge in edges if edge.detail == "undecided"]
-        open_edges = sorted(undecided, key=lambda edge: (math.isnan(edge.p_adjusted), edge.p_adjusted))
-        say(f"round {rounds}: {len(edges) - len(open_edges)} of {len(edges)} edges decided, {spent:.3f} device-hours")
-        if not open_edges:
-            return Outcome("every edge is decided or cannot be judged", edges, spent, rounds)
-        wanted, left_out = _next_round(open_edges, looks, counts, per_seed, budget_hours - spent)
-        if not wanted:
-            why = (
-                f"the budget of {budget_hours:g} device-hours is used up"
-                if left_out
-                else f"the last look ({looks[-1]} seeds) is taken"
-            )
-            return Outcome(why, edges, spent, rounds)
-        before = {variant: counts[variant] for variant in wanted}
-        say("adding seeds: " + ", ".join(f"{variant} {before[variant]} -> {n}" for variant, n in wanted.items()))
+        judged, looks, prices = _read(database, study)
+        edges, now = judged.edges, _tally(judged)
+        start = now if start is None else start
+        spent = now.hours - start.hours
+        say(f"round {rounds}: {now.decided} of {len(edges)} edges decided, {spent:.3f} device-hours spent")
+        offers, wanted = _next_round(judged, prices, budget_hours - spent)
+        if offers:
+            say(table(offers))
+        if not wanted or dry_run:
+            why = "dry run" if wanted else _why(offers, looks, budget_hours)
+            return Outcome(why, edges, start, now, rounds)
+        counts = _counts(judged)
+        say("adding seeds: " + ", ".join(f"{variant} {counts[variant]} -> {n}" for variant, n in wanted.items()))
         save_extra_seeds(results, study, wanted)
         rounds += 1
         if rounds > len(looks) * max(len(edges), 1):
             raise TrackerError("the plan does not take up the seeds that were added; see results/seeds.json")
 
 
-def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], dict[str, float]]:
-    """The judged study, the looks that it declares, and the device-hours of one more seed by variant."""
+def _tally(judged: JudgedStudy) -> Tally:
+    hours = float(judged.measurements.stages.drop_duplicates("key")["hours"].sum())
+    return Tally(sum(edge.verdict in DECIDED for edge in judged.edges), hours)
+
+
+def _counts(judged: JudgedStudy) -> dict[str, int]:
+    return {variant.name: len(judged.measurements.seeds(variant.name)) for variant in judged.measurements.variants}
+
+
+def _next_round(judged: JudgedStudy, prices: Prices, hours: float) -> tuple[list[Offer], dict[str, int]]:
+    """What more seeds promise for each undecided edge, and the seeds of the variants of those chosen."""
+    chances = predict(judged.measurements, judged.edges)
+    taken = {(edge.child, edge.parent): edge.seeds for edge in judged.edges}
+    counts = _counts(judged)
+    offers = choose(chances, taken, counts, prices, hours)
+    return offers, seeds_wanted(offers, counts)
+
+
+def _why(offers: Sequence[Offer], looks: Sequence[int], budget_hours: float) -> str:
+    """Why there is no further round."""
+    reasons = {offer.why_not for offer in offers}
+    if not reasons:
+        return "every edge is decided or cannot be judged"
+    if "beyond the budget" in reasons:
+        return f"the budget of {budget_hours:g} device-hours is used up"
+    if "more seeds do not decide it" in reasons:
+        return "more seeds are not likely to decide the edges that are left"
+    return f"the last look ({looks[-1]} seeds) is taken"
+
+
+def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
+    """The judged study, the looks that it declares, and what more seeds cost."""
     with Store(database) as store:
         if study not in store.studies():
             raise ConfigError(
                 database, "study", study, "is not in the database", "add it to `studies` and run the grid"
             )
         judged = judge_study(store, study)
-        cost = store.sql(
-            """SELECT r.variant, sum(s.device_hours) / count(DISTINCT r.seed) AS hours
+        stages: pd.DataFrame = store.sql(
+            """SELECT r.variant, r.stage, r.key, s.device_hours AS hours
                FROM run_stages r JOIN stages s USING (key)
-               WHERE r.study = ? AND s.seed IS NOT NULL GROUP BY r.variant""",
+               WHERE r.study = ? AND s.seed IS NOT NULL ORDER BY r.rowid""",
             [study],
         )
     looks = judged.measurements.analysis.looks
@@ -110,30 +168,4 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], dict[str,
         raise ConfigError(
             f"configs/studies/{study}/_study.yaml", "analysis.looks", None, "no looks are declared", remedy
         )
-    return judged, list(looks), dict(zip(cost["variant"], cost["hours"], strict=True))
-
-
-def _next_round(
-    edges: Sequence[Edge],
-    looks: Sequence[int],
-    counts: Mapping[str, int],
-    per_seed: Mapping[str, float],
-    hours: float,
-) -> tuple[dict[str, int], bool]:
-    """Seeds per variant for the edges' next looks, nearest to a decision first, as far as `hours` go; whether any was
-    left out.
-    """
-    wanted: dict[str, int] = {}
-    left_out, predicted = False, 0.0
-    for edge in edges:
-        look = next((count for count in looks if count > edge.seeds), None)
-        if look is None:
-            continue
-        more = {v: look for v in (edge.child, edge.parent) if look > max(counts[v], wanted.get(v, 0))}
-        price = sum((n - max(counts[v], wanted.get(v, 0))) * per_seed.get(v, 0.0) for v, n in more.items())
-        if predicted + price > hours:
-            left_out = True
-            continue
-        wanted |= more
-        predicted += price
-    return wanted, left_out
+    return judged, list(looks), Prices.of_stages(stages)

@@ -7,6 +7,8 @@ import pytest
 from contract.errors import ConfigError, TrackerError
 from tests.simulate import Study, simulate
 from tests.tracker import toy_study
+from tracker.cli.analysis import run_decide
+from tracker.cli.parser import build_parser
 from tracker.config.settings import load_settings
 from tracker.judge.decide import decide, grid_command
 from tracker.plan.build import build_plan
@@ -15,6 +17,7 @@ from tracker.store.collect import collect
 
 ITEMS = {"gender": 400, "race": 400}
 FAN = {"v0": (None, {}), "far": ("v0", {"lr": (1, 2)}), "same": ("v0", {"beta": (1, 2)})}
+PER_SEED = 2 * 12.5 / 3600  # train and evaluate
 
 
 class Grid:
@@ -23,7 +26,7 @@ class Grid:
     def __init__(self, results, looks=(3, 5, 8), obedient=True, **arguments):
         self.results, self.looks, self.obedient, self.calls = results, list(looks), obedient, 0
         defaults = {"lineage": FAN, "items": ITEMS, "rho": 0.8, "seed_sd": 0.01}
-        self.arguments = defaults | {"distances": {"v0": 0.3, "far": 0.0, "same": 0.3}} | arguments
+        self.arguments = defaults | {"distances": {"v0": 0.3, "far": 0.0, "same": 0.28}} | arguments
 
     def __call__(self):
         self.calls += 1
@@ -44,13 +47,20 @@ def quiet(_text):
     pass
 
 
-def test_seeds_go_to_undecided_edges_only(tmp_path):
-    grid = Grid(tmp_path)
-    outcome = decide("toy", 100.0, tmp_path, grid, say=quiet)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run with budget enough, what it said, and its grid."""
+    results, said = tmp_path_factory.mktemp("finished"), []
+    grid = Grid(results)
+    return decide("toy", 100.0, results, grid, say=said.append), said, grid
+
+
+def test_seeds_go_to_undecided_edges_only(finished):
+    outcome, _, grid = finished
     edges = {edge.child: edge for edge in outcome.edges}
     assert edges["far"].verdict == "better"
     assert edges["same"].verdict == "undecided"
-    counts = load_extra_seeds(tmp_path)["toy"]
+    counts = load_extra_seeds(grid.results)["toy"]
     assert counts["same"] == counts["v0"] == 8
     assert counts.get("far", 3) < 8
     assert "last look (8 seeds)" in outcome.why
@@ -58,21 +68,70 @@ def test_seeds_go_to_undecided_edges_only(tmp_path):
     assert edges["same"].cost_hours > edges["far"].cost_hours
 
 
-def test_spent_hours_are_those_of_the_added_stages(tmp_path):
-    outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path), say=quiet)
-    counts = load_extra_seeds(tmp_path)["toy"]
-    added = sum(count - 3 for count in counts.values())
-    assert outcome.spent_hours == pytest.approx(added * 2 * 12.5 / 3600)  # train and evaluate of each new seed
+def test_spent_hours_are_those_of_the_added_stages(finished):
+    outcome, _, grid = finished
+    added = sum(count - 3 for count in load_extra_seeds(grid.results)["toy"].values())
+    assert outcome.spent_hours == pytest.approx(added * PER_SEED)
+
+
+def test_edges_per_device_hour_before_and_after(finished):
+    outcome, _, _ = finished
+    # The stage that all share, three seeds of three variants, and then five more of two; one edge decided at once.
+    start = 12.5 / 3600 + 9 * PER_SEED
+    assert (outcome.before.decided, outcome.before.hours) == (1, pytest.approx(start))
+    assert (outcome.after.decided, outcome.after.hours) == (1, pytest.approx(start + 10 * PER_SEED))
+    before, after, added = outcome.report().splitlines()
+    assert before == "before: 1 edges in 0.066 device-hours, 15.2 edges per device-hour"
+    assert after == "after: 1 edges in 0.135 device-hours, 7.38 edges per device-hour"
+    assert added == "added seeds: 0 edges in 0.069 device-hours, 0 edges per device-hour"
+
+
+def test_each_round_shows_its_table_before_it_runs(finished):
+    _, said, _ = finished
+    tables = [text for text in said if text.startswith("edge")]
+    assert len(tables) == 3
+    assert all("v0 -> same" in text and "v0 -> far" not in text for text in tables)
+    assert "chosen" in tables[0]
+    assert "no look left" in tables[-1]
+    assert said.index(tables[0]) < next(i for i, text in enumerate(said) if text.startswith("adding seeds"))
 
 
 def test_the_budget_is_kept(tmp_path):
-    per_seed = 2 * 12.5 / 3600
-    outcome = decide("toy", 4.5 * per_seed, tmp_path, Grid(tmp_path), say=quiet)
-    assert "budget" in outcome.why
-    assert 0 < outcome.spent_hours <= 4.5 * per_seed
-    assert outcome.rounds == 1
-    nothing = decide("toy", 0.0, tmp_path / "b", Grid(tmp_path / "b"), say=quiet)
+    outcome = decide("toy", 10.5 * PER_SEED, tmp_path, Grid(tmp_path), say=quiet)
+    assert outcome.spent_hours == pytest.approx(10 * PER_SEED)
+    nothing = decide("toy", 3.9 * PER_SEED, tmp_path / "b", Grid(tmp_path / "b"), say=quiet)
     assert (nothing.rounds, nothing.spent_hours) == (0, 0.0)
+    assert "budget" in nothing.why
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
+    with pytest.raises(TrackerError, match="run the grid first"):
+        decide("toy", 100.0, tmp_path / "none", lambda: 0, say=quiet, dry_run=True)
+    grid, said = Grid(tmp_path), []
+    grid()
+    outcome = decide("toy", 100.0, tmp_path, lambda: pytest.fail("ran"), say=said.append, dry_run=True)
+    assert outcome.why == "dry run"
+    assert outcome.before == outcome.after
+    assert "chosen" in said[-1]
+    assert load_extra_seeds(tmp_path) == {}
+    words = ["decide", "toy", "--budget", "100", "--dry-run", "--results", str(tmp_path)]
+    assert run_decide(build_parser().parse_args(words)) == 0
+    shown = capsys.readouterr().out
+    assert "edges per hour" in shown
+    assert "stopped: dry run; 0.000 device-hours in 0 rounds" in shown
+    assert "before: 1 edges in 0.066 device-hours" in shown
+    assert load_extra_seeds(tmp_path) == {}
+
+
+def test_edges_that_more_seeds_do_not_decide_get_none(tmp_path):
+    equal = {"v0": 0.3, "far": 0.0, "same": 0.3}  # and the margin is far below what the items can tell
+    outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path, looks=(3, 5), distances=equal), say=quiet)
+    assert (outcome.rounds, outcome.why) == (0, "more seeds are not likely to decide the edges that are left")
+    confounded = FAN | {"same": ("v0", {"beta": (1, 2), "gamma": (1, 2)})}
+    grid = Grid(tmp_path / "b", lineage=confounded)
+    outcome = decide("toy", 100.0, tmp_path / "b", grid, say=quiet)
+    assert {edge.child: edge.verdict for edge in outcome.edges}["same"] == "confounded"
+    assert (outcome.rounds, grid.calls) == (0, 1)
 
 
 def test_nothing_is_added_where_every_edge_is_decided(tmp_path):

@@ -1,0 +1,74 @@
+"""Edges decided per device-hour: seeds by predicted chance and price, against seeds to the smallest p first."""
+
+import numpy as np
+
+from tests.tracker.judge.studies import measurements
+from tracker.judge.budget import Prices, choose, seeds_wanted
+from tracker.judge.edges import judge_edges
+from tracker.judge.predictions import DECIDED, predict
+
+LOOKS = [3, 5, 10]
+PARENTS = {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0", "v4": "v0", "v5": "v1", "v6": "v1", "v7": "v5", "v8": "v5"}
+PARENTS |= {"v9": "v8", "v10": "v8"}
+UNITS = {name: frozenset({name}) for name in PARENTS}
+
+
+def world(seed):
+    """Ten seeds of each variant, 200 graded items, and what a seed costs; a third of the changes have no effect."""
+    rng = np.random.default_rng(seed)
+    means, pool, hours = {}, {}, {}
+    ease = rng.normal(0, 0.1, 200)
+    for name, parent in PARENTS.items():
+        effect = rng.choice([0, 0, 0.02, 0.03, 0.05, 0.1]) * rng.choice([-1, 1])
+        means[name] = 0.5 if parent is None else means[parent] + effect
+        of_items = ease + rng.normal(0, 0.03, 200)
+        pool[name] = means[name] + rng.normal(0, 0.012, (10, 1)) + of_items + rng.normal(0, 0.1, (10, 200))
+        hours[name] = float(rng.choice([0.5, 1, 1, 2, 4]))
+    return pool, hours
+
+
+def smallest_p_first(edges, counts, hours, budget):
+    """The next look of each undecided edge, in the order of p, as far as the budget goes."""
+    wanted, left = {}, budget
+    for edge in sorted((edge for edge in edges if edge.verdict == "undecided"), key=lambda edge: edge.p_adjusted):
+        look = next((look for look in LOOKS if look > edge.seeds), 0)
+        have = {name: max(counts[name], wanted.get(name, 0)) for name in (edge.child, edge.parent)}
+        price = sum(max(look - n, 0) * hours[name] for name, n in have.items())
+        if price <= left:
+            wanted |= {name: look for name, n in have.items() if look > n}
+            left -= price
+    return wanted
+
+
+def spend(pool, hours, budget, by_chance):
+    """Edges decided beyond those of the first look, and the device-hours that it took."""
+    counts, spent, start = dict.fromkeys(PARENTS, 3), 0.0, None
+    while True:
+        values = {name: {"all": pool[name][:n]} for name, n in counts.items()}
+        study = measurements(values, PARENTS, looks=LOOKS, margin=0.025)
+        edges = judge_edges(study)
+        decided = sum(edge.verdict in DECIDED for edge in edges)
+        start = decided if start is None else start
+        if by_chance:
+            taken = {(edge.child, edge.parent): edge.seeds for edge in edges}
+            offers = choose(predict(study, edges), taken, counts, Prices(hours, UNITS), budget - spent)
+            wanted = seeds_wanted(offers, counts)
+        else:
+            wanted = smallest_p_first(edges, counts, hours, budget - spent)
+        if not wanted:
+            return decided - start, spent
+        spent += sum((n - counts[name]) * hours[name] for name, n in wanted.items())
+        counts |= wanted
+
+
+def test_chance_and_price_decide_more_per_device_hour_than_the_smallest_p():
+    totals = {True: np.zeros(2), False: np.zeros(2)}
+    for seed in range(6):
+        pool, hours = world(seed)
+        budget = 0.2 * 7 * sum(hours.values())  # a fifth of what ten seeds of everything would cost
+        for by_chance in totals:
+            decided, spent = spend(pool, hours, budget, by_chance)
+            assert spent <= budget
+            totals[by_chance] += decided, spent
+    new, old = (decided / spent for decided, spent in totals.values())
+    assert new > 1.3 * old
