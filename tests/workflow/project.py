@@ -187,8 +187,9 @@ class Project:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start Snakemake as a user does, in a process of its own."""
+        # Tests that were themselves started in the background ignore SIGINT, and so would all that they start.
         return subprocess.Popen(
-            self.command(*arguments),
+            ["env", "--default-signal=INT", *self.command(*arguments)],
             cwd=self.folder,
             env=self.environment(),
             stdout=subprocess.DEVNULL,

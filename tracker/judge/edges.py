@@ -46,7 +46,7 @@ class Edge:
     effect: float = _NAN
     low: float = _NAN  # interval at 1 - alpha for this edge alone; with looks, at the level of the last one taken
     high: float = _NAN
-    joint_low: float = _NAN  # the same for all edges of the study at once
+    joint_low: float = _NAN  # the same for all edges of the study at once that could be tested
     joint_high: float = _NAN
     p: float = _NAN  # two-sided; over all looks where the study declares looks
     p_adjusted: float = _NAN  # over the study's edges
@@ -174,8 +174,9 @@ def _plan_ahead(edge: Edge, numbers: Estimate, study: Measurements, correction: 
 def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> None:
     analysis = study.analysis
     if edge.detail != "invalid":
-        seen = _seen(edge, numbers, analysis)
-        edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.level * seen.weight)
+        if edge.looks and not np.isnan(edge.p):
+            seen = edge.looks[-1]
+            edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.level * seen.weight)
         edge.detail, edge.why, of = _word(edge, numbers, study, correction)
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:
@@ -249,18 +250,22 @@ def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correc
     analysis = study.analysis
     if numbers.seeds == 1:
         return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis.alpha)}", numbers
-    sign = "better" if numbers.centre > 0 else "worse"
+    decided = _smallest_p(edge) or Look(numbers.seeds, 1.0, numbers, numbers.noise, _NAN)
+    sign = "better" if decided.estimate.centre > 0 else "worse"
     significant = edge.p_adjusted <= analysis.alpha
     shown = f"p = {edge.p_adjusted:.2g} after {_CORRECTIONS[correction.name]}"
     same = numbers.effect == 0 and numbers.noise.total == 0
+
+    def at(look: Look) -> str:
+        return f" at the look at {look.seeds} seeds" if analysis.looks else ""
+
     if (look := _equivalent_at(edge, analysis)) is not None:
         tail = f"; {sign} by less than the margin, {shown}" if significant else ""
-        when = f" at the look at {look.seeds} seeds" if analysis.looks else ""
-        inside = f"the interval lies within ±{analysis.margin:g}{when}{tail}"
+        inside = f"the interval lies within ±{analysis.margin:g}{at(look)}{tail}"
         nothing = "no item differs, in any seed: the change had no effect on these runs"
         return "equivalent", nothing if same else inside, look.estimate
     if significant:
-        return sign, shown, numbers
+        return sign, f"{shown}{at(decided)}", decided.estimate
     if same:
         unseen = "no item differs, in any seed; a difference too rare for so few items would not have been seen"
         return "undecided", unseen, numbers
@@ -286,6 +291,12 @@ def _more(edge: Edge, looks: Sequence[int]) -> str:
 def _these_items(numbers: Estimate) -> str:
     clusters = "1 cluster" if numbers.clusters == 1 else f"{numbers.clusters} clusters"
     return f"items of {clusters} are too few to stand for others: this is about these items only"
+
+
+def _smallest_p(edge: Edge) -> Look | None:
+    """The look whose p, for its share of alpha, is the smallest: it decides between better and worse."""
+    known = [look for look in edge.looks if not np.isnan(look.p)]
+    return min(known, key=lambda look: look.p / look.weight, default=None)
 
 
 def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:

@@ -14,6 +14,7 @@ from math import isinf
 import numpy as np
 from scipy import optimize, special
 
+from tracker.judge.moderation import FEWEST_SEEDS
 from tracker.judge.significance import Array, Noise, critical_square, student_isf
 
 POWER = 0.8
@@ -47,8 +48,13 @@ def power(effect: float, noise: Noise, level: float) -> float:
 
 
 def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER) -> float:
-    """Smallest true effect found with probability `wanted`; with one seed, on item noise alone (a lower bound)."""
+    """Smallest true effect found with probability `wanted`; with one seed, on item noise alone (a lower bound).
+
+    NaN with one seed and items that tell of no noise either.
+    """
     if not noise.seeds_known:
+        if noise.item_variance <= 0 and noise.unseen == 0:
+            return float("nan")
         by_item = student_isf(noise.item_df, level / 2) + float(special.ndtri(wanted))
         return by_item * float(np.sqrt(noise.item_variance)) + noise.hidden(level)
     low, high = 0.0, float(np.sqrt(noise.total)) or noise.hidden(level)
@@ -90,5 +96,6 @@ def seeds_needed(
 
     if looks:
         return next((count for count, share in looks.items() if enough(count, share)), None)
-    found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
+    least = FEWEST_SEEDS if noise.seed_df > seeds - 1 else 2  # with fewer there would be no moderated variance
+    found = least + bisect_left(range(least, MOST_SEEDS + 1), True, key=enough)
     return found if found <= MOST_SEEDS else None

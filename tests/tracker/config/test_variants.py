@@ -219,6 +219,10 @@ STUDY_REFUSALS = {
     "base unknown": ({"base": {"sise": 1}}, "base.sise", "'size'"),
     "margin": ({"analysis": {**STUDY["analysis"], "margin": 0}}, "analysis.margin = 0"),
     "direction": ({"analysis": {**STUDY["analysis"], "direction": "up"}}, "analysis.direction"),
+    "edges": (
+        {"analysis": {**STUDY["analysis"], "edges": [["v2", "base"], ["v10", "v20"]]}},
+        "analysis.edges = 'v20': there is no such variant",
+    ),
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
     "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),

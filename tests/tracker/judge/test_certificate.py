@@ -27,12 +27,12 @@ from tracker.judge.certificate.planting import (
     expected_gain,
     planted_trials,
 )
-from tracker.judge.certificate.pseudo import as_compared, pseudo_study, usable, words
+from tracker.judge.certificate.pseudo import pseudo_study, usable, words
 from tracker.judge.certificate.sealed import disjoint_edges, predict, seal_and_open, sealed_items, sealed_seeds
 from tracker.judge.certificate.splits import arm_size, disjoint_splits, split_trials
 from tracker.judge.certificate.tally import tally
 from tracker.judge.certificate.trials import Level, Trial
-from tracker.judge.edges import Edge, judge_edges
+from tracker.judge.edges import Edge
 from tracker.show.page.render import write_report
 from tracker.store.collect import collect
 
@@ -216,33 +216,9 @@ def test_equivalent_promises_its_share_of_seeds_at_alpha():
     analysis = normal_study().analysis
     trials = [Trial(form, "margin", "u", ((0.02, "equivalent"),), 0.02) for form in ("items", "seeds", "splits")]
     promised = {
-        found.kind: found.promise for found in tally(trials, analysis, splits=1.0) if found.word == "equivalent"
+        found.kind: found.promise for found in tally(trials, analysis, splits=1.0, arm=2) if found.word == "equivalent"
     }
     assert promised == {"items": 0.025, "seeds": 0.05, "splits": 0.025}
-
-
-def test_an_arm_may_be_given_every_word(monkeypatch):
-    """Two seeds of a study whose plan asks for more: else the splits would find nothing wrong for want of words."""
-    seen = []
-    monkeypatch.setattr(pseudo, "judge_edges", lambda study, **_: seen.append(study) or [])
-    for seeds, looks, kept in ((5, [], []), (5, [3, 5], []), (60, [3, 5], [3, 5])):
-        study = normal_study(variants=2, seeds=seeds, items=20, looks=looks)
-        list(split_trials(study, usable(study), (ZERO,), 1, 0))
-        assert seen[-1].analysis.looks == kept
-        assert seen[-1].analysis.rare == 1
-        assert study.analysis.rare == 0.5
-
-
-def test_what_the_plan_compares_is_what_is_certified():
-    parents = {"v1": "v0", "v2": "v1", "v3": "v2"}
-    for edges, expected in (
-        ("parent", parents),
-        ("root", dict.fromkeys(parents, "v0")),
-        ([("v3", "v0"), ("v3", "v1"), ("v0", "v2")], {"v3": "v0"}),  # the second of v3, and one against the order
-    ):
-        made = as_compared(normal_study(variants=4, shape="chain", edges=edges))
-        assert {v.name: v.parent for v in made.variants if v.parent} == expected
-        assert {edge.child: edge.parent for edge in judge_edges(made, planning=False)} == expected
 
 
 def test_what_counts_as_wrong():
@@ -259,9 +235,75 @@ def test_what_counts_as_wrong():
 def test_many_splits_of_few_seeds_are_few_trials():
     analysis = normal_study().analysis
     trials = [Trial("splits", "zero", f"v{i % 6}", ((0.0, "undecided"),), 0.02) for i in range(600)]
-    [found] = tally(trials, analysis, splits=6.0)
+    [found] = tally(trials, analysis, splits=6.0, arm=3)
     assert (found.trials, found.effective) == (600, 6.0)
     assert found.upper == pytest.approx(1 - 0.05 ** (1 / 6))
+
+
+def test_splits_in_which_no_word_could_be_said_certify_nothing(monkeypatch):
+    """Arms of two: below the first look, without moderated variances, and too few for `equivalent`."""
+
+    def judge(study, **_):  # what the pipeline says of such arms
+        return [Edge("s", v.parent, v.name, detail="undecided") for v in study.variants if v.parent]
+
+    for module in (pseudo, certifying, sealed_module):
+        monkeypatch.setattr(module, "judge_edges", judge)
+    study = normal_study(variants=20, seeds=5, items=100, looks=[3, 5, 10])
+    found = certify(study, keep, Size(zero=0, edges=20, mde=0, forms=()))
+    assert (found.arm, found.splits >= ENOUGH) == (2, True)
+    assert {(word.word, word.status) for word in found.words} == {(w, "uncertified") for w in pseudo.DECIDED}
+    better, _, equivalent = (word.why for word in found.words)
+    assert better == "5 seeds cannot be split into two arms of 3: 6 seeds of 14 variants could"
+    assert equivalent == "5 seeds cannot be split into two arms of 5: 10 seeds of 14 variants could"
+    assert {word.status for word in record([found]).words} == {"uncertified"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "better", "equivalent"),
+    [
+        ({}, 3, 5),
+        ({"variance": "own"}, 2, 5),
+        ({"variance": "own", "looks": [4, 8], "rare": 0.65}, 4, 4),
+        ({"variance": "own", "rare": 0.8}, 2, 2),
+    ],
+)
+def test_arms_from_which_on_a_split_tells(plan, better, equivalent):
+    analysis = normal_study(**plan).analysis
+    trials = [Trial("splits", level, f"v{i}", ((0.02, "worse"),), 0.02) for i in range(20) for level in ("zero", "x")]
+    for word, least in (("better or worse", better), ("equivalent", equivalent)):
+        for arm in range(2, 7):
+            [found] = [e for e in tally(trials, analysis, 20.0, arm) if e.word == word]
+            assert found.kind == ("splits" if arm >= least else "small splits")
+
+
+PAIRS = [["v3", "v0"], ["v1", "v2"], ["v3", "v1"], ["v2", "v1"]]
+
+
+def test_what_is_compared_is_the_lineage_of_pseudo_studies(monkeypatch):
+    judged = []
+    real = pseudo.judge_edges
+    monkeypatch.setattr(pseudo, "judge_edges", lambda study, **how: judged.append(study) or real(study, **how))
+    for edges, parents in (
+        ("root", {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0"}),
+        (PAIRS[:3], {"v0": None, "v1": "v2", "v2": None, "v3": "v0"}),
+    ):
+        study = normal_study(variants=4, seeds=4, items=60, shape="chain", edges=edges)
+        assert pseudo.as_lineage(study).analysis.margin == study.analysis.margin
+        judged.clear()
+        certify(study, keep, Size(zero=1, edges=2, mde=0, forms=("items",)))
+        assert judged
+        for made in judged:
+            assert {variant.name: variant.parent for variant in made.variants} == parents
+            assert {(e.child, e.parent) for e in real(made)} == {(c, p) for c, p in parents.items() if p}
+    study = replace(study, analysis=study.analysis.model_copy(update={"edges": PAIRS}))  # a circle, which no file has
+    assert [v.parent for v in pseudo.as_lineage(study).variants if v.name in ("v1", "v2")].count(None) == 1
+
+
+def test_two_pairs_of_one_child_are_sealed_apart():
+    kept = []
+    study = normal_study(variants=4, seeds=6, edges=PAIRS[:3])
+    seal_and_open(study, usable(study), kept.append)
+    assert set(kept[1]["opened"]) == set(kept[0]["commitments"]) == {"v3 after v0", "v1", "v3 after v1"}
 
 
 def test_words_stand_at_the_first_look_that_decides(monkeypatch):
@@ -316,8 +358,7 @@ def test_two_seeds_can_neither_be_sealed_nor_split(naive):
     assert found.sealed is None
     assert (found.arm, found.splits) == (0, 0)
     assert {word.status for word in found.words} <= {"uncertified", "uncalibrated"}
-    assert "4 seeds" in found.words[0].why
-    assert "2 seeds cannot be split" in found.words[0].why
+    assert "2 seeds cannot be split into two arms of 3: 6 seeds" in found.words[0].why
 
 
 def test_predicted_intervals_hold_for_normal_data(naive):

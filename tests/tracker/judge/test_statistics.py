@@ -449,6 +449,19 @@ def test_power_at_the_minimal_detectable_effect_is_80_percent():
     assert stats.nct.sf(stats.t.ppf(0.975, 4), 4, alone) == pytest.approx(0.8, abs=0.01)
 
 
+def test_one_seed_and_too_few_clusters_know_no_detectable_effect():
+    values = [np.random.default_rng(0).integers(0, 2, (2, 1, 30)).astype(float)]
+    numbers = contrast(values, (1, -1), "max", clusters=[np.arange(30) % 3])
+    assert np.isnan([numbers.low, numbers.high, minimal_detectable_effect(numbers.noise, 0.05)]).all()
+
+
+def test_a_moderated_variance_asks_for_the_seeds_that_it_is_moderated_from():
+    """An effect of fifty standard errors: two seeds would do, could their variance be moderated."""
+    noise = Noise(0.0004, 4 + 2.5, 0.0)
+    assert seeds_needed(1.0, noise, 5, 0.05) == 3
+    assert seeds_needed(1.0, Noise(0.0004, 4, 0.0), 5, 0.05) == 2
+
+
 def test_seeds_needed_is_the_first_number_that_suffices():
     needed = seeds_needed(1.0, Noise(0.5, 3, 0.01), 4, 0.05)
     assert power(1.0, Noise(2.0 / needed, needed - 1, 0.01), 0.05) >= 0.8

@@ -394,6 +394,16 @@ def test_a_plain_difference_is_found_at_the_first_look():
     assert (edge.verdict, edge.effect) == ("better", pytest.approx(0.49))
 
 
+def test_the_word_is_that_of_the_look_that_decided():
+    """Three seeds agree; two more turn the mean. What the first look excluded is no difference, and not the gain."""
+    rates = [0.30, 0.31, 0.29, 0.90, 0.99]
+    [edge] = judge_edges(of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", rates)}, looks=[3, 5], alpha=0.2))
+    assert edge.effect > 0
+    assert edge.p == pytest.approx(edge.looks[0].p / edge.looks[0].weight)
+    assert edge.verdict == "worse"
+    assert "at the look at 3 seeds; in at least 58% of seeds, as 3 can tell" in edge.reason
+
+
 def test_equivalence_stays_decided_at_a_later_look():
     """The sixth and seventh seed are far off; the look at five had decided."""
     calm, wild = [0.5, 0.5025, 0.4975, 0.5, 0.5025], [0.7, 0.3]
@@ -445,6 +455,14 @@ TREE = {
     "v3": ("v1", [0.53, 0.52, 0.50]),
     "v4": ("v2", [0.64, 0.66, 0.60]),
 }
+
+
+@pytest.mark.parametrize(("seeds", "looks"), [(1, []), (2, [3, 5])])
+def test_an_edge_that_is_not_tested_has_no_interval_for_all_edges_at_once(seeds, looks):
+    first = {name: (parent, shares[: seeds if name == "v3" else 3]) for name, (parent, shares) in TREE.items()}
+    edges = {edge.child: edge for edge in judge_edges(of_seeds(first, looks=looks))}
+    assert np.isnan([edges["v3"].p, edges["v3"].joint_low, edges["v3"].joint_high]).all()
+    assert np.isfinite([edges["v3"].low, edges["v3"].high, edges["v2"].joint_low, edges["v2"].joint_high]).all()
 
 
 def test_edges_may_be_those_to_the_root_or_pairs():

@@ -65,7 +65,7 @@ def test_every_puzzle_has_exactly_one_solution_and_that_is_its_answer(people, fo
 
 def test_splits_are_disjoint_in_structure_not_only_in_text():
     """A test puzzle is no training puzzle with other names: renaming by order of appearance would show it."""
-    splits = knights_knaves.create(KnightsKnaves()).splits(SIZES, seed=0)
+    splits = knights_knaves.create(KnightsKnaves(held_out="structures")).splits(SIZES, seed=0)
 
     def renamed(problem):
         order = {}
@@ -89,7 +89,7 @@ def test_puzzles_alone_may_be_held_out_and_those_of_a_structure_are_a_cluster():
     clusters = {name: {p.cluster for p in split} for name, split in splits.items()}
     assert len(clusters["test"]) > 80  # of 132 structures
     assert clusters["test"] <= clusters["train"] | clusters["warm"]
-    apart = knights_knaves.create(KnightsKnaves()).splits(SIZES, seed=0)
+    apart = knights_knaves.create(KnightsKnaves(held_out="structures")).splits(SIZES, seed=0)
     assert not {p.cluster for p in apart["test"]} & {p.cluster for p in apart["warm"] + apart["train"] + apart["dev"]}
     assert len({p.cluster for p in apart["test"]}) <= 22
 
@@ -113,7 +113,7 @@ def test_the_same_seed_gives_the_same_puzzles():
 @pytest.mark.slow
 def test_too_many_puzzles_is_an_error_that_says_so():
     with pytest.raises(ValueError, match="too few distinct puzzles"):
-        knights_knaves.create(KnightsKnaves()).splits({**SIZES, "dev": 10**4}, 0)
+        knights_knaves.create(KnightsKnaves(held_out="structures")).splits({**SIZES, "dev": 10**4}, 0)
 
 
 def test_careful_demonstrations_are_right_and_sloppy_ones_often_are_not():

@@ -16,10 +16,10 @@ from tracker.judge.certificate.bounds import ENOUGH
 from tracker.judge.certificate.digest import digest_of
 from tracker.judge.certificate.noise import noise_of
 from tracker.judge.certificate.planting import FORMS, forms_of, planted_trials
-from tracker.judge.certificate.pseudo import Runs, as_compared, usable
-from tracker.judge.certificate.record import Certificates, Evidence, StudyCertificate
+from tracker.judge.certificate.pseudo import DECIDED, Runs, as_lineage, usable
+from tracker.judge.certificate.record import SPLITS, Certificates, Evidence, StudyCertificate
 from tracker.judge.certificate.sealed import seal_and_open
-from tracker.judge.certificate.tally import evidence, power, sealed_evidence, tally, verdicts
+from tracker.judge.certificate.tally import DIRECTION, evidence, power, sealed_evidence, tally, verdicts
 from tracker.judge.certificate.trials import Level, Trial
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import Measurements
@@ -40,26 +40,24 @@ class Size:
 
 def certify(study: Measurements, keep: Callable[[dict], None], size: Size = Size()) -> StudyCertificate:
     """Judge pseudo-studies of known truth that are made of this study's runs. `keep` writes the sealed predictions."""
-    digest, study = digest_of(study), as_compared(study)
-    runs = usable(study)
-    edges = sum(variant.parent is not None for variant in study.variants)
-    trials = list(_trials(study, runs, edges, size)) if runs and edges and runs.most_seeds >= aa.SMALLEST_ARM else []
+    runs, shape = usable(study), as_lineage(study)
+    edges = sum(variant.parent is not None for variant in shape.variants)
+    trials = list(_trials(shape, runs, edges, size)) if runs and edges and runs.most_seeds >= aa.SMALLEST_ARM else []
     arm = aa.arm_size(runs) if runs else 0
     independent = aa.effective_splits(runs) if runs else 0.0
     sealed = seal_and_open(study, runs, keep) if runs and edges else None
-    found = tally(trials, study.analysis, independent)
+    found = tally(trials, study.analysis, independent, arm)
     if sealed:
         found.append(sealed_evidence(sealed, study.analysis, len({e.kind for e in found}) + 1))
-    needed = _needed(runs, independent)
+    needed = {word: _needed(runs, arm, independent, aa.telling_arm(word, study.analysis)) for word in DECIDED}
     return StudyCertificate(
         study=study.name,
-        digest=digest,
+        digest=digest_of(study),
         seeds=runs.most_seeds if runs else 0,
         variants=len(study.variants),
         arm=arm,
         splits=independent,
-        needed=needed,
-        words=verdicts(found, independent, needed),
+        words=verdicts(found, needed),
         evidence=found,
         power=power(trials),
         sealed=sealed,
@@ -82,13 +80,18 @@ def _trials(study: Measurements, runs: Runs, edges: int, size: Size) -> chain[Tr
     return chain(split, *planted)
 
 
-def _needed(runs: Runs | None, independent: float) -> str:
-    """Return what would give splits enough, in words; "" where there are."""
+def _needed(runs: Runs | None, arm: int, independent: float, telling: int) -> str:
+    """Return what would give splits enough, in words; "" where there are. `telling`: seeds of an arm that tells."""
+    most, least = runs.most_seeds if runs else 0, 2 * telling
+    if most < least:
+        return f"{most} seeds cannot be split into two arms of {telling}: {least} seeds of {ENOUGH} variants could"
+    if arm < telling:
+        return (
+            f"arms of {telling} seeds would leave too few independent splits of the {ENOUGH} needed: "
+            f"{least} seeds of more variants, or {2 * least} seeds"
+        )
     if independent >= ENOUGH:
         return ""
-    seeds, least = (runs.most_seeds, 2 * aa.SMALLEST_ARM) if runs else (0, 2 * aa.SMALLEST_ARM)
-    if seeds < least:
-        return f"{seeds} seeds cannot be split into two arms of {aa.SMALLEST_ARM}: {least} seeds of {ENOUGH} variants"
     return (
         f"the splits are worth {independent:.1f} independent trials of the {ENOUGH} needed: "
         f"{2 * least} seeds count twice, and so do more variants with {least}"
@@ -108,7 +111,11 @@ def record(certificates: Sequence[StudyCertificate]) -> Certificates:
         promised = max(e.promise for e in of)
         trials = sum(e.trials for e in of)
         common.append(evidence(word, kind, promised, trials=trials, effective=effective, rate=rate, kinds=kinds))
-    independent = sum(certificate.splits for certificate in certificates)
-    needed = f"the splits of all studies are worth {independent:.1f} independent trials of the {ENOUGH} needed"
-    words = verdicts(common, independent, "" if independent >= ENOUGH else needed)
+    worth = {e.word: e.effective for e in common if e.kind == SPLITS}
+    of_word = {word: worth.get("equivalent" if word == "equivalent" else DIRECTION, 0.0) for word in DECIDED}
+    needed = {
+        word: f"the splits of all studies that tell are worth {of:.1f} independent trials of the {ENOUGH} needed"
+        for word, of in of_word.items()
+    }
+    words = verdicts(common, needed)
     return Certificates(studies=list(certificates), record=common, words=words)

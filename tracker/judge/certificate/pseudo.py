@@ -1,7 +1,7 @@
 """Studies of known truth that are made of a study's own runs, and the words that they are given.
 
 usable(study)                     the runs that such a study can be made of
-as_compared(study)                the study with the lineage that its verdicts speak of
+as_lineage(study)                 the study with what it compares as its lineage
 pseudo_study(study, values, ...)  the same lineage, analysis plan and number of seeds, with other values
 words(study)                      {child: word}, judged as `decide` would: at every look until decided
 """
@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tracker.config.lineage import ancestors, walk
 from tracker.judge.edges import judge_edges, study_pairs
 from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import item_clusters
@@ -76,21 +77,6 @@ def _whole(study: Measurements, variant: str, seed: int) -> list[pd.Series] | No
     return series if all(np.isfinite(values.to_numpy()).all() for values in series) else None
 
 
-def as_compared(study: Measurements) -> Measurements:
-    """Return the study with the lineage of what its plan compares (`analysis.edges`): each child's first pair.
-
-    Pairs that go round in a circle, or list a child before its parent in the study's order, are left out.
-    """
-    pairs: dict[str, str] = {}
-    order = [variant.name for variant in study.variants]
-    for child, parent in study_pairs(study):
-        if order.index(parent) < order.index(child):
-            pairs.setdefault(child, parent)
-    variants = [variant.model_copy(update={"parent": pairs.get(variant.name)}) for variant in study.variants]
-    analysis = study.analysis.model_copy(update={"edges": "parent"})
-    return replace(study, variants=variants, analysis=analysis)
-
-
 def pseudo_study(
     study: Measurements, values: Values, items: Sequence[pd.Index], clusters: Sequence[NDArray[np.int64]] | None = None
 ) -> Measurements:
@@ -129,6 +115,23 @@ def pseudo_study(
         # Clusters of one item each are no clusters.
         made = replace(made, clusters=named if _has_clusters(clusters) else {})
     return made
+
+
+def as_lineage(study: Measurements) -> Measurements:
+    """Return the study with what its plan compares as its lineage: the root as parent, or the pairs that are listed.
+
+    Of several pairs of one child the first counts, and none that would close a circle.
+    """
+    if study.analysis.edges == "parent":
+        return study
+    parents: dict[str, str | None] = {variant.name: None for variant in study.variants}
+    for child, parent in study_pairs(study):
+        if parents[child] is None and child not in (parent, *ancestors(parent, parents)):
+            parents[child] = parent
+    planned = {variant.name: variant for variant in study.variants}
+    variants = [planned[place.name].model_copy(update={"parent": place.parent}) for place in walk(parents)]
+    analysis = study.analysis.model_copy(update={"edges": "parent"})
+    return replace(study, variants=variants, analysis=analysis)
 
 
 def _has_clusters(clusters: Sequence[NDArray[np.int64]]) -> bool:

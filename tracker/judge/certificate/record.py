@@ -6,13 +6,14 @@ from tracker.config.names import Strict
 
 Status = Literal["calibrated", "uncalibrated", "uncertified"]
 SPLITS, SEALED = "splits", "sealed"
+SMALL = "small splits"  # into arms of which the word is not said, or not by the same rule as of the study's edges
 
 
 class Evidence(Strict):
     """How often one word was wrong in trials of one kind."""
 
     word: str
-    kind: str  # splits (A/A), or a form of planted effect, or sealed
+    kind: str  # splits (A/A), small splits, a form of planted effect, or sealed
     promise: float  # the rate that the word must not exceed
     trials: int
     effective: float  # independent trials that these are worth
@@ -59,7 +60,6 @@ class StudyCertificate(Strict):
     variants: int
     arm: int  # seeds of a pseudo-arm; 0 where none can be split
     splits: float  # effective splits
-    needed: str  # what more would be needed for splits enough; "" where there are
     words: list[WordRecord]
     evidence: list[Evidence]
     power: list[Power]

@@ -9,6 +9,7 @@ hash again. Both stand in `results/sealed.json`.
 import hashlib
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,18 +140,20 @@ def seal_and_open(
     if not predictions:
         return None
     nonces = [nonce() for _ in predictions]
+    children = Counter(prediction.child for prediction in predictions)
+    names = [p.child if children[p.child] == 1 else f"{p.child} after {p.parent}" for p in predictions]
     entry: dict[str, Any] = {
         "seeds": seeds,
         "items": int(sum(mask.sum() for mask in items)),
-        "commitments": {p.child: p.commitment(n) for p, n in zip(predictions, nonces, strict=True)},
+        "commitments": {name: p.commitment(n) for name, p, n in zip(names, predictions, nonces, strict=True)},
     }
     keep(entry)
     opened: dict[str, Any] = {}
     inside: list[tuple[Prediction, bool]] = []
     by_word: dict[str, tuple[int, int]] = {}
-    for prediction, used in zip(predictions, nonces, strict=True):
+    for name, prediction, used in zip(names, predictions, nonces, strict=True):
         effect = measured(study, runs, prediction, seeds, items)
-        opened[prediction.child] = {
+        opened[name] = {
             "low": prediction.low,
             "high": prediction.high,
             "nonce": used,

@@ -6,16 +6,18 @@ level of the margin, a known change of the items is added on top of that noise.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from tracker.config.study_schema import Analysis
 from tracker.judge.certificate.bounds import ENOUGH, effective_units
 from tracker.judge.certificate.changes import change_items, sides, signed_gain
 from tracker.judge.certificate.noise import seeds_share
 from tracker.judge.certificate.pseudo import Runs, pseudo_study
 from tracker.judge.certificate.trials import Level, Trial, judged
 from tracker.judge.measurements import Measurements
+from tracker.judge.moderation import FEWEST_SEEDS
+from tracker.judge.scope import seeds_for
 from tracker.judge.significance import Array
 
 SMALLEST_ARM = 2  # with one seed an arm has no seed noise, and no word is given
@@ -25,6 +27,16 @@ def arm_size(runs: Runs) -> int:
     """Return the seeds of an arm: as many as leave splits enough, at least two; 0 where none can be split."""
     sizes = range(runs.most_seeds // 2, SMALLEST_ARM - 1, -1)
     return next((k for k in sizes if _independent(runs, k) >= ENOUGH), SMALLEST_ARM if sizes else 0)
+
+
+def telling_arm(word: str, analysis: Analysis) -> int:
+    """Return the seeds of an arm from which on a split tells how often the word is wrong.
+
+    Below the first look no word is said, `equivalent` is not said of fewer seeds than `rare` asks for, and variances
+    are moderated from three seeds on.
+    """
+    least = max(SMALLEST_ARM, *analysis.looks[:1], FEWEST_SEEDS if analysis.variance == "moderated" else 0)
+    return max(least, seeds_for(analysis.rare, analysis.alpha)) if word == "equivalent" else least
 
 
 def effective_splits(runs: Runs) -> float:
@@ -78,18 +90,8 @@ def _split(
         if gains[node.name]:
             own = _plant(study, runs, own, means, gain=gains[node.name], generator=generator)
         values[node.name] = (list(range(arm)), own)
-    made = pseudo_study(_for_arms(study, arm), values, runs.items)
+    made = pseudo_study(study, values, runs.items)
     return judged(made, truths, form="splits", level=level.name, unit=variant)
-
-
-def _for_arms(study: Measurements, arm: int) -> Measurements:
-    """Return the study with an analysis plan under which an arm, which has fewer seeds, may be given a word.
-
-    Else the splits would find no wrong word for want of any. Seeds that behave otherwise are asked about elsewhere.
-    """
-    looks = study.analysis.looks
-    lifted = {"rare": 1.0, "looks": looks if looks and looks[0] <= arm else []}
-    return replace(study, analysis=study.analysis.model_copy(update=lifted))
 
 
 def _plant(

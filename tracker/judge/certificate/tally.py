@@ -1,12 +1,13 @@
 """From trials to bounds, and from bounds to what is certified of each word. See docs/certificate.md."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tracker.config.study_schema import Analysis
 from tracker.judge.certificate.bounds import CONFIDENCE, ENOUGH, design_effect, lower_bound, upper_bound
 from tracker.judge.certificate.pseudo import DECIDED
-from tracker.judge.certificate.record import SEALED, SPLITS, Evidence, Power, Sealing, WordRecord
+from tracker.judge.certificate.record import SEALED, SMALL, SPLITS, Evidence, Power, Sealing, WordRecord
+from tracker.judge.certificate.splits import telling_arm
 from tracker.judge.certificate.trials import Trial
 
 Groups = dict[str, list[bool]]  # unit: whether each of its trials was wrong
@@ -27,8 +28,11 @@ def promise(word: str, kind: str, analysis: Analysis) -> float:
     return analysis.alpha / 2 if word == "equivalent" and kind != SOME_SEEDS else analysis.alpha
 
 
-def tally(trials: Sequence[Trial], analysis: Analysis, splits: float) -> list[Evidence]:
-    """Return how often words were wrong, by kind of trial. `splits`: independent trials that all splits are worth."""
+def tally(trials: Sequence[Trial], analysis: Analysis, splits: float, arm: int) -> list[Evidence]:
+    """Return how often words were wrong, by kind of trial.
+
+    `splits`: independent trials that all splits are worth; `arm`: seeds of their arms.
+    """
     groups: dict[tuple[str, str], Groups] = {}
     for trial in trials:
         direction = trial.false_direction()
@@ -37,9 +41,11 @@ def tally(trials: Sequence[Trial], analysis: Analysis, splits: float) -> list[Ev
             ("equivalent", trial.form, trial.falsely_equivalent()),
         ]:
             if wrong:
-                groups.setdefault((word, kind), defaultdict(list))[trial.unit] += wrong
+                small = kind == SPLITS and arm < telling_arm(word, analysis)
+                groups.setdefault((word, SMALL if small else kind), defaultdict(list))[trial.unit] += wrong
     kinds = Counter(word for word, _ in groups)
-    order = sorted(groups, key=lambda found: (found[0], found[1] != SPLITS, found[1] in (PLANTED, TURNED), found[1]))
+    first, last = (SPLITS, SMALL), (PLANTED, TURNED)
+    order = sorted(groups, key=lambda found: (found[0], found[1] not in first, found[1] in last, found[1]))
     return [
         _evidence(
             word, kind, groups[word, kind], promised=promise(word, kind, analysis), splits=splits, kinds=kinds[word]
@@ -59,7 +65,7 @@ def _evidence(word: str, kind: str, groups: Groups, *, promised: float, splits: 
     counts = [len(wrong) for wrong in groups.values()]
     rates = [sum(wrong) / len(wrong) for wrong in groups.values()]
     trials = sum(counts)
-    if kind == SPLITS:
+    if kind in (SPLITS, SMALL):
         # However many trials were made of a unit's few seeds, it is one.
         rate, effective = sum(rates) / len(rates), min(splits, float(trials))
     else:
@@ -98,16 +104,16 @@ def power(trials: Sequence[Trial]) -> list[Power]:
     return found
 
 
-def verdicts(evidence: Sequence[Evidence], splits: float, needed: str) -> list[WordRecord]:
-    """Return what is certified of each word."""
+def verdicts(evidence: Sequence[Evidence], needed: Mapping[str, str]) -> list[WordRecord]:
+    """Return what is certified of each word. `needed`: by word, what would give splits enough."""
     found = []
     for word in DECIDED:
         named = ("interval", "equivalent" if word == "equivalent" else DIRECTION)
-        found.append(_verdict(word, [e for e in evidence if e.word in named], splits, needed))
+        found.append(_verdict(word, [e for e in evidence if e.word in named], needed[word]))
     return found
 
 
-def _verdict(word: str, evidence: Sequence[Evidence], splits: float, needed: str) -> WordRecord:
+def _verdict(word: str, evidence: Sequence[Evidence], needed: str) -> WordRecord:
     broken = [e for e in evidence if e.lower > e.promise]
     if broken:
         worst = max(broken, key=lambda e: e.lower - e.promise)
@@ -115,9 +121,9 @@ def _verdict(word: str, evidence: Sequence[Evidence], splits: float, needed: str
         why = f"{what} in {worst.rate:.0%} of {worst.trials} {describe(worst.kind)} (at least {worst.lower:.1%}; "
         return WordRecord(word=word, status="uncalibrated", why=f"{why}promised: at most {100 * worst.promise:.3g}%)")
     own = next((e for e in evidence if e.kind == SPLITS), None)
-    if own is None or splits < ENOUGH:
+    if own is None or own.effective < ENOUGH:
         return WordRecord(word=word, status="uncertified", why=needed or "no split could be judged")
-    planted = [e for e in evidence if e.kind not in (SPLITS, SEALED)]
+    planted = [e for e in evidence if e.kind not in (SPLITS, SMALL, SEALED)]
     why = f"wrong in {own.rate:.1%} of splits without effect" if word != "equivalent" else ""
     why = why or f"wrong in {own.rate:.1%} of splits with an effect as large as the margin"
     why += f" (at most {own.upper:.0%}, worth {own.effective:.0f} independent trials)"
@@ -131,6 +137,7 @@ def describe(kind: str) -> str:
     """Return a kind of trial in words."""
     return {
         SPLITS: "splits of a variant's seeds",
+        SMALL: "splits into arms too small for the word",
         SEALED: "sealed edges",
         "items": "planted effects on single items",
         "clusters": "planted effects on whole clusters",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracker.config.study_schema import Analysis, Target
+from tracker.judge.scope import seeds_for
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -41,9 +42,10 @@ def plan_in_words(analysis: Analysis) -> str:
         if analysis.variance == "moderated"
         else ""
     )
+    enough = f" “Equivalent” needs {max(seeds_for(analysis.rare, analysis.alpha), 2)} seeds."
     return (
         f"The figure that decides is {primary_in_words(analysis)}. {against} on the"
-        f" same seeds and items. A difference inside ±{analysis.margin} counts as none. Over all changes of the"
+        f" same seeds and items. A difference inside ±{analysis.margin} counts as none.{enough} Over all changes of the"
         f" study, the chance of any false “better” or “worse” is held at {analysis.alpha}"
         f" ({named[analysis.correction]}).{borrowed}{looks}"
     )

@@ -16,9 +16,9 @@ class KnightsKnaves(TaskBase):
     )
     people: int = Field(default=2, ge=2, le=5, description="People per puzzle.")
     held_out: Literal["structures", "puzzles"] = Field(
-        default="structures",
-        description="What training never sees of a dev or test puzzle: its statements' structure, or only the puzzle "
-        "itself, as in Logic-RL, where people's names, order or statements' order are new.",
+        default="puzzles",
+        description="What training never sees of a dev or test puzzle: only the puzzle itself, as in Logic-RL, where "
+        "people's names, order or statements' order are new, or its statements' structure too.",
     )
     sloppy: float = Field(
         default=0.6,
