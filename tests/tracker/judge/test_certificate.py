@@ -216,7 +216,7 @@ def test_equivalent_promises_its_share_of_seeds_at_alpha():
     analysis = normal_study().analysis
     trials = [Trial(form, "margin", "u", ((0.02, "equivalent"),), 0.02) for form in ("items", "seeds", "splits")]
     promised = {
-        found.kind: found.promise for found in tally(trials, analysis, splits=1.0, arm=2) if found.word == "equivalent"
+        found.kind: found.promise for found in tally(trials, analysis, splits=1.0, arm=5) if found.word == "equivalent"
     }
     assert promised == {"items": 0.025, "seeds": 0.05, "splits": 0.025}
 
