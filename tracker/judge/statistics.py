@@ -299,9 +299,10 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
     (rule of three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound.
     An item can change by the range of its subset's values. Clusters that did change tell how much such clusters change:
     of m, as many as whole changes make up what was seen, the next is larger than all with a chance of about 1 / m.
-    So the change is the largest seen plus a share 1 / m of the range, at most the range. And only clusters that did not
-    change can hide one; a tenth of the range is a change. The worst subset, of few clusters, counts. 0 for a
-    single arm: its mean has no such items.
+    So the change is the largest seen plus a share 1 / m of the range, at most the range. And it is asked only of
+    clusters whose items hardly differ in any seed: where all differ, their spread tells of it. An item differs by a
+    tenth of the range, a cluster by a tenth of its items. The worst subset, of few clusters, counts. 0 for a single
+    arm: its mean has no such items.
     """
     if np.count_nonzero(arms) < 2:
         return 0.0
@@ -314,8 +315,19 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
     size = min(1.0, float(parts.max()) + 1 / max(1.0, float(parts.sum())))
-    unchanged = 1 - np.average(np.minimum(parts / _A_CHANGE, 1.0), weights=most)
+    unchanged = 1 - np.average(_differing(values, arms, slopes, clusters), weights=most)
     return size * float(unchanged) * float((clusters.shares.T @ most).max())
+
+
+def _differing(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> Array:
+    """Whether each cluster's items differ between the arms in any seed [clusters], in [0, 1]."""
+    size = differ = np.zeros(clusters.count)
+    for index, subset in enumerate(values):
+        by_seed = np.abs(np.einsum("a,as,asi->si", arms, slopes[:, :, index], subset)).max(axis=0)
+        items = np.minimum(by_seed / (_A_CHANGE * max(_range(subset), np.finfo(float).tiny)), 1.0)
+        size = size + clusters.sums(np.ones(len(items)), index)
+        differ = differ + clusters.sums(items, index)
+    return np.minimum(differ / np.maximum(size, 1) / _A_CHANGE, 1.0)
 
 
 def _range(values: Array) -> float:
