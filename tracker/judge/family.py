@@ -113,13 +113,14 @@ class Family:
         return min(total, 1.0)
 
     def adjusted(self, p: Sequence[float]) -> Array:
-        """Step-down adjusted p-values, NaN where p is; each at most Holm's."""
+        """Step-down adjusted p-values, NaN where p is; each at most Holm's, and at least its own."""
         raw, by_holm = np.asarray(p, dtype=float), holm(p)
         known = np.flatnonzero(~np.isnan(raw))
         order, least = known[np.argsort(raw[known], kind="stable")], 0.0
         result = np.full(raw.shape, np.nan)
         for step, index in enumerate(order):
-            least = max(least, min(self._exceeded(float(raw[index]), order[step:]), by_holm[index]))
+            found = min(self._exceeded(float(raw[index]), order[step:]), by_holm[index])
+            least = max(least, found, raw[index])  # draws may miss by their error
             result[index] = least
         return result
 
