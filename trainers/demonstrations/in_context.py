@@ -33,7 +33,7 @@ class InContextModel(Protocol):
 
     names: Sequence[str]  # of the items
     training: Sequence[int]  # items of the training file, in its order
-    clusters: Sequence[str] | None  # of the items: what queries share, so that they are right or wrong together
+    clusters: Sequence[str] | None  # of the items: of a sample of clusters, whose queries are right or wrong together
 
     def divide(self, imported: Imported | None) -> Division:
         """Return which items are queries and which demonstrations; `imported` says it for the training queries."""

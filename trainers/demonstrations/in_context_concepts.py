@@ -31,8 +31,7 @@ class ConceptModel:
         own = [f"query-{number}/{place}" for number in range(count) for place in range(task.candidates)]
         self.names = [*(f"query-{number}" for number in range(count)), *own]
         self.training = range(count)
-        concepts = [*self.queries.concepts[:, 0].tolist(), *self.queries.concepts[:, 1:].flatten().tolist()]
-        self.clusters = [f"concept-{concept}" for concept in concepts]
+        self.clusters = None  # its concepts are all that there are, and no sample of more
 
     def divide(self, imported: Imported | None) -> Division:
         """Return the queries with candidates of their own; an import may order them anew or mix them."""

@@ -212,6 +212,14 @@ def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():
         assert 0.03 < (1 - acting_share(plain, seeds)) ** seeds < 0.05
 
 
+def test_nothing_is_planted_where_verdicts_speak_of_these_items_alone():
+    """Planted effects are of items that are drawn anew, and two clusters stand for no others."""
+    for size, planted in ((100, set()), (10, {"items", "clusters", "seeds", "rare"})):
+        study = normal_study(variants=3, seeds=4, items=200, size=size)
+        found = certify(study, lambda _: None, Size(zero=1, edges=2, mde=0))
+        assert {e.kind for e in found.evidence} & {"items", "clusters", "seeds", "rare"} == planted
+
+
 def test_equivalent_promises_its_share_of_seeds_at_alpha():
     analysis = normal_study().analysis
     trials = [Trial(form, "margin", "u", ((0.02, "equivalent"),), 0.02) for form in ("items", "seeds", "splits")]

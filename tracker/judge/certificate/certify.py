@@ -21,7 +21,7 @@ from tracker.judge.certificate.record import SPLITS, Certificates, Evidence, Stu
 from tracker.judge.certificate.sealed import seal_and_open
 from tracker.judge.certificate.tally import DIRECTION, evidence, power, sealed_evidence, tally, verdicts
 from tracker.judge.certificate.trials import Level, Trial
-from tracker.judge.edges import judge_edges
+from tracker.judge.edges import Edge, judge_edges
 from tracker.judge.measurements import Measurements
 
 SEED = 20260101
@@ -65,9 +65,13 @@ def certify(study: Measurements, keep: Callable[[dict], None], size: Size = Size
 
 
 def _trials(study: Measurements, runs: Runs, edges: int, size: Size) -> chain[Trial]:
-    noise = noise_of(study, runs)
     margin = Level("margin", study.analysis.margin)
-    found = [edge.mde for edge in judge_edges(study) if np.isfinite(edge.mde) and edge.mde > 0]
+    split = aa.split_trials(study, runs, (Level("zero", 0.0), margin), size.splits, SEED)
+    judged = judge_edges(study)
+    if of_these_items(judged):  # and planted effects are of items that are drawn anew
+        return chain(split)
+    noise = noise_of(study, runs)
+    found = [edge.mde for edge in judged if np.isfinite(edge.mde) and edge.mde > 0]
     detectable = Level("mde", float(np.median(found)) if found else 2 * study.analysis.margin)
     rounds = {Level("zero", 0.0): size.zero, margin: ceil(size.edges / edges), detectable: size.mde}
     planted = (
@@ -76,8 +80,12 @@ def _trials(study: Measurements, runs: Runs, edges: int, size: Size) -> chain[Tr
         if form in size.forms
         for level, count in rounds.items()
     )
-    split = aa.split_trials(study, runs, (Level("zero", 0.0), margin), size.splits, SEED)
     return chain(split, *planted)
+
+
+def of_these_items(edges: Sequence[Edge]) -> bool:
+    """Whether verdicts speak of these very items alone: they are too few clusters to stand for others."""
+    return any(edge.estimate is not None and edge.estimate.items_only for edge in edges)
 
 
 def _needed(runs: Runs | None, arm: int, independent: float, telling: int) -> str:
