@@ -82,7 +82,7 @@ def naive_edges(study, *, planning=True, holm=True, items=True):
         for array in arrays:
             means = array.mean(axis=2)
             slope = np.ones((2, 1)) if target is None else -np.sign(means.mean(axis=1, keepdims=True) - target)
-            gains.append((means if target is None else -np.abs(means - target)) @ np.eye(means.shape[1]))
+            gains.append(means if target is None else -np.abs(means - target))
             difference = (slope[0] * array[0] - slope[1] * array[1]).mean(axis=0)
             item_variance += difference.var(ddof=1) / len(difference) / len(arrays) ** 2 if items else 0.0
         difference = np.mean(gains, axis=0)
