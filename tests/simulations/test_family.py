@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from tracker.config.study_schema import Analysis
+from tests.simulations.test_coverage import error
+from tests.tracker.judge.studies import measurements
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import Measurements
 from tracker.judge.paths import add_paths
-from tracker.plan.plan_file import PlannedVariant
-
-ITEM = pd.Index(["item"])
-STAGES = pd.DataFrame({"variant": [], "seed": [], "key": [], "hours": []})
 
 
 @dataclass(frozen=True)
@@ -59,26 +55,9 @@ class World:
         return self.means()[:, None] + self.spreads(rng)[:, None] * noise + 2 * rng.standard_normal(self.seeds)
 
     def measure(self, gains: np.ndarray, **analysis) -> Measurements:
-        plan = {"value": "x", "protocol": "p", "subsets": ["all"], "direction": "max", "margin": 1e-6} | analysis
-        variants = [
-            PlannedVariant(
-                name=f"v{n}",
-                parent=None if parent is None else f"v{parent}",
-                why="",
-                file="",
-                resolved={},
-                factors=() if parent is None else ("f",),
-                changes=(),
-            )
-            for n, parent in enumerate(self.parents)
-        ]
-        values = {
-            (f"v{n}", seed): {"all": pd.Series([gain], index=ITEM)}
-            for n, row in enumerate(gains)
-            for seed, gain in enumerate(row)
-        }
-        states = dict.fromkeys(values, ("ok", ""))
-        return Measurements("study", Analysis(**plan), variants, states, {}, values, frozenset(), STAGES)
+        parents = {f"v{n}": None if parent is None else f"v{parent}" for n, parent in enumerate(self.parents)}
+        values = {f"v{n}": {"all": row[:, None]} for n, row in enumerate(gains)}
+        return measurements(values, parents, margin=1e-6, **analysis)
 
 
 def false_words(world: World, replicates: int, **analysis) -> float:
@@ -99,10 +78,6 @@ def power(world: World, replicates: int, **analysis) -> float:
         edges = judge_edges(world.measure(world.draw(rng), **analysis))
         found += [edge.verdict == ("better" if int(edge.child[1:]) % 2 else "worse") for edge in edges]
     return float(np.mean(found))
-
-
-def error(rate: float, replicates: int) -> float:
-    return 3 * sqrt(rate * (1 - rate) / replicates)
 
 
 def test_no_false_words_fast():

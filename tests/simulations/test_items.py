@@ -8,13 +8,10 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from tests.simulations.test_coverage import error
 from tracker.judge.statistics import contrast
 
 MARGIN_SIDE = 0.025  # chance, at most, that an effect at the margin is called equivalent
-
-
-def error(rate, replicates):
-    return 3 * sqrt(rate * (1 - rate) / replicates)
 
 
 def false_equivalence(draw, margin, replicates, numbers=None):

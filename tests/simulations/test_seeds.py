@@ -3,22 +3,16 @@
 What S seeds did not show cannot be excluded: the tests hold what is said of it, and that it is no more than is known.
 """
 
-from math import sqrt
-
 import numpy as np
 import pytest
 
-from tests.simulations.test_coverage import TARGET, World
+from tests.simulations.test_coverage import TARGET, World, error
 from tracker.config.study_schema import Analysis
 from tracker.judge.scope import share_otherwise, within_scope
 from tracker.judge.statistics import contrast
 
 MARGIN = 0.03
 PLAN = Analysis(value="hit", protocol="edited", subsets=["all"], direction="max", margin=MARGIN)
-
-
-def error(rate, replicates):
-    return 3 * sqrt(rate * (1 - rate) / replicates)
 
 
 def edge(rng, shifts, *, items=1000, noise=0.005):
@@ -73,7 +67,7 @@ def skewed(seeds, replicates):
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10])
 def test_skewed_seeds_err_on_the_side_of_most_seeds(seeds):
-    """A known limit, held where it is: Student's t of few skewed effects errs in up to 15%, on one side."""
+    """A known limit, held where it is: Student's t of few skewed effects errs in up to 18%, on one side."""
     worse, better = skewed(seeds, 400)
     assert worse <= 0.15 + error(0.15, 400)
     assert better <= 0.025 + error(0.025, 400)

@@ -6,7 +6,7 @@ table(offers) -> text
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import pandas as pd
@@ -165,12 +165,11 @@ def _left_out(
         if not chances:
             offers.append(Offer(*edge, taken[edge], taken[edge], taken[edge], 0.0, 0.0, why_not="no look left"))
             continue
-        far = max(chances, key=lambda look: (chances[look], -look))
-        hopeless = chances[far] < LEAST_CHANCE
-        best = None if hopeless else _best(edge, chances, taken[edge], prices, paid, hours=inf)
-        why_not = "more seeds do not decide it" if hopeless else "beyond the budget"
-        shown = best or Offer(*edge, taken[edge], far, min(chances), chances[far], prices.missing(edge, far, paid))
-        offers.append(
-            Offer(*edge, taken[edge], shown.look, shown.next_look, shown.chance, shown.hours, why_not=why_not)
-        )
+        if best := _best(edge, chances, taken[edge], prices, paid, hours=inf):
+            offers.append(replace(best, chosen=False, why_not="beyond the budget"))
+            continue
+        look = max(chances, key=lambda look: (chances[look], -look))
+        left = prices.missing(edge, look, paid)
+        why_not = "more seeds do not decide it"
+        offers.append(Offer(*edge, taken[edge], look, min(chances), chances[look], left, why_not=why_not))
     return offers

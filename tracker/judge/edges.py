@@ -68,6 +68,7 @@ class Edge:
     notes: tuple[str, ...] = ()  # what is known of changes without effect
     warnings: tuple[Warned, ...] = ()  # of runs on either side
     estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
+    noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as a look's
     paired: tuple[int, ...] = field(default=(), repr=False)  # its seeds, in the order in which they were added
     looks: tuple[Look, ...] = field(default=(), repr=False)  # taken so far, the last one last
 
@@ -83,7 +84,6 @@ class Correction:
 
     name: str
     level: float
-    covariance: tuple[np.ndarray, np.ndarray] | None  # of the tested edges, by seeds and by items
 
 
 def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
@@ -127,28 +127,40 @@ def study_prior(study: Measurements) -> SeedPrior | None:
 def correct(study: Measurements, edges: Sequence[Edge], prior: SeedPrior | None) -> Correction:
     """Fill in the adjusted p-values; return what the family leaves to each edge."""
     analysis = study.analysis
-    tested = [edge for edge in edges if not np.isnan(edge.p)]
-    members = [
-        Member(edge.child, edge.parent, edge.paired[: edge.looks[-1].seeds], look.noise, look.estimate.item_draws)
-        for edge in tested
-        for look in edge.looks[-1:]
-    ]
-    p, found = [edge.p for edge in tested], None
-    if analysis.correction == "max-t" and len(members) > 1:
-        found = covariances(members, prior)
+    tested = those_tested(edges)
+    p, found = [edge.p for edge in tested], family_covariances(study, tested, prior)
     if found is None:
-        adjusted, correction = holm(p), Correction("holm", analysis.alpha / max(len(tested), 1), None)
+        adjusted, correction = holm(p), Correction("holm", analysis.alpha / max(len(tested), 1))
     else:
-        family = Family.of(*found, [member.noise for member in members], _shares(study))
-        adjusted, correction = family.adjusted(p), Correction("max-t", family.level(analysis.alpha), found)
+        family = Family.of(*found, [edge.looks[-1].noise for edge in tested], look_shares(analysis))
+        adjusted, correction = family.adjusted(p), Correction("max-t", family.level(analysis.alpha))
     for edge, value in zip(tested, adjusted, strict=True):
         edge.p_adjusted = float(value)
     return correction
 
 
-def _shares(study: Measurements) -> list[float]:
+def those_tested(edges: Sequence[Edge]) -> list[Edge]:
+    """The edges that could be tested."""
+    return [edge for edge in edges if not np.isnan(edge.p)]
+
+
+def family_covariances(
+    study: Measurements, tested: Sequence[Edge], prior: SeedPrior | None
+) -> tuple[Array, Array] | None:
+    """Covariances of the tested edges' effects, by seeds and by items; None where the correction is Holm's."""
+    if study.analysis.correction != "max-t" or len(tested) < 2:
+        return None
+    members = [
+        Member(edge.child, edge.parent, edge.paired[: look.seeds], look.noise, look.estimate.item_draws)
+        for edge in tested
+        for look in edge.looks[-1:]
+    ]
+    return covariances(members, prior)
+
+
+def look_shares(analysis: Analysis) -> list[float]:
     """Each look's share of alpha; one look without a plan of looks."""
-    return list(look_weights(study.analysis.looks).values()) if study.analysis.looks else [1.0]
+    return list(look_weights(analysis.looks).values()) if analysis.looks else [1.0]
 
 
 def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
@@ -160,8 +172,7 @@ def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
 
 def _seen(edge: Edge, numbers: Estimate, analysis: Analysis) -> Look:
     """The last look that was taken; before the first one, all that there is, at the share of the first."""
-    share = next(iter(look_weights(analysis.looks).values())) if analysis.looks else 1.0
-    return edge.looks[-1] if edge.looks else Look(numbers.seeds, share, numbers, numbers.noise, _NAN)
+    return edge.looks[-1] if edge.looks else Look(numbers.seeds, look_shares(analysis)[0], numbers, edge.noise, _NAN)
 
 
 def _plan_ahead(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> None:
@@ -207,7 +218,7 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
 
     numbers = estimate(values)
     edge.estimate, edge.seeds, edge.items, edge.paired = numbers, numbers.seeds, numbers.items, tuple(seeds)
-    edge.effect = numbers.effect
+    edge.effect, edge.noise = numbers.effect, _moderated(numbers, (child, parent), prior)
     if numbers.seeds > 1:
         edge.p_sign_flip = sign_flip(numbers.per_seed)[0]
     shares = look_weights(study.analysis.looks) if study.analysis.looks else {numbers.seeds: 1.0}
@@ -217,8 +228,7 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
         then = numbers if count == numbers.seeds else estimate([subset[:, :count] for subset in values])
         noise = _moderated(then, (child, parent), prior)
         edge.looks += (Look(count, share, then, noise, then.p_value(noise)),)
-    first = next(iter(shares.values()))
-    shown = edge.looks[-1] if edge.looks else Look(numbers.seeds, first, numbers, numbers.noise, _NAN)
+    shown = _seen(edge, numbers, study.analysis)
     edge.low, edge.high = _around(edge, shown.estimate, shown.noise, alpha * shown.weight)
     edge.prior_df = max(shown.noise.seed_df - shown.estimate.noise.seed_df, 0.0)
     edge.variance = "moderated" if edge.prior_df > 0 else "own"
@@ -250,7 +260,7 @@ def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correc
     analysis = study.analysis
     if numbers.seeds == 1:
         return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis.alpha)}", numbers
-    decided = _smallest_p(edge) or Look(numbers.seeds, 1.0, numbers, numbers.noise, _NAN)
+    decided = _smallest_p(edge) or _seen(edge, numbers, analysis)
     sign = "better" if decided.estimate.centre > 0 else "worse"
     significant = edge.p_adjusted <= analysis.alpha
     shown = f"p = {edge.p_adjusted:.2g} after {_CORRECTIONS[correction.name]}"

@@ -32,7 +32,7 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
         if not faults:
             usable.append(seed)
     # Items are drawn once for all seeds, so they must agree between seeds too.
-    first = [run for seed in usable[:1] for run in [(variants[0], seed)]]
+    first = [(variants[0], seed) for seed in usable[:1]]
     for seed in list(usable[1:]):
         if faults := list(_item_faults(study, [*first, (variants[0], seed)])):
             problems += faults

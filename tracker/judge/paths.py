@@ -13,11 +13,10 @@ from itertools import pairwise
 import numpy as np
 
 from tracker.config.lineage import ancestors
-from tracker.judge.edges import Edge, correct, measure, study_prior
+from tracker.judge.edges import Edge, family_covariances, look_shares, measure, study_prior, those_tested
 from tracker.judge.family import Family, paths_to_ancestors
 from tracker.judge.measurements import Measurements
 from tracker.judge.moderation import SeedPrior
-from tracker.judge.sequential import look_weights
 from tracker.judge.significance import Noise
 
 
@@ -27,7 +26,7 @@ def add_paths(study: Measurements, edges: Sequence[Edge]) -> None:
         return
     prior = study_prior(study)
     parents = {variant.name: variant.parent for variant in study.variants}
-    tested = {(edge.child, edge.parent): edge for edge in edges if not np.isnan(edge.p)}
+    tested = {(edge.child, edge.parent) for edge in those_tested(edges)}
     level = path_level(study, edges, prior)
     for edge in edges:
         above = ancestors(edge.child, parents)
@@ -44,10 +43,10 @@ def add_paths(study: Measurements, edges: Sequence[Edge]) -> None:
 
 def path_level(study: Measurements, edges: Sequence[Edge], prior: SeedPrior | None) -> float:
     """The level at which each path's interval may be drawn, with alpha over all paths."""
-    tested = [edge for edge in edges if not np.isnan(edge.p)]
+    tested = those_tested(edges)
     parents = {variant.name: variant.parent for variant in study.variants}
     paths = list(paths_to_ancestors(parents, [(edge.child, edge.parent) for edge in tested]).values())
-    covariance = correct(study, edges, prior).covariance
+    covariance = family_covariances(study, tested, prior)
     if covariance is None or not paths:
         return study.analysis.alpha / max(len(paths), 1)
     steps = np.stack(paths)
@@ -62,5 +61,4 @@ def path_level(study: Measurements, edges: Sequence[Edge], prior: SeedPrior | No
         )
         for at, path in enumerate(steps)
     ]
-    shares = list(look_weights(study.analysis.looks).values()) if study.analysis.looks else [1.0]
-    return Family.of(by_seed, by_item, weakest, shares).level(study.analysis.alpha)
+    return Family.of(by_seed, by_item, weakest, look_shares(study.analysis)).level(study.analysis.alpha)

@@ -24,7 +24,7 @@ _ITEM_QUANTILES = 20  # of the items' one, known far better
 
 
 @lru_cache(maxsize=256)
-def _variance_ratios(df: float, count: int) -> Array:
+def variance_ratios(df: float, count: int) -> Array:
     """Quantiles of an estimated variance in units of the true one: chi2_df / df."""
     if isinf(df):
         return np.ones(1)
@@ -37,8 +37,8 @@ def power(effect: float, noise: Noise, level: float) -> float:
     An estimated variance is the true one times chi2_df / df, integrated over; the estimate is normal given the
     variances.
     """
-    by_seed = _variance_ratios(noise.seed_df, _QUANTILES)
-    by_item = _variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
+    by_seed = variance_ratios(noise.seed_df, _QUANTILES)
+    by_item = variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
     critical = np.sqrt(critical_square(noise, level, by_seed, by_item))
     spread = np.sqrt(noise.total)
     if spread == 0:

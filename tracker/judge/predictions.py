@@ -17,13 +17,13 @@ from scipy import special
 
 from tracker.judge.edges import Edge, correct, study_prior
 from tracker.judge.measurements import Measurements
+from tracker.judge.power import variance_ratios
 from tracker.judge.scope import share_otherwise
 from tracker.judge.sequential import look_weights
 from tracker.judge.significance import Noise, critical_square, half_width
 
 Chances = dict[tuple[str, str], dict[int, float]]  # by edge (child, parent) and number of seeds
 
-DECIDED = ("better", "worse", "equivalent")
 UNKNOWN = 0.5  # with one seed, which says nothing of the seeds' noise
 _QUANTILES = 40  # of what the true variance may be
 
@@ -84,7 +84,7 @@ def decided_at(found: Found, rule: Rule, effect_variance: float) -> float:
         return UNKNOWN
     df = noise.seed_df
     chances = []
-    for ratio in _true_over_estimated(df):
+    for ratio in (1 / variance_ratios(df, _QUANTILES)).tolist():
         seen = 1.0 if isinf(df) else (df + added * ratio) / (df + added)
         then = replace(noise, seed_variance=noise.seed_variance * seen * found.seeds / rule.seeds, seed_df=df + added)
         mean, sd = predicted_mean(found, noise.seed_variance * ratio, rule.seeds, effect_variance)
@@ -128,19 +128,9 @@ def level_left(study: Measurements, edges: Sequence[Edge]) -> float:
 
 
 def _found(edge: Edge) -> Found:
-    """All its seeds; their moderated noise where a look at just these was taken."""
+    """What all its seeds say, with the noise that a look at just these would use."""
     assert edge.estimate is not None
-    last = edge.looks[-1] if edge.looks else None
-    noise = last.noise if last and last.seeds == edge.seeds else edge.estimate.noise
-    return Found(edge.estimate.centre, noise, edge.seeds)
-
-
-def _true_over_estimated(df: float) -> list[float]:
-    if isinf(df):
-        return [1.0]
-    quantiles = 2 * special.gammaincinv(df / 2, (np.arange(_QUANTILES) + 0.5) / _QUANTILES)
-    ratios: list[float] = (df / quantiles).tolist()
-    return ratios
+    return Found(edge.estimate.centre, edge.noise, edge.seeds)
 
 
 def _either(mean: float, sd: float, inside: float, significant: float) -> float:

@@ -108,6 +108,14 @@ def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
     return float(np.clip(mean_product / (squares / float(np.sum(sizes))), 0.0, 1.0))
 
 
+def by_item(values: Sequence[Array], arms: Array, slopes: Array) -> list[Array]:
+    """The contrast of each item [items] per subset, its mean over seeds, in the direction's sense."""
+    return [
+        np.einsum("a,as,asi->i", arms, slopes[:, :, index], subset) / subset.shape[1]
+        for index, subset in enumerate(values)
+    ]
+
+
 @lru_cache(maxsize=4)
 def cluster_counts(clusters: int, replicates: int, seed: int) -> Array:
     """How often each bootstrap replicate draws each cluster, less the one time it is there: [replicates, clusters].

@@ -16,8 +16,8 @@ def lineage(variants, shape="fan"):
     return {f"v{i}": None if i == 0 else ("v0" if shape == "fan" else f"v{i - 1}") for i in range(variants)}
 
 
-def measurements(values, parents, *, clusters=None, **analysis):
-    """A study of values {variant: {subset: [seeds, items]}}; `clusters`: {subset: cluster by item}."""
+def measurements(values, parents, *, clusters=None, factors=None, **analysis):
+    """A study of values {variant: {subset: [seeds, items]}}; clusters {subset: cluster by item}; factors by variant."""
     subsets = list(next(iter(values.values())))
     plan = {"value": "hit", "protocol": "test", "subsets": subsets, "direction": "max", "margin": 0.02}
     runs = {}
@@ -30,7 +30,9 @@ def measurements(values, parents, *, clusters=None, **analysis):
                 for name, array in by_subset.items()
             }
     planned = [
-        PlannedVariant(name=name, parent=parent, why="w", file="f", resolved={}, factors=(), changes=())
+        PlannedVariant(
+            name=name, parent=parent, why="w", file="f", resolved={}, factors=(factors or {}).get(name, ()), changes=()
+        )
         for name, parent in parents.items()
     ]
     return Measurements(
@@ -80,7 +82,7 @@ def naive_edges(study, *, planning=True, holm=True, items=True):
         for array in arrays:
             means = array.mean(axis=2)
             slope = np.ones((2, 1)) if target is None else -np.sign(means.mean(axis=1, keepdims=True) - target)
-            gains.append((means if target is None else -np.abs(means - target)) @ np.eye(means.shape[1]))
+            gains.append(means if target is None else -np.abs(means - target))
             difference = (slope[0] * array[0] - slope[1] * array[1]).mean(axis=0)
             item_variance += difference.var(ddof=1) / len(difference) / len(arrays) ** 2 if items else 0.0
         difference = np.mean(gains, axis=0)

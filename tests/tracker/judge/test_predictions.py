@@ -9,6 +9,7 @@ import pytest
 from tests.tracker.judge.studies import normal_study
 from tracker.judge.edges import correct, judge_edges, study_prior
 from tracker.judge.predictions import UNKNOWN, Found, Rule, decided_at, effect_variance, level_left, predict
+from tracker.judge.sequential import look_weights
 from tracker.judge.significance import Noise, half_width, p_value
 
 FOUR = Found(0.02, Noise(1e-4, inf, 0.0), 4)  # a known spread of 0.02 from seed to seed
@@ -92,6 +93,17 @@ def test_only_undecided_edges_have_chances_and_only_at_later_looks():
     assert [*chances] == undecided[2:]
     assert all([*by_look] == [8, 10] for by_look in chances.values())
     assert all(0 <= chance <= 1 for by_look in chances.values() for chance in by_look.values())
+
+
+def test_seeds_between_two_looks_count_with_the_variance_that_the_next_look_will_use():
+    study = normal_study(seeds=4, looks=[3, 5, 8], margin=0.001)
+    edges = judge_edges(study)
+    assert any(edge.variance == "moderated" for edge in edges)
+    found = {(edge.child, edge.parent): Found(edge.estimate.centre, edge.noise, 4) for edge in edges}
+    spread, share = effect_variance([*found.values()]), look_weights([3, 5, 8])[8]
+    rule = Rule(8, level_left(study, edges) * share, 0.001, 0.05 * share)
+    for edge, chances in predict(study, edges).items():
+        assert chances[8] == decided_at(found[edge], rule, spread)
 
 
 def test_equivalence_waits_for_the_seeds_that_rare_asks_for():
