@@ -15,6 +15,7 @@ from math import ceil, floor, lcm
 import numpy as np
 
 from tracker.config.printed import Printed
+from tracker.config.published_schema import largest
 
 MOST_RUNS = 50  # runs up to which the smallest number is sought
 MOST_BITS = 30_000_000_000  # to shift for one set of sums: about a second
@@ -199,8 +200,7 @@ class Evaluation:
     def share(self, like: Printed) -> tuple[int, int]:
         """How many printed values, with the digits of `like`, one run without batches can give, and of how many."""
         unit = 2 * like.exact_half
-        largest = Fraction(1) if self.target is None else max(self.target, 1 - self.target)
-        total = floor(largest / unit) + 1
+        total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):
             return total, total
         scale = 2 * unit.numerator * self.plain.denominator
