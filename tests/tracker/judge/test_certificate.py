@@ -3,10 +3,11 @@
 import hashlib
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from tests.simulate import Study, simulate
 from tests.tracker.judge.studies import lineage, measurements, naive_edges, normal_study
@@ -214,7 +215,8 @@ def test_a_change_acts_in_more_seeds_than_equivalent_leaves_open():
 
 def test_nothing_is_planted_where_verdicts_speak_of_these_items_alone():
     """Planted effects are of items that are drawn anew, and two clusters stand for no others."""
-    for size, planted in ((100, set()), (10, {"items", "clusters", "seeds", "rare"})):
+    single = {"items", "seeds", "rare"}
+    for size, planted in ((100, set()), (10, single | {"clusters"}), (1, single)):
         study = normal_study(variants=3, seeds=4, items=200, size=size)
         found = certify(study, lambda _: None, Size(zero=1, edges=2, mde=0))
         assert {e.kind for e in found.evidence} & {"items", "clusters", "seeds", "rare"} == planted
@@ -227,6 +229,20 @@ def test_equivalent_promises_its_share_of_seeds_at_alpha():
         found.kind: found.promise for found in tally(trials, analysis, splits=1.0, arm=5) if found.word == "equivalent"
     }
     assert promised == {"items": 0.025, "seeds": 0.05, "splits": 0.025}
+
+
+def test_all_lower_bounds_of_a_word_together_err_in_a_twentieth(monkeypatch):
+    for module in (pseudo, certifying, sealed_module):
+        monkeypatch.setattr(module, "judge_edges", partial(naive_edges, holm=False, items=False))
+    found = certify(normal_study(seeds=4), keep, Size(zero=3, edges=10, mde=0, forms=("items",))).evidence
+    assert "sealed" in {e.kind for e in found}
+    for word in ("better or worse", "equivalent"):
+        judged = [e for e in found if e.word in (word, "interval")]
+        wrong = [e for e in judged if 0 < e.rate < 1]
+        assert wrong
+        # What each bound may err in, from the bound itself.
+        errs = [special.betainc(e.rate * e.effective, e.effective * (1 - e.rate) + 1, e.lower) for e in wrong]
+        assert len(judged) * max(errs) <= 0.05 * (1 + 1e-6)
 
 
 def test_what_counts_as_wrong():

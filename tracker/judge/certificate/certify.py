@@ -45,8 +45,8 @@ def certify(study: Measurements, keep: Callable[[dict], None], size: Size = Size
     trials = list(_trials(shape, runs, edges, size)) if runs and edges and runs.most_seeds >= aa.SMALLEST_ARM else []
     arm = aa.arm_size(runs) if runs else 0
     independent = aa.effective_splits(runs) if runs else 0.0
-    sealed = seal_and_open(study, runs, keep) if runs and edges else None
-    found = tally(trials, study.analysis, independent, arm)
+    sealed = seal_and_open(study, runs, keep) if runs and edges else None  # of every pair that the plan compares
+    found = tally(trials, study.analysis, independent, arm, sealed=sealed is not None)
     if sealed:
         found.append(sealed_evidence(sealed, study.analysis, len({e.kind for e in found}) + 1))
     needed = {word: _needed(runs, arm, independent, aa.telling_arm(word, study.analysis)) for word in DECIDED}
