@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -26,7 +26,8 @@ class _Written:
     """In a configuration: a number or a text, which `of` reads; written as its text."""
 
     @classmethod
-    def of(cls, text: Any) -> Self:
+    def of(cls, text: Any) -> Any:
+        """Read a number or a text."""
         raise NotImplementedError
 
     @classmethod
