@@ -5,7 +5,8 @@ import numpy as np
 from tests.tracker.judge.studies import measurements
 from tracker.judge.budget import Prices, choose, seeds_wanted
 from tracker.judge.edges import judge_edges
-from tracker.judge.predictions import DECIDED, predict
+from tracker.judge.predictions import predict
+from tracker.judge.scope import DECIDED
 
 LOOKS = [3, 5, 10]
 PARENTS = {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0", "v4": "v0", "v5": "v1", "v6": "v1", "v7": "v5", "v8": "v5"}

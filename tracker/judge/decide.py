@@ -19,7 +19,8 @@ import pandas as pd
 from contract.errors import ConfigError, TrackerError
 from tracker.judge.budget import Offer, Prices, choose, seeds_wanted, table
 from tracker.judge.edges import Edge
-from tracker.judge.predictions import DECIDED, predict
+from tracker.judge.predictions import predict
+from tracker.judge.scope import DECIDED
 from tracker.judge.verdicts import JudgedStudy, judge_study
 from tracker.plan.extra_seeds import save_extra_seeds
 from tracker.store.database import DATABASE, Store

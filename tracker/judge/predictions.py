@@ -23,7 +23,6 @@ from tracker.judge.significance import Noise, critical_square, half_width
 
 Chances = dict[tuple[str, str], dict[int, float]]  # by edge (child, parent) and number of seeds
 
-DECIDED = ("better", "worse", "equivalent")
 UNKNOWN = 0.5  # with one seed, which says nothing of the seeds' noise
 _QUANTILES = 40  # of what the true variance may be
 

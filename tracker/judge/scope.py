@@ -10,7 +10,7 @@ from math import ceil, log
 from tracker.config.study_schema import Analysis
 from tracker.judge.statistics import Estimate
 
-_DECIDED = ("better", "worse", "equivalent")
+DECIDED = ("better", "worse", "equivalent")
 
 
 def share_otherwise(seeds: int, alpha: float) -> float:
@@ -37,6 +37,6 @@ def within_scope(word: str, why: str, estimate: Estimate, analysis: Analysis) ->
         needed = seeds_for(analysis.rare, analysis.alpha)
         problem = f"but of {estimate.seeds} seeds alone, which leave {share:.0%} of seeds that may behave otherwise"
         word, why = "undecided", f"{why}, {problem}; {needed} seeds would leave at most {analysis.rare:.0%}"
-    elif word in _DECIDED:
+    elif word in DECIDED:
         why = f"{why}; in at least {1 - share:.0%} of seeds, as {estimate.seeds} can tell"
     return word, why

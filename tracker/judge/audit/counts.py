@@ -1,7 +1,7 @@
 """Which numbers can counts of items give: of one run, of the mean of several, of batches (GRIM and what follows).
 
     lattice = attainable(items, batch_size, target)      values of one run, exactly
-    lattice.nearest(value)                               its neighbours below and above
+    lattice.neighbours(value)                            the values next to it, below and above
     Sums(lattice).can_be(low, high, runs)                whether a mean over so many runs lies in [low, high]
 
 Sums of runs are sets of integers, kept as the bits of one Python integer: adding a run is one shift per value.
@@ -32,11 +32,6 @@ class Lattice:
 
     numerators: tuple[int, ...]
     denominator: int
-
-    @property
-    def values(self) -> np.ndarray:
-        """The values as floats."""
-        return np.array(self.numerators, dtype=float) / self.denominator
 
     @property
     def least(self) -> Fraction:

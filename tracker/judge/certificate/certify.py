@@ -16,13 +16,14 @@ from tracker.judge.certificate.bounds import ENOUGH
 from tracker.judge.certificate.digest import digest_of
 from tracker.judge.certificate.noise import noise_of
 from tracker.judge.certificate.planting import FORMS, forms_of, planted_trials
-from tracker.judge.certificate.pseudo import DECIDED, Runs, as_lineage, usable
+from tracker.judge.certificate.pseudo import Runs, as_lineage, usable
 from tracker.judge.certificate.record import SPLITS, Certificates, Evidence, StudyCertificate
 from tracker.judge.certificate.sealed import seal_and_open
 from tracker.judge.certificate.tally import DIRECTION, evidence, power, sealed_evidence, tally, verdicts
 from tracker.judge.certificate.trials import Level, Trial
 from tracker.judge.edges import Edge, judge_edges
 from tracker.judge.measurements import Measurements
+from tracker.judge.scope import DECIDED
 
 SEED = 20260101
 

@@ -17,9 +17,9 @@ from tracker.config.lineage import ancestors, walk
 from tracker.judge.edges import judge_edges, study_pairs
 from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import item_clusters
+from tracker.judge.scope import DECIDED
 from tracker.judge.significance import Array
 
-DECIDED = ("better", "worse", "equivalent")
 Values = Mapping[str, tuple[Sequence[int], Sequence[Array]]]  # variant: seeds, one [seeds, items] array per subset
 
 

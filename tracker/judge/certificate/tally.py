@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from tracker.config.study_schema import Analysis
 from tracker.judge.certificate.bounds import CONFIDENCE, ENOUGH, design_effect, lower_bound, upper_bound
-from tracker.judge.certificate.pseudo import DECIDED
 from tracker.judge.certificate.record import SEALED, SMALL, SPLITS, Evidence, Power, Sealing, WordRecord
 from tracker.judge.certificate.splits import telling_arm
 from tracker.judge.certificate.trials import Trial
+from tracker.judge.scope import DECIDED
 
 Groups = dict[str, list[bool]]  # unit: whether each of its trials was wrong
 DIRECTION = "better or worse"  # the two words have one promise: any false one in a study
