@@ -5,10 +5,9 @@ from functools import partial
 
 import pytest
 
-from tests.tracker.judge.studies import naive_edges, normal_study
+from tests.tracker.judge.studies import let_judge, naive_edges, normal_study
 from tracker.judge import edges
 from tracker.judge.certificate import certify as certifying
-from tracker.judge.certificate import pseudo, sealed
 from tracker.judge.certificate.certify import Size, certify
 
 TARGET = {"target": 0.5}
@@ -33,8 +32,7 @@ def without_scope(study, **words):
 
 def statuses(study, size, judge, monkeypatch):
     """Certify with a pipeline: {word: status}, and the kinds of trial whose bound is above the promise."""
-    for module in (pseudo, certifying, sealed):
-        monkeypatch.setattr(module, "judge_edges", judge)
+    let_judge(monkeypatch, judge)
     found = certify(study, lambda entry: None, size)
     broken = {(e.word, e.kind) for e in found.evidence if e.lower > e.promise}
     return {word.word: word.status for word in found.words}, broken

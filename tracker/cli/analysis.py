@@ -1,7 +1,6 @@
 """Commands that judge results: verdicts, decide."""
 
 import argparse
-import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from contract.errors import ConfigError
-from tracker.config.settings import load_settings, suggest
+from tracker.cli.common import check_study, terminal_width
+from tracker.config.settings import load_settings
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.edges import Edge
 from tracker.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
@@ -24,9 +24,7 @@ TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 def run_verdicts(arguments: argparse.Namespace) -> int:
     """Print the edges, then the interactions of combinations."""
     with Store(load_or_collect(_results(arguments, {}))) as store:
-        if arguments.study is not None and arguments.study not in store.studies():
-            remedy = suggest(arguments.study, store.studies())
-            raise ConfigError("verdicts", "STUDY", arguments.study, "is not in the database", remedy)
+        check_study(store, "verdicts", arguments.study)
         studies = judge_studies(store, arguments.study)
     if arguments.csv:
         print(edge_table(studies).to_csv(index=False), end="")
@@ -75,7 +73,7 @@ def _results(arguments: argparse.Namespace, overrides: dict[str, str]) -> Path:
 
 def _reasons(edges: Sequence[Edge]) -> str:
     """A paragraph per edge: why its verdict, and which rules its runs broke; then what those rules mean."""
-    width = max(shutil.get_terminal_size((120, 24)).columns, 60)
+    width = terminal_width()
     paragraphs: list[str] = []
     meanings: dict[str, str] = {}
     for edge in edges:

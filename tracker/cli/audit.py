@@ -10,6 +10,8 @@ from tracker.config.settings import load_settings, suggest
 from tracker.judge.audit.finding import Finding
 from tracker.judge.audit.reproduction import Measured
 
+OF_A_TABLE = ("items", "target", "batch_size", "runs", "spread", "best", "percent", "columns")
+
 
 def run_audit(arguments: argparse.Namespace) -> int:
     """Print one sentence per finding; 1 if any is an error."""
@@ -18,7 +20,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ConfigError("audit", "STUDY", arguments.study, problem, "write `audit STUDY` or `audit --table FILE.csv`")
     if arguments.table is not None:
         return _audit_table(arguments)
-    if given := [name for name in ("items", "target", "batch_size", "runs", "columns") if getattr(arguments, name)]:
+    if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
         option = f"--{given[0].replace('_', '-')}"
         raise ConfigError("audit", option, None, "belongs to --table", "write it into configs/published/<name>.yaml")
     file, published = _published(arguments.study)
@@ -33,7 +35,7 @@ def _audit_table(arguments: argparse.Namespace) -> int:
         target=arguments.target,
         batch_size=arguments.batch_size,
         runs=arguments.runs,
-        spread=arguments.spread,
+        spread=arguments.spread or "sd",
         best=arguments.best,
         percent=arguments.percent,
         columns=tuple(name.strip() for name in (arguments.columns or "").split(",") if name.strip()),

@@ -1,11 +1,10 @@
 """The command `certify`: how often the words of a study's own pipeline are wrong where the truth is known."""
 
 import argparse
-import shutil
 import textwrap
 
-from contract.errors import ConfigError
-from tracker.config.settings import load_settings, suggest
+from tracker.cli.common import check_study, terminal_width
+from tracker.config.settings import load_settings
 from tracker.judge.certificate.files import CERTIFICATE, certified
 from tracker.judge.certificate.record import Evidence, StudyCertificate
 from tracker.judge.certificate.tally import describe
@@ -17,9 +16,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
     """Certify one study or all; print what is certified of each word, and the record of all studies."""
     results = arguments.results or load_settings({}).results
     with Store(load_or_collect(results)) as store:
-        if arguments.study is not None and arguments.study not in store.studies():
-            remedy = suggest(arguments.study, store.studies())
-            raise ConfigError("certify", "STUDY", arguments.study, "is not in the database", remedy)
+        check_study(store, "certify", arguments.study)
         made = certified(store, results, arguments.study)
     for certificate in made.studies:
         if arguments.study in (None, certificate.study):
@@ -53,5 +50,5 @@ def _row(found: Evidence) -> str:
 
 
 def _wrapped(text: str) -> str:
-    width = max(shutil.get_terminal_size((120, 24)).columns, 60)
+    width = terminal_width()
     return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)

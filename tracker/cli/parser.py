@@ -155,7 +155,7 @@ def _audit(check: argparse.ArgumentParser) -> None:
     check.add_argument("--target", metavar="RATE", help="the numbers are distances of a rate from it, as 0.5")
     check.add_argument("--batch-size", type=int, metavar="N", help="the source averages the means of batches")
     check.add_argument("--runs", type=int, metavar="N", help="training runs of which a number is the mean")
-    check.add_argument("--spread", choices=("sd", "se"), default="sd", help="what stands behind ± (default: sd)")
+    check.add_argument("--spread", choices=("sd", "se"), help="what stands behind ± (default: sd)")
     check.add_argument("--best", choices=("max", "min"), help="default: the smallest distance, the largest rate")
     check.add_argument("--percent", action="store_true", help="the numbers are percentages without their sign")
     check.add_argument("--columns", metavar="NAME,...", help="only these columns (default: all)")

@@ -22,15 +22,34 @@ _LONGEST = 40  # characters of a number
 _REMEDY = "write a number such as 0.0170, 51.7% or 0.512 ± 0.021"
 
 
-def _written(value: Any) -> str:
+class _Written:
+    """In a configuration: a number or a text, which `of` reads; written as its text."""
+
+    @classmethod
+    def of(cls, text: Any) -> Any:
+        """Read a number or a text."""
+        raise NotImplementedError
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.of, serialization=core_schema.plain_serializer_function_ser_schema(_text)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": ["number", "string"]}
+
+
+def _text(value: Any) -> str:
     """Return the text; in a union of forms, another form's value is refused, so that its own writer is asked."""
-    if not isinstance(value, Printed | Cell):
+    if not isinstance(value, _Written):
         raise PydanticSerializationUnexpectedValue(f"{type(value).__name__} is no printed number")
     return str(value)
 
 
 @dataclass(frozen=True)
-class Printed:
+class Printed(_Written):
     """One number and its text; `value` is in units of one where the text is a percentage."""
 
     text: str
@@ -94,20 +113,9 @@ class Printed:
     def __str__(self) -> str:
         return self.text
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """In a configuration: a number or its text; written as its text."""
-        return core_schema.no_info_plain_validator_function(
-            cls.of, serialization=core_schema.plain_serializer_function_ser_schema(_written)
-        )
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": ["number", "string"]}
-
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(_Written):
     """One cell of a table: a number, and its spread where the source prints one."""
 
     number: Printed
@@ -128,14 +136,3 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.number} ± {self.spread}" if self.spread else str(self.number)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """In a configuration: a number or a text; written as its text."""
-        return core_schema.no_info_plain_validator_function(
-            cls.of, serialization=core_schema.plain_serializer_function_ser_schema(_written)
-        )
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": ["number", "string"]}

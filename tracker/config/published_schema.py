@@ -14,6 +14,16 @@ from tracker.config.printed import Cell, Printed
 FINEST_TARGET = 10**6  # denominator: counts of items are compared with it in 64 bits
 
 
+def is_target(number: Printed) -> bool:
+    """Whether columns may hold distances from this number: a rate with at most six decimals."""
+    return 0 <= number.exact <= 1 and number.exact.denominator <= FINEST_TARGET
+
+
+def largest(target: Fraction | None) -> Fraction:
+    """Return the largest rate, or the largest distance of a rate from `target`."""
+    return Fraction(1) if target is None else max(target, 1 - target)
+
+
 class Claim(Strict):
     """One sentence of the source about two rows."""
 
@@ -143,16 +153,15 @@ class PublishedFile(Strict):
 
     def _holds_what_it_says(self) -> None:
         """Rates lie between 0 and 1, and a distance is not larger than its target allows."""
-        target = None if self.target is None else self.target.exact
-        if target is not None and (not 0 <= target <= 1 or target.denominator > FINEST_TARGET):
+        if self.target is not None and not is_target(self.target):
             raise ValueError(f"target {self.target} is no rate from 0 to 1 with at most six decimals")
-        most = Fraction(1) if target is None else max(target, 1 - target)
+        most = largest(None if self.target is None else self.target.exact)
         for name, row in self.rows.items():
             for column, cell in zip(self.columns, row, strict=False):
                 if cell is None or column not in self.items or 0 <= cell.number.exact <= most:
                     continue
                 what = f"rows.{name}: {column} is {cell.number}, which is no"
-                if target is not None:
+                if self.target is not None:
                     raise ValueError(
                         f"{what} distance of a rate from {self.target}: at most {float(most):g}; for the rates "
                         "themselves leave `target` out"

@@ -10,14 +10,13 @@ of a test (`t(28) = 2.20, p = .036`).
 import csv
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from pathlib import Path
 
 from contract.errors import ConfigError
 from contract.reading import read_bytes
 from tracker.config.printed import Cell, Printed
-from tracker.config.published_schema import FINEST_TARGET, PublishedFile, StatedTest
+from tracker.config.published_schema import PublishedFile, StatedTest, is_target, largest
 from tracker.config.settings import suggest
 
 MEANS = ("mean", "average", "avg", "avg.", "overall", "all", "total")
@@ -38,7 +37,7 @@ class TableOptions:
     spread: str = "sd"
     best: str | None = None
     percent: bool = False
-    columns: tuple[str, ...] = field(default=())  # empty: all
+    columns: tuple[str, ...] = ()  # empty: all
 
 
 def read_table(file: Path, options: TableOptions) -> PublishedFile:
@@ -82,12 +81,13 @@ def read_table(file: Path, options: TableOptions) -> PublishedFile:
     kept = [column for column in columns.values() if any(column in row for row in rows.values())]
     mean = next((column for column in kept if column.strip().lower() in MEANS), "mean")
     items = _items(file, options, kept, mean)
-    _check_range(file, body, rows, items, options)
+    target = _target(options.target)
+    _check_range(file, body, rows, items, target)
     return PublishedFile.model_validate(
         {
             "source": str(file),
-            "metric": "distance" if options.target else "rate",
-            "target": _target(options.target),
+            "metric": "rate" if target is None else "distance",
+            "target": target,
             "items": items,
             "batch_size": options.batch_size,
             "runs": options.runs,
@@ -194,7 +194,7 @@ def _target(text: str | None) -> Printed | None:
         target = Printed.of(text)
     except ValueError:
         target = None
-    if target is None or not 0 <= target.exact <= 1 or target.exact.denominator > FINEST_TARGET:
+    if target is None or not is_target(target):
         raise ConfigError("audit", "--target", text, "is no rate", "write one from 0 to 1 with few decimals, as 0.5")
     return target
 
@@ -204,11 +204,10 @@ def _check_range(
     body: Sequence[tuple[int, list[str]]],
     rows: Mapping[str, Mapping[str, Cell]],
     items: Mapping[str, int],
-    options: TableOptions,
+    target: Printed | None,
 ) -> None:
     """Rates and distances beyond what they can be: most often percentages without their sign."""
-    target = _target(options.target)
-    most = Fraction(1) if target is None else max(target.exact, 1 - target.exact)
+    most = largest(None if target is None else target.exact)
     for (number, _), cells in zip(body, rows.values(), strict=True):
         for column, cell in cells.items():
             if column not in items or 0 <= cell.number.exact <= most:

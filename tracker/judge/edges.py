@@ -18,6 +18,7 @@ from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.significance import Array, Noise, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast, run_statistics
 
+# In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 _NAN = float("nan")
 _CORRECTIONS = {"max-t": "the max-t correction", "holm": "Holm's correction"}

@@ -15,8 +15,9 @@ import pytest
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.cli.main import main
 from tracker.config.display_schema import CurveDefinition
-from tracker.judge import verdicts
+from tracker.judge import audit, verdicts
 from tracker.plan.plan_file import PlannedVariant
+from tracker.show.page import published
 from tracker.show.page.content import anchors, problems
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import study_edges
@@ -453,6 +454,10 @@ def test_the_same_results_give_the_same_bytes_even_collected_again(tmp_path):
     collect(tmp_path / "results")
     assert write_report(database, tmp_path / "second.html").read_bytes() == first
     assert sorted(path.name for path in tmp_path.glob("*.html")) == ["first.html", "second.html"]
+
+
+def test_findings_of_every_kind_have_a_title():
+    assert set(published.KINDS) == set(audit.KINDS)
 
 
 def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):

@@ -4,7 +4,7 @@
 
 `published` is a `tracker.config.published_schema.PublishedFile`; `measured` our own numbers beside it
 (`tracker.judge.audit.measured.measured`). What is tested, and under which assumptions: docs/statistics.md.
-Finding.kind is one of KINDS, severity is error (impossible or wrong), warn (unsupported) or note. One module a check.
+Finding.kind is one of KINDS, severity is error (impossible or wrong), warn (unsupported) or note.
 """
 
 from tracker.config.published_schema import PublishedFile

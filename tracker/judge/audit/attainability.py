@@ -91,11 +91,11 @@ def _worth(evaluation: Evaluation, table: Table, column: str, numbers: list[Prin
     """How many printed values one run can give at all: where all can be, passing says nothing."""
     finest = max(numbers, key=lambda number: -number.exact_half)
     reached, of = evaluation.share(finest)
-    share = Fraction(min(reached, of), of)
+    share = Fraction(reached, of)
     hits = len(numbers) - missed
     text = (
         f"{column}: of {of:,} values with the digits of {finest} one run over {evaluation.items} items can give "
-        f"{min(reached, of):,} ({float(share):.1%}); {hits} of {len(numbers)} printed values are attainable"
+        f"{reached:,} ({float(share):.1%}); {hits} of {len(numbers)} printed values are attainable"
     )
     if share > Fraction(1, 2):
         text += ", which most values would be"

@@ -25,7 +25,7 @@ def claim_findings(table: Table) -> Iterator[Finding]:
             yield Finding("claim", claim.variant, claim.column, "error", text)
         elif claim.column == table.mean:
             wrong = sorted({name for name in (claim.variant, claim.against) if is_wrong_mean(table, name)})
-            means = [_mean(table, name) for name in (claim.variant, claim.against)]
+            means = [table.mean_of_parts(name) for name in (claim.variant, claim.against)]
             if not wrong or means[0] is None or not means[1]:
                 continue
             fixed = " / ".join(new.show(float(mean or 0)) for mean in means)
@@ -55,8 +55,3 @@ def points(claim: Claim) -> tuple[Fraction, Fraction]:
 def _signed(claim: Claim) -> str:
     text = claim.percent.text.removesuffix("%")
     return text if text[0] in "+-" else f"+{text}"
-
-
-def _mean(table: Table, row: str) -> Fraction | None:
-    parts = table.parts(row)
-    return None if parts is None else sum((part.exact for part in parts.values()), Fraction(0)) / len(parts)

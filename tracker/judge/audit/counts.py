@@ -1,7 +1,7 @@
 """Which numbers can counts of items give: of one run, of the mean of several, of batches (GRIM and what follows).
 
     lattice = attainable(items, batch_size, target)      values of one run, exactly
-    lattice.nearest(value)                               its neighbours below and above
+    lattice.neighbours(value)                            the values next to it, below and above
     Sums(lattice).can_be(low, high, runs)                whether a mean over so many runs lies in [low, high]
 
 Sums of runs are sets of integers, kept as the bits of one Python integer: adding a run is one shift per value.
@@ -15,6 +15,7 @@ from math import ceil, floor, lcm
 import numpy as np
 
 from tracker.config.printed import Printed
+from tracker.config.published_schema import largest
 
 MOST_RUNS = 50  # runs up to which the smallest number is sought
 MOST_BITS = 30_000_000_000  # to shift for one set of sums: about a second
@@ -31,11 +32,6 @@ class Lattice:
 
     numerators: tuple[int, ...]
     denominator: int
-
-    @property
-    def values(self) -> np.ndarray:
-        """The values as floats."""
-        return np.array(self.numerators, dtype=float) / self.denominator
 
     @property
     def least(self) -> Fraction:
@@ -199,8 +195,7 @@ class Evaluation:
     def share(self, like: Printed) -> tuple[int, int]:
         """How many printed values, with the digits of `like`, one run without batches can give, and of how many."""
         unit = 2 * like.exact_half
-        largest = Fraction(1) if self.target is None else max(self.target, 1 - self.target)
-        total = floor(largest / unit) + 1
+        total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):
             return total, total
         scale = 2 * unit.numerator * self.plain.denominator

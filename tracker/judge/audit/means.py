@@ -13,8 +13,8 @@ def mean_findings(table: Table) -> Iterator[Finding]:
         if not is_wrong_mean(table, row):
             continue
         parts, printed = table.parts(row) or {}, table.rows[row][table.mean].number
-        mean = sum(part.exact for part in parts.values()) / len(parts)
-        sums = f"({' + '.join(map(str, parts.values()))}) / {len(parts)} = {printed.show(float(mean))}"
+        mean = printed.show(float(table.mean_of_parts(row) or 0))
+        sums = f"({' + '.join(map(str, parts.values()))}) / {len(parts)} = {mean}"
         start = f"{row}: the mean is reported as {printed}, but {sums}"
         if _fits(table, row, weighted=True):
             text = f"{start}; it is the mean with each part weighted by its items."

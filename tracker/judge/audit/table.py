@@ -56,6 +56,11 @@ class Table:
             return None
         return {column: cells[column].number for column in self.items}
 
+    def mean_of_parts(self, row: str) -> Fraction | None:
+        """The mean of these, as they are printed."""
+        parts = self.parts(row)
+        return None if parts is None else sum((part.exact for part in parts.values()), Fraction(0)) / len(parts)
+
     def has_mean(self, row: str) -> bool:
         """Whether the row prints a mean of its parts."""
         return self.mean in self.rows[row] and self.mean not in self.items and self.parts(row) is not None

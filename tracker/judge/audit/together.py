@@ -83,13 +83,12 @@ def _values(table: Table) -> dict[Place, tuple[Fraction, ...]]:
 
 def _statements(table: Table) -> Iterator[Statement]:
     for row in table.rows:
-        parts = table.parts(row)
-        if parts is None or not table.has_mean(row) or is_wrong_mean(table, row):
+        rounded = table.mean_of_parts(row)
+        if rounded is None or not table.has_mean(row) or is_wrong_mean(table, row):
             continue
         printed = table.rows[row][table.mean].number
-        rounded = sum((part.exact for part in parts.values()), Fraction(0)) / len(parts)
         if not printed.low <= rounded <= printed.high:
-            places = tuple((row, column) for column in parts)
+            places = tuple((row, column) for column in table.items)
             yield Statement(f"the mean {printed} of {row}", places, (), printed.low, printed.high)
     for claim in table.claims:
         if (statement := _claim(table, claim)) is not None:

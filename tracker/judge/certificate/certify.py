@@ -16,13 +16,14 @@ from tracker.judge.certificate.bounds import ENOUGH
 from tracker.judge.certificate.digest import digest_of
 from tracker.judge.certificate.noise import noise_of
 from tracker.judge.certificate.planting import FORMS, forms_of, planted_trials
-from tracker.judge.certificate.pseudo import DECIDED, Runs, as_lineage, usable
+from tracker.judge.certificate.pseudo import Runs, as_lineage, usable
 from tracker.judge.certificate.record import SPLITS, Certificates, Evidence, StudyCertificate
 from tracker.judge.certificate.sealed import seal_and_open
 from tracker.judge.certificate.tally import DIRECTION, evidence, power, sealed_evidence, tally, verdicts
 from tracker.judge.certificate.trials import Level, Trial
 from tracker.judge.edges import Edge, judge_edges
 from tracker.judge.measurements import Measurements
+from tracker.judge.scope import DECIDED
 
 SEED = 20260101
 
@@ -45,8 +46,8 @@ def certify(study: Measurements, keep: Callable[[dict], None], size: Size = Size
     trials = list(_trials(shape, runs, edges, size)) if runs and edges and runs.most_seeds >= aa.SMALLEST_ARM else []
     arm = aa.arm_size(runs) if runs else 0
     independent = aa.effective_splits(runs) if runs else 0.0
-    sealed = seal_and_open(study, runs, keep) if runs and edges else None
-    found = tally(trials, study.analysis, independent, arm)
+    sealed = seal_and_open(study, runs, keep) if runs and edges else None  # of every pair that the plan compares
+    found = tally(trials, study.analysis, independent, arm, sealed=sealed is not None)
     if sealed:
         found.append(sealed_evidence(sealed, study.analysis, len({e.kind for e in found}) + 1))
     needed = {word: _needed(runs, arm, independent, aa.telling_arm(word, study.analysis)) for word in DECIDED}

@@ -23,14 +23,13 @@ from scipy.special import ndtr
 from tracker.config.study_schema import Analysis
 from tracker.judge.certificate.changes import ROOM, change_items, sides, signed_gain
 from tracker.judge.certificate.noise import Noise
-from tracker.judge.certificate.pseudo import Runs, pseudo_study
+from tracker.judge.certificate.pseudo import Runs, has_clusters, pseudo_study
 from tracker.judge.certificate.trials import Level, Trial, judged
 from tracker.judge.measurements import Measurements
 from tracker.judge.scope import share_otherwise
 from tracker.judge.significance import Array
 
 FORMS = ("items", "clusters", "seeds", "rare", "across")
-FEWEST_CLUSTERS = 5  # with fewer a verdict speaks of these very items, and clusters cannot be drawn again
 CLUSTER_VOLUME = 10  # mean size of the changes, up and down, of a clusterwise change without effect, in margins
 MORE = 0.01  # of the seeds: what a change of the form `seeds` acts in beyond the share that `equivalent` leaves open
 PLAIN = 1.25  # times the level is the effect of such a change, so that one seed of those run that shows it is enough
@@ -64,9 +63,7 @@ class World:
 
 def forms_of(study: Measurements, runs: Runs) -> list[str]:
     """Return the forms that the study can have: clusters where it names any, across where there is a target."""
-    every = np.concatenate(runs.clusters)
-    count = len(np.unique(every))
-    without = set() if FEWEST_CLUSTERS <= count < len(every) else {"clusters"}
+    without = set() if has_clusters(runs.clusters) else {"clusters"}
     without |= {"across"} if not isinstance(study.direction, dict) else set()
     return [form for form in FORMS if form not in without]
 
@@ -119,11 +116,11 @@ def draw_items(
 
     Return the drawn items' places, and the number of the draw that each came with: its cluster among the drawn.
     """
-    names = np.unique(np.concatenate(list(clusters)))
-    if len(names) == sum(map(len, clusters)):  # each item by itself
+    if not has_clusters(clusters):  # each item by itself
         starts = np.cumsum([0, *(len(of) for of in clusters)])
         own = [np.arange(len(of)) + start for of, start in zip(clusters, starts, strict=False)]
         return [generator.integers(0, len(of), len(of)) for of in clusters], own
+    names = np.unique(np.concatenate(list(clusters)))
     members = [{name: np.flatnonzero(of == name) for name in np.unique(of)} for of in clusters]
     empty = np.zeros(0, dtype=np.int64)
     places: list[list[NDArray[np.int64]]] = [[] for _ in clusters]

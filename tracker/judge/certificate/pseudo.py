@@ -17,9 +17,9 @@ from tracker.config.lineage import ancestors, walk
 from tracker.judge.edges import judge_edges, study_pairs
 from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import item_clusters
+from tracker.judge.scope import DECIDED
 from tracker.judge.significance import Array
 
-DECIDED = ("better", "worse", "equivalent")
 Values = Mapping[str, tuple[Sequence[int], Sequence[Array]]]  # variant: seeds, one [seeds, items] array per subset
 
 
@@ -113,7 +113,7 @@ def pseudo_study(
             for subset, index, of in zip(study.analysis.subsets, items, clusters, strict=True)
         }
         # Clusters of one item each are no clusters.
-        made = replace(made, clusters=named if _has_clusters(clusters) else {})
+        made = replace(made, clusters=named if has_clusters(clusters) else {})
     return made
 
 
@@ -134,7 +134,8 @@ def as_lineage(study: Measurements) -> Measurements:
     return replace(study, variants=variants, analysis=analysis)
 
 
-def _has_clusters(clusters: Sequence[NDArray[np.int64]]) -> bool:
+def has_clusters(clusters: Sequence[NDArray[np.int64]]) -> bool:
+    """Whether any two items, of one subset or of two, are in one cluster."""
     every = np.concatenate(list(clusters))
     return len(np.unique(every)) < len(every)
 

@@ -5,19 +5,17 @@ from collections.abc import Mapping, Sequence
 
 from tracker.config.study_schema import Analysis
 from tracker.judge.certificate.bounds import CONFIDENCE, ENOUGH, design_effect, lower_bound, upper_bound
-from tracker.judge.certificate.pseudo import DECIDED
 from tracker.judge.certificate.record import SEALED, SMALL, SPLITS, Evidence, Power, Sealing, WordRecord
 from tracker.judge.certificate.splits import telling_arm
 from tracker.judge.certificate.trials import Trial
+from tracker.judge.scope import DECIDED
 
 Groups = dict[str, list[bool]]  # unit: whether each of its trials was wrong
 DIRECTION = "better or worse"  # the two words have one promise: any false one in a study
 SOME_SEEDS = "seeds"  # the form of changes that act in some seeds only
 WITH_NOISE = "items"  # the form whose power is the study's: it carries its noise and nothing else
-PLANTED, TURNED = (
-    "planted",
-    "turned",
-)  # all forms without effect together; all forms with one, called the other way round
+PLANTED = "planted"  # all forms without effect together
+TURNED = "turned"  # all forms with one, called the other way round
 
 
 def promise(word: str, kind: str, analysis: Analysis) -> float:
@@ -28,10 +26,13 @@ def promise(word: str, kind: str, analysis: Analysis) -> float:
     return analysis.alpha / 2 if word == "equivalent" and kind != SOME_SEEDS else analysis.alpha
 
 
-def tally(trials: Sequence[Trial], analysis: Analysis, splits: float, arm: int) -> list[Evidence]:
+def tally(
+    trials: Sequence[Trial], analysis: Analysis, splits: float, arm: int, *, sealed: bool = False
+) -> list[Evidence]:
     """Return how often words were wrong, by kind of trial.
 
-    `splits`: independent trials that all splits are worth; `arm`: seeds of their arms.
+    `splits`: independent trials that all splits are worth; `arm`: seeds of their arms; `sealed`: whether sealed edges
+    are one more kind, by which every word is judged too.
     """
     groups: dict[tuple[str, str], Groups] = {}
     for trial in trials:
@@ -44,6 +45,7 @@ def tally(trials: Sequence[Trial], analysis: Analysis, splits: float, arm: int) 
                 small = kind == SPLITS and arm < telling_arm(word, analysis)
                 groups.setdefault((word, SMALL if small else kind), defaultdict(list))[trial.unit] += wrong
     kinds = Counter(word for word, _ in groups)
+    kinds.update(dict.fromkeys(kinds, int(sealed)))
     first, last = (SPLITS, SMALL), (PLANTED, TURNED)
     order = sorted(groups, key=lambda found: (found[0], found[1] not in first, found[1] in last, found[1]))
     return [
@@ -124,8 +126,8 @@ def _verdict(word: str, evidence: Sequence[Evidence], needed: str) -> WordRecord
     if own is None or own.effective < ENOUGH:
         return WordRecord(word=word, status="uncertified", why=needed or "no split could be judged")
     planted = [e for e in evidence if e.kind not in (SPLITS, SMALL, SEALED)]
-    why = f"wrong in {own.rate:.1%} of splits without effect" if word != "equivalent" else ""
-    why = why or f"wrong in {own.rate:.1%} of splits with an effect as large as the margin"
+    effect = "with an effect as large as the margin" if word == "equivalent" else "without effect"
+    why = f"wrong in {own.rate:.1%} of splits {effect}"
     why += f" (at most {own.upper:.0%}, worth {own.effective:.0f} independent trials)"
     if planted:
         most = max(planted, key=lambda e: e.upper)

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracker.judge.edges import WORDS
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page.format import decimals_for, is_number
 from tracker.show.page.lineage import ForestAxis, GraphRow, forest_axis, graph_rows
-
-# In the order of the page: what helped, what hurt, what made no difference, what is not known.
-VERDICTS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, marg
             _row(graph, variant, by_edge.get((variant.parent, graph.variant)) or by_child.get(graph.variant, {}), axis)
         )
     found = [row.verdict for row in rows if row.verdict]
-    words = [*VERDICTS, *sorted(set(found) - set(VERDICTS))]
+    words = [*WORDS, *sorted(set(found) - set(WORDS))]
     counts = [(word, found.count(word)) for word in words if word in found]
     return Edges(rows, axis, decimals_for(halves or [margin or math.nan], least=3), counts)
 

@@ -22,10 +22,10 @@ from tracker.judge.certificate.digest import digest_of
 from tracker.judge.certificate.files import known
 from tracker.judge.certificate.record import StudyCertificate
 from tracker.judge.certificate.tally import describe
+from tracker.judge.edges import WORDS
 from tracker.judge.measurements import read_measurements
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from tracker.show.page.content import Certify, Check, Judge, build_page
-from tracker.show.page.edges import VERDICTS
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
@@ -112,7 +112,7 @@ def _environment() -> Environment:
 
 def _rank(verdict: str | None) -> int:
     """Order of verdicts in a sorted column."""
-    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
+    return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
 
 
 def _analyst(store: Store) -> tuple[Judge, Check, Certify]:
