@@ -10,7 +10,8 @@ from tests.tracker.toy_study import Toy
 from tracker.config.settings import load_settings
 from tracker.plan.build import build_plan
 from tracker.plan.dirty_tree import check_trees, dirty_files
-from tracker.plan.retry import states_of
+from tracker.plan.retry import COLLECTED, states_of
+from tracker.plan.start import prepare
 
 
 def git(folder, *arguments):
@@ -122,6 +123,15 @@ def test_only_a_study_with_stages_to_run_is_asked(toy):
     last.status.unlink()
     with pytest.raises(ConfigError, match="its 1 stage;"):
         check(plan, toy.root)
+
+
+def test_a_stage_that_runs_again_since_its_files_are_damaged_counts(toy):
+    plan = plan_with(toy, "refuse")
+    toy.code("new.py", "")
+    end(plan.selected())
+    (toy.root / "results" / COLLECTED).write_text(json.dumps({"corrupt": {plan.selected()[-1].key: "torn"}}))
+    with pytest.raises(ConfigError, match="its 1 stage;"):
+        prepare(plan, states_of(plan), toy.root)
 
 
 def test_a_selection_asks_for_its_own_stages(toy):
