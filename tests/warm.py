@@ -11,7 +11,6 @@ project's own client and fork server; only that the server need not import anyth
 start as it does for a user, and so do the tests that kill processes (`Project.start`), the smoke grid and the pages.
 """
 
-import contextlib
 import ctypes
 import gc
 import importlib.util
@@ -33,7 +32,6 @@ ROOT = Path(__file__).resolve().parents[1]
 INTERPRETER = """#!/bin/sh
 exec {python} -I -S {program} {python} "$@"
 """
-ROOM = 4000  # bytes among the arguments, into which each fork writes its own command
 # Beside what the fork server imports. What is not installed, or has another name in another version, is left out.
 TRACKERS = (
     *("yaml", "duckdb", "scipy.stats", "scipy.optimize", "matplotlib.figure"),
@@ -67,7 +65,7 @@ def run(
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
             connection.connect(_server())
-            content = json.dumps({**request, "group": os.getpgrp()}).encode()
+            content = json.dumps(request).encode()
             socket.send_fds(connection, [len(content).to_bytes(8, "big")], files)
             connection.sendall(content)
             try:
@@ -105,7 +103,7 @@ def _server() -> str:
         with socket.socket(socket.AF_UNIX) as listener, open(f"{path}.log", "w") as log:
             listener.bind(path)
             listener.listen(64)
-            words = [sys.executable, __file__, path, str(listener.fileno()), str(os.getpid()), " " * ROOM]
+            words = [sys.executable, __file__, path, str(listener.fileno()), str(os.getpid()), " " * fork_client.ROOM]
             subprocess.Popen(
                 words,
                 cwd=ROOT,
@@ -206,30 +204,16 @@ class Warm(fork_server._Server):
             os._exit(70)
 
     def start(self, module: str, arguments: list[str]) -> NoReturn:
-        """Run the module as `python -m` does, and end."""
-        code = 1
-        try:
-            for name in self.hidden:
-                del sys.modules[name]
-            sys.meta_path.insert(0, fork_server._Hidden(self.hidden))
-            sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (open as long as the process)
-            sys.stdout = fork_server._text(1, sys.stdout, False)
-            sys.stderr = fork_server._text(2, sys.stderr, True)
+        """Run the module as the fork server runs a stage, whose module is always the same, and end."""
+        run_module = runpy.run_module
+
+        def run_this(*_: Any, **words: Any) -> None:
+            runpy.run_module = run_module
             sys.argv = [f"{module}/__main__.py", *arguments]
-            importlib.invalidate_caches()
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-            code = 0
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-            if isinstance(error.code, str):
-                print(error.code, file=sys.stderr)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+            run_module(module, **words)
+
+        runpy.run_module = run_this
+        fork_server._run(arguments, self.hidden)
 
 
 REAL = sys.executable

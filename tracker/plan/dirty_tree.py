@@ -6,20 +6,19 @@ from pathlib import Path
 
 from contract.errors import ConfigError
 from tracker.plan.plan import Plan
-from tracker.plan.retry import States, pending, states_of
+from tracker.plan.retry import States, pending
 
 _SHOWN = 3
 
 
-def check_trees(plan: Plan, root: Path, states: States | None = None) -> list[str]:
+def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
     """Return a warning for each study that wants one (`warn`) and has stages to run from the files below `root`.
 
     Stages that have ended and that `snakemake -F` or `-R` runs again are not known yet and do not count.
     Raises ConfigError for a study that wants clean trees only (`refuse`).
     """
     asked = {name: study.written.dirty_tree for name, study in plan.studies.items()}
-    states = states_of(plan) if states is None else states
-    starting = {name: len(pending(plan, name, states)) for name, policy in asked.items() if policy != "allow"}
+    starting = {name: len(pending(plan, states, name)) for name, policy in asked.items() if policy != "allow"}
     if not any(starting.values()):
         return []
     problem, remedy = _problem(root, outside=(plan.settings.results, plan.settings.reports))

@@ -1,4 +1,5 @@
-"""Which stages are to run, and which that have ended run again: those with damaged files, on request those that failed.
+"""Which stages are to run, and which that have ended run again: those with damaged files, those that nothing blocks any
+more, on request those that failed.
 
 `collect` leaves `results/collected.json`, `{corrupt: {key: reason}, stages: digest}`: what it could not read, and which
 statuses the database holds. The next start of the workflow compares.
@@ -26,13 +27,12 @@ States = dict[Address, StageState]
 
 
 def states_of(plan: Plan) -> States:
-    """Return the state of every stage, read now. The functions below read it themselves where they are given none."""
+    """Return the state of every stage, read now; what the functions below set aside becomes missing in it."""
     return {address: read_state(stage.dir, stage.key) for address, stage in plan.stages.items()}
 
 
-def retry_failed(plan: Plan, states: States | None = None) -> list[PlannedStage]:
+def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
     """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
-    states = states_of(plan) if states is None else states
     again = [stage for stage in plan.selected() if states[stage.id, stage.key].state in FAILED]
     for stage in again:
         _set_aside(stage)
@@ -40,10 +40,9 @@ def retry_failed(plan: Plan, states: States | None = None) -> list[PlannedStage]
     return again
 
 
-def pending(plan: Plan, study: str | None = None, states: States | None = None) -> list[PlannedStage]:
+def pending(plan: Plan, states: States, study: str | None = None) -> list[PlannedStage]:
     """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one."""
     again = ("missing", "running", "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
-    states = states_of(plan) if states is None else states
     return [stage for stage in plan.selected(study) if states[stage.id, stage.key].state in again]
 
 
@@ -55,7 +54,7 @@ def to_do(plan: Plan, states: States) -> list[PlannedStage]:
     any case, and where the database is younger than every status and holds it. Each would cost it more than a
     millisecond.
     """
-    found = pending(plan, states=states)
+    found = pending(plan, states)
     run = any(states[stage.id, stage.key].state in _NOT_ENDED for stage in found)
     return found if run or _is_current(plan, states) else plan.selected()
 
@@ -80,17 +79,14 @@ def refuse_links(plan: Plan) -> None:
             raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
 
 
-def repair(plan: Plan, states: States | None = None) -> list[PlannedStage]:
+def repair(plan: Plan, states: States) -> list[PlannedStage]:
     """Make stages with damaged files run again, and have what the database lacks collected; return the stages."""
-    states = states_of(plan) if states is None else states
     mark_stale(plan, states)
     return repair_corrupt(plan, states)
 
 
 def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected stage with damaged files, and of those blocked below; return them.
-
-    In `states` they are missing from then on.
+    """Set aside the status of every selected stage with damaged files; return them.
 
     Damaged: its status cannot be read, or `collect` could not read another of its files.
     """
@@ -98,9 +94,7 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
     again: dict[Address, PlannedStage] = {}
     for stage in plan.selected():
         state = states[stage.id, stage.key].state
-        ended = state not in _NOT_ENDED
-        blocked = state == "blocked" and any(above in again for above in plan.upstream[stage.id, stage.key])
-        if state == "corrupt" or (ended and stage.key in corrupt) or blocked:
+        if state == "corrupt" or (state not in _NOT_ENDED and stage.key in corrupt):
             _set_aside(stage)
             again[stage.id, stage.key] = stage
     states.update(dict.fromkeys(again, StageState("missing")))
@@ -108,6 +102,21 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
         left = {key: reason for key, reason in corrupt.items() if all(key != stage.key for stage in again.values())}
         _write(plan.settings.results, {**_read(plan.settings.results), "corrupt": left})
     return list(again.values())
+
+
+def release(plan: Plan, states: States) -> list[PlannedStage]:
+    """Set aside the status of every selected stage that is blocked though nothing that it reads is bad; return them.
+
+    What it reads may have been mended, or removed, since: a retry of some variants alone mends what others read, too.
+    """
+    again = []
+    for stage in plan.selected():  # in an order in which they can run
+        above = plan.upstream[stage.id, stage.key]
+        if states[stage.id, stage.key].state == "blocked" and not any(states[other].state in FAILED for other in above):
+            _set_aside(stage)
+            states[stage.id, stage.key] = StageState("missing")
+            again.append(stage)
+    return again
 
 
 def mark_stale(plan: Plan, states: States) -> None:

@@ -14,7 +14,7 @@ from tracker.plan.dirty_tree import check_trees
 from tracker.plan.groups import Groups, groups_of, request_of
 from tracker.plan.plan import Plan
 from tracker.plan.reports import claim_reports
-from tracker.plan.retry import States, refuse_links, repair, retry_failed, states_of, to_do
+from tracker.plan.retry import States, refuse_links, release, repair, retry_failed, states_of, to_do
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = [
@@ -54,11 +54,13 @@ def prepare(plan: Plan, states: States, root: Path = PROJECT) -> list[str]:
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]
-    said += [f"warning: {warning}" for warning in check_trees(plan, root, states)]
-    if plan.settings.retry == "failed":
-        retry_failed(plan, states)
     refuse_links(plan)
     for stage in repair(plan, states):
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
+    for stage in release(plan, states):
+        said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
+    said += [f"warning: {warning}" for warning in check_trees(plan, root, states)]  # of all that is to run
+    if plan.settings.retry == "failed":
+        retry_failed(plan, states)
     plan.write()
     return said

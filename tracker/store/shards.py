@@ -150,6 +150,8 @@ def _odd_rows(connection: duckdb.DuckDBPyConnection, table: str) -> list[tuple[s
 
 def _odd_clusters(connection: duckdb.DuckDBPyConnection, keys: Sequence[str]) -> list[tuple[str, str]]:
     """Return (key, what is wrong) of the stages, all with a column `cluster`, whose items lack one or have two."""
+    if not keys:
+        return []
     query = """
         SELECT key, CASE WHEN count(cluster) < count(*) THEN 'item ' || item || ' of ' || subset || ' has no cluster'
             ELSE 'item ' || item || ' of ' || subset || ' has the clusters ' || min(cluster) || ' and ' || max(cluster)
@@ -157,7 +159,7 @@ def _odd_clusters(connection: duckdb.DuckDBPyConnection, keys: Sequence[str]) ->
         FROM items WHERE list_contains(?, key) GROUP BY key, item, subset
         HAVING count(cluster) < count(*) OR min(cluster) <> max(cluster)"""
     rows = connection.execute(f"SELECT key, min(problem) FROM ({query}) GROUP BY key ORDER BY key", [list(keys)])
-    return rows.fetchall() if keys else []
+    return rows.fetchall()
 
 
 def load_documents(

@@ -1,4 +1,4 @@
-"""A value that cannot work is refused before any job, in one line that names it and says what to do."""
+"""What the settings come to; a value that cannot work is refused before any job, in one line that says what to do."""
 
 import os
 from pathlib import Path
@@ -166,3 +166,79 @@ def test_a_file_that_looks_like_a_variant_and_is_none_is_told(toy, name):
         load_studies(load_settings({}, configs=toy.configs))
     assert name in str(caught.value)
     assert "write _study.yaml" in str(caught.value) or "rename it to .yaml" in str(caught.value)
+
+
+def settings(toy, **overrides):
+    return load_settings(overrides, configs=toy.configs)
+
+
+@pytest.mark.parametrize(
+    ("value", "seeds"),
+    [("3", (0, 1, 2)), (3, (0, 1, 2)), ("4,7", (4, 7)), ("5,", (5,)), ([1, 9], (1, 9)), (None, (0, 1)), ("", (0, 1))],
+)
+def test_seeds(toy, value, seeds):
+    assert settings(toy, seeds=value).seeds == seeds
+
+
+def test_without_a_list_every_folder_is_a_study(toy):
+    toy.yaml("config.yaml", {"scale": "full", "studies": None})
+    assert settings(toy).studies == ("toy",)
+    toy.yaml("studies/another/_study.yaml", {})
+    assert settings(toy).studies == ("another", "toy")
+    assert settings(toy, studies="toy").studies == ("toy",)
+
+
+def test_scale_may_list_its_seeds(toy):
+    toy.yaml("scales/small.yaml", {"seeds": [3, 5]})
+    assert settings(toy, scale="small").seeds == (3, 5)
+
+
+def test_a_study_may_have_seeds_of_its_own_unless_the_settings_name_some(toy):
+    toy.yaml("studies/another/_study.yaml", {})
+    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": 4}, "another": {"seeds": [7]}}})
+    found = settings(toy, scale="small", studies="toy,another")
+    assert (found.seeds_of("toy"), found.seeds_of("another"), found.seeds) == ((0, 1, 2, 3), (7,), (0, 1))
+    named = settings(toy, scale="small", studies="toy,another", seeds=3)
+    assert named.seeds_of("toy") == named.seeds_of("another") == (0, 1, 2)
+    assert settings(toy, scale="small", study="toy", seed=3).seed == 3
+    with pytest.raises(ConfigError, match=r"choose from 0, 1, 2, 3$"):
+        settings(toy, scale="small", study="toy", seed=7)
+
+
+@pytest.mark.parametrize(("seeds", "text"), [(0, "sensible"), ([], "empty"), ([1, 1], "twice"), ("x", "whole number")])
+def test_a_bad_number_of_seeds_of_a_study_is_told_with_its_key(toy, seeds, text):
+    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": seeds}}})
+    with pytest.raises(ConfigError, match=text) as caught:
+        settings(toy, scale="small")
+    assert "small.yaml" in str(caught.value)
+    assert "studies.toy.seeds" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"sclae": "full"}, "did you mean 'scale'"),
+        ({"scale": "ful"}, "did you mean 'full'"),
+        ({"studies": "toi"}, "did you mean 'toy'"),
+        ({"studies": "toy,toy"}, "twice"),
+        ({"studies": 3}, "list of names"),
+        ({"study": "toi"}, "did you mean 'toy'"),
+        ({"seeds": "0"}, "sensible"),
+        ({"seeds": "x"}, "whole number"),
+        ({"seeds": "1,1"}, "twice"),
+        ({"seeds": -1}, "whole number"),
+        ({"seeds": True}, "whole number"),
+        ({"seed": 9}, "not among the seeds"),
+        ({"retry": "all"}, "`failed`"),
+        ({"gpus": "many"}, "whole number"),
+    ],
+)
+def test_settings_refuse(toy, overrides, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        settings(toy, **overrides)
+    assert "--config" in str(caught.value)
+
+
+def test_settings_types(toy):
+    found = settings(toy, seed="1", variant=8, gpus="4", retry="failed", study="toy")
+    assert (found.seed, found.variants, found.gpus, found.retry, found.study) == (1, ("8",), 4, "failed", "toy")

@@ -1,18 +1,12 @@
-import json
-import math
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from tests.tracker.toy_study import PUBLISHED, STUDY, VARIANTS, Toy, ToyConfig
+from tests.tracker.config.loading import load, refused
+from tests.tracker.toy_study import PUBLISHED, STUDY, Toy, ToyConfig
 from tracker.cli.configs import describe
-from tracker.config import dotted
 from tracker.config.changes import diff
 from tracker.config.names import is_safe_name
 from tracker.config.printed import Printed
-from tracker.config.scale import multiply
 from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies
 from tracker.plan.build import build_plan
@@ -21,20 +15,6 @@ from tracker.plan.build import build_plan
 @pytest.fixture
 def toy(tmp_path):
     return Toy(tmp_path)
-
-
-def load(toy, gpu_pool=None, **overrides):
-    return load_studies(load_settings(overrides, configs=toy.configs), gpu_pool)["toy"]
-
-
-def refused(toy, *parts, gpu_pool=None, **overrides):
-    with pytest.raises(ConfigError) as caught:
-        load(toy, gpu_pool, **overrides)
-    text = str(caught.value)
-    for part in parts:
-        assert part in text, text
-    assert "\n" not in text
-    return caught.value
 
 
 def test_inheritance_merges_maps_and_replaces_lists(toy):
@@ -278,85 +258,6 @@ def test_reserved_study_name(toy):
         load_studies(load_settings({"studies": "assets"}, configs=toy.configs))
 
 
-# Scales
-
-
-def scale(toy, **study):
-    toy.yaml("scales/small.yaml", {"seeds": 1, "studies": {"toy": study}})
-
-
-def test_scale_sets_and_multiplies_but_declared_stays(toy):
-    scale(toy, set={"bold": True, "size": 50}, multiply={"lr": 10, "reward.weight": 0.5, "patience": 3})
-    toy.variant("v10", {**VARIANTS["v10"], "reward": {"weight": 0.25}})
-    study = load(toy, scale="small")
-    v2, v10 = study.variants["v2"], study.variants["v10"]
-    assert (v2.resolved.size, v2.resolved.bold, v2.resolved.lr, v2.resolved.reward.weight) == (50, True, 0.01, 0.25)
-    assert v10.resolved.lr / v2.resolved.lr == pytest.approx(10)
-    assert v2.resolved.patience is None
-    assert v2.declared["size"] == 100
-    assert [c.new for c in v10.changes if c.key == "lr"] == [0.01]
-    assert [c.new for c in diff(study, "v2", "v10", scaled=True) if c.key == "lr"] == [0.1]
-
-
-@pytest.mark.parametrize("key", [{"reward": {"weight": 0.9}}, {"lr": 0.5}, {"reward": {"levels": []}}])
-def test_scale_must_not_set_what_a_variant_changes(toy, key):
-    scale(toy, set=key)
-    leaf = next(dotted.leaves(key))[0]
-    error = refused(toy, "small.yaml", f"studies.toy.set.{leaf}", "changes", scale="small")
-    assert error.file == toy.configs / "scales/small.yaml"
-
-
-def test_scale_keys_are_checked(toy):
-    for study, parts in [
-        ({"set": {"siz": 1}}, ["studies.toy.set.siz", "'size'"]),
-        ({"multiply": {"siz": 1}}, ["siz", "'size'"]),
-        ({"multiply": {"bold": 2}}, ["multiply numbers only"]),
-        ({"multiply": {"lr": 0}}, ["lr"]),
-        ({"multiply": {"lr": 1e9}, "set": {"size": 5}}, []),
-        ({"multiply": {"size": 2}, "set": {"size": 5}}, ["also sets it"]),
-        ({"resources": {"trian": {"gpu": 1}}}, ["resources.trian", "'train'"]),
-        ({"resources": {"train": {"gpu": 9}}}, ["small.yaml", "pool of 2"]),
-        ({"resources": {"train": {"gpu_share": 0.3}}}, ["resources.train.gpu_share", "multiple of 0.25"]),
-        ({"resources": {"train": {"gpu_share": 0}}}, ["resources.train.gpu_share", "greater than 0"]),
-        ({"resources": {"train": {"gpu_share": 2}}}, ["resources.train.gpu_share", "less than or equal to 1"]),
-        ({"resources": {"train": {"gpu_share": 0.5, "gpu": 2}}}, ["resources.train.gpu_share", "gpu is 2", "gpu: 1"]),
-        ({"resources": {"prepare": {"gpu_share": 0.5}}}, ["resources.prepare.gpu_share", "gpu is 0", "gpu: 1"]),
-        ({"set": {"size": 0}}, ["small.yaml", "size = 0"]),
-        ({"add": {"size": 0}}, ["add"]),
-    ]:
-        scale(toy, **study)
-        if parts:
-            refused(toy, *parts, scale="small")
-        else:
-            load(toy, scale="small")
-    toy.yaml("scales/small.yaml", {"seeds": 1, "studies": {"toi": {}}})
-    refused(toy, "studies.toi", "'toy'", scale="small")
-
-
-def test_a_part_of_a_device(toy):
-    scale(toy, resources={"train": {"gpu_share": 0.25}})
-    resources = load(toy, scale="small").stages["train"].resources
-    assert (resources.gpu, resources.gpu_share, resources.gpu_quarters) == (1, 0.25, 1)
-    assert resources.with_gpu(2).gpu_quarters == 8  # a variant that asks for more devices gets whole ones
-
-
-def test_a_part_of_several_devices_is_refused(toy):
-    stages = {**STUDY["stages"], "train": {**STUDY["stages"]["train"], "resources": {"gpu": 2, "gpu_share": 0.5}}}
-    toy.study(stages=stages)
-    refused(toy, "_study.yaml", "stages.train.resources", "gpu must be 1, not 2")
-
-
-def test_scale_resources(toy):
-    scale(toy, resources={"train": {"threads": 3}})
-    resources = load(toy, scale="small").stages["train"].resources
-    assert (resources.threads, resources.gpu) == (3, 1)
-
-
-def test_exclusion_applies_at_scale_too(toy):
-    scale(toy, set={"bold": True})
-    refused(toy, "v10.yaml", "b is never bold", scale="small")
-
-
 # Settings without effect
 
 
@@ -380,137 +281,3 @@ def test_a_value_without_effect_may_be_inherited_or_come_from_the_base(toy, idle
     toy.variant("v3", {"extends": "v2", "why": "levels", "reward": {"kind": "b", "levels": [0.3]}})
     toy.variant("child", {"extends": "v3", "why": "back", "reward": {"kind": "a"}})
     assert load(toy).variants["child"].resolved.reward.levels == [0.3]
-
-
-@pytest.mark.parametrize(
-    ("value", "factor", "product"),
-    [(100, 0.04, 4), (100, 0.07, 7), (5, 0.2, 1), (5, 0.01, 1), (3, 0.5, 2), (1e-7, 10.0, 1e-6), (0.1, 3.0, 0.3)],
-)
-def test_multiply_is_decimal_and_rounds_integers_up(value, factor, product):
-    result = multiply(value, factor)
-    assert result == product
-    assert type(result) is type(value)
-
-
-@given(st.integers(1, 10**6), st.floats(1e-6, 1e3))
-def test_multiplied_integers_stay_positive_and_near(value, factor):
-    result = multiply(value, factor)
-    assert result >= 1
-    assert result == 1 or math.isclose(result, value * factor, abs_tol=1.001)
-
-
-# Merge: properties
-
-TREES = st.recursive(
-    st.integers() | st.lists(st.integers(), max_size=2),
-    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
-    max_leaves=8,
-)
-MAPS = st.dictionaries(st.sampled_from("abc"), TREES, max_size=3)
-
-
-@given(MAPS, MAPS)
-def test_merge_laws(base, over):
-    kept = json.dumps([base, over])
-    merged = dotted.merge(base, over)
-    assert json.dumps([base, over]) == kept
-    assert dotted.merge(base, {}) == base
-    assert dotted.merge(merged, over) == merged
-    for key, value in dotted.leaves(over):
-        if value != {}:
-            assert dotted.get(merged, key) == value
-    for key, value in dotted.leaves(base):
-        if not any(dotted.covers(key, other) or dotted.covers(other, key) for other, _ in dotted.leaves(over)):
-            assert dotted.get(merged, key) == value
-
-
-# Settings
-
-
-def settings(toy, **overrides):
-    return load_settings(overrides, configs=toy.configs)
-
-
-@pytest.mark.parametrize(
-    ("value", "seeds"),
-    [("3", (0, 1, 2)), (3, (0, 1, 2)), ("4,7", (4, 7)), ("5,", (5,)), ([1, 9], (1, 9)), (None, (0, 1)), ("", (0, 1))],
-)
-def test_seeds(toy, value, seeds):
-    assert settings(toy, seeds=value).seeds == seeds
-
-
-def test_without_a_list_every_folder_is_a_study(toy):
-    toy.yaml("config.yaml", {"scale": "full", "studies": None})
-    assert settings(toy).studies == ("toy",)
-    toy.yaml("studies/another/_study.yaml", {})
-    assert settings(toy).studies == ("another", "toy")
-    assert settings(toy, studies="toy").studies == ("toy",)
-
-
-def test_scale_may_list_its_seeds(toy):
-    toy.yaml("scales/small.yaml", {"seeds": [3, 5]})
-    assert settings(toy, scale="small").seeds == (3, 5)
-
-
-def test_a_study_may_have_seeds_of_its_own_unless_the_settings_name_some(toy):
-    toy.yaml("studies/another/_study.yaml", {})
-    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": 4}, "another": {"seeds": [7]}}})
-    found = settings(toy, scale="small", studies="toy,another")
-    assert (found.seeds_of("toy"), found.seeds_of("another"), found.seeds) == ((0, 1, 2, 3), (7,), (0, 1))
-    named = settings(toy, scale="small", studies="toy,another", seeds=3)
-    assert named.seeds_of("toy") == named.seeds_of("another") == (0, 1, 2)
-    assert settings(toy, scale="small", study="toy", seed=3).seed == 3
-    with pytest.raises(ConfigError, match=r"choose from 0, 1, 2, 3$"):
-        settings(toy, scale="small", study="toy", seed=7)
-
-
-@pytest.mark.parametrize(("seeds", "text"), [(0, "sensible"), ([], "empty"), ([1, 1], "twice"), ("x", "whole number")])
-def test_a_bad_number_of_seeds_of_a_study_is_told_with_its_key(toy, seeds, text):
-    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": seeds}}})
-    with pytest.raises(ConfigError, match=text) as caught:
-        settings(toy, scale="small")
-    assert "small.yaml" in str(caught.value)
-    assert "studies.toy.seeds" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "text"),
-    [
-        ({"sclae": "full"}, "did you mean 'scale'"),
-        ({"scale": "ful"}, "did you mean 'full'"),
-        ({"studies": "toi"}, "did you mean 'toy'"),
-        ({"studies": "toy,toy"}, "twice"),
-        ({"studies": 3}, "list of names"),
-        ({"study": "toi"}, "did you mean 'toy'"),
-        ({"seeds": "0"}, "sensible"),
-        ({"seeds": "x"}, "whole number"),
-        ({"seeds": "1,1"}, "twice"),
-        ({"seeds": -1}, "whole number"),
-        ({"seeds": True}, "whole number"),
-        ({"seed": 9}, "not among the seeds"),
-        ({"retry": "all"}, "`failed`"),
-        ({"gpus": "many"}, "whole number"),
-    ],
-)
-def test_settings_refuse(toy, overrides, text):
-    with pytest.raises(ConfigError, match=text) as caught:
-        settings(toy, **overrides)
-    assert "--config" in str(caught.value)
-
-
-def test_settings_types(toy):
-    found = settings(toy, seed="1", variant=8, gpus="4", retry="failed", study="toy")
-    assert (found.seed, found.variants, found.gpus, found.retry, found.study) == (1, ("8",), 4, "failed", "toy")
-
-
-def test_another_kind_of_a_tagged_union_leaves_nothing_of_the_old_one():
-    from tracker.config.dotted import merge_into
-    from trainers.demonstrations.config import DemonstrationsConfig
-
-    base = {"task": {"name": "concepts", "words": 8, "seed": 1}, "grpo": {"lr": 0.1, "clip": 0.2}, "shots": 4}
-    other = merge_into(DemonstrationsConfig, base, {"task": {"name": "text", "candidates": 16}, "grpo": {"lr": 0.2}})
-    assert other["task"] == {"name": "text", "candidates": 16}
-    assert other["grpo"] == {"lr": 0.2, "clip": 0.2}
-    same = merge_into(DemonstrationsConfig, base, {"task": {"name": "concepts", "words": 4}})
-    assert same["task"] == {"name": "concepts", "words": 4, "seed": 1}
-    assert base["task"] == {"name": "concepts", "words": 8, "seed": 1}

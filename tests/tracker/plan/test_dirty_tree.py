@@ -10,6 +10,8 @@ from tests.tracker.toy_study import Toy
 from tracker.config.settings import load_settings
 from tracker.plan.build import build_plan
 from tracker.plan.dirty_tree import check_trees, dirty_files
+from tracker.plan.retry import COLLECTED, states_of
+from tracker.plan.start import prepare
 
 
 def git(folder, *arguments):
@@ -43,6 +45,10 @@ def plan_with(toy, policy, **overrides):
     return build_plan(load_settings(overrides, configs=toy.configs), root=toy.root)
 
 
+def check(plan, root):
+    return check_trees(plan, root, states_of(plan))
+
+
 def end(stages, state="ok"):
     for stage in stages:
         stage.status.parent.mkdir(parents=True, exist_ok=True)
@@ -70,15 +76,15 @@ def test_results_and_reports_of_the_project_are_not_dirt(toy):
     plan = plan_with(toy, "refuse", reports="out")
     plan.write()
     toy.code("out/index.html", "")
-    assert check_trees(plan, toy.root) == []
+    assert check(plan, toy.root) == []
 
 
 def test_by_default_a_dirty_tree_is_a_warning_per_study(toy):
     plan = plan_with(toy, None)
-    assert check_trees(plan, toy.root) == []
+    assert check(plan, toy.root) == []
     for name in "abcde":
         toy.code(f"{name}.py", "")
-    [warning] = check_trees(plan, toy.root)
+    [warning] = check(plan, toy.root)
     assert warning.startswith("toy: uncommitted files (a.py, b.py, c.py and 2 more); ")
     assert warning.endswith("_study.yaml: dirty_tree)")
     assert "\n" not in warning
@@ -86,10 +92,10 @@ def test_by_default_a_dirty_tree_is_a_warning_per_study(toy):
 
 def test_refuse_is_one_line_with_the_files_and_the_remedy(toy):
     plan = plan_with(toy, "refuse")
-    assert check_trees(plan, toy.root) == []
+    assert check(plan, toy.root) == []
     toy.code("trainers/shared.py", "LIMIT = 4\n")
     with pytest.raises(ConfigError) as caught:
-        check_trees(plan, toy.root)
+        check(plan, toy.root)
     text = str(caught.value)
     assert "_study.yaml: dirty_tree = 'refuse': uncommitted files (trainers/shared.py), " in text
     assert "the study toy does not start its 18 stages; commit or remove them, or set `dirty_tree: warn`" in text
@@ -99,33 +105,42 @@ def test_refuse_is_one_line_with_the_files_and_the_remedy(toy):
 def test_allow_says_nothing(toy):
     plan = plan_with(toy, "allow")
     toy.code("new.py", "")
-    assert check_trees(plan, toy.root) == []
+    assert check(plan, toy.root) == []
 
 
 def test_only_a_study_with_stages_to_run_is_asked(toy):
     plan = plan_with(toy, "refuse")
     toy.code("new.py", "")
     end(plan.selected())
-    assert check_trees(plan, toy.root) == []
+    assert check(plan, toy.root) == []
     last = plan.selected()[-1]
     end([last], "failed")
-    assert check_trees(plan, toy.root) == []  # what failed runs again only where that is asked for
+    assert check(plan, toy.root) == []  # what failed runs again only where that is asked for
     toy.code("new.py", "")
     again = build_plan(load_settings({"retry": "failed"}, configs=toy.configs), root=toy.root)
     with pytest.raises(ConfigError, match="its 1 stage;"):
-        check_trees(again, toy.root)
+        check(again, toy.root)
     last.status.unlink()
     with pytest.raises(ConfigError, match="its 1 stage;"):
-        check_trees(plan, toy.root)
+        check(plan, toy.root)
+
+
+def test_a_stage_that_runs_again_since_its_files_are_damaged_counts(toy):
+    plan = plan_with(toy, "refuse")
+    toy.code("new.py", "")
+    end(plan.selected())
+    (toy.root / "results" / COLLECTED).write_text(json.dumps({"corrupt": {plan.selected()[-1].key: "torn"}}))
+    with pytest.raises(ConfigError, match="its 1 stage;"):
+        prepare(plan, states_of(plan), toy.root)
 
 
 def test_a_selection_asks_for_its_own_stages(toy):
     plan = plan_with(toy, "refuse", variant="base", seed=0)
     toy.code("new.py", "")
     with pytest.raises(ConfigError, match="its 4 stages"):  # the asset, prepare, train, evaluate
-        check_trees(plan, toy.root)
+        check(plan, toy.root)
     end(plan.selected())
-    assert check_trees(plan, toy.root) == []
+    assert check(plan, toy.root) == []
 
 
 def test_without_git_there_is_no_commit_to_name(toy):
@@ -133,7 +148,7 @@ def test_without_git_there_is_no_commit_to_name(toy):
     (toy.root / ".git").rename(toy.root.parent / "gone")
     assert dirty_files(toy.root) is None
     with pytest.raises(ConfigError, match=r"in no git repository, .*; put it into one, or set"):
-        check_trees(plan, toy.root)
+        check(plan, toy.root)
 
 
 def test_another_word_is_an_error(toy):

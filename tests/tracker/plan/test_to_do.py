@@ -7,18 +7,11 @@ import pytest
 
 from contract.stage_folder import DATABASE
 from contract.status import read_state
-from tests.tracker.toy_study import Toy
 from tracker.config.settings import load_settings
 from tracker.plan.build import build_plan
 from tracker.plan.retry import note_collected, repair, states_of, to_do
 
 LONG_AGO = 10_000
-
-
-@pytest.fixture
-def toy(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return Toy(tmp_path)
 
 
 def plan_of(toy, **overrides):

@@ -1,0 +1,21 @@
+"""Loading the toy study, and the one line by which it is refused."""
+
+import pytest
+
+from contract.errors import ConfigError
+from tracker.config.settings import load_settings
+from tracker.config.variants import load_studies
+
+
+def load(toy, gpu_pool=None, **overrides):
+    return load_studies(load_settings(overrides, configs=toy.configs), gpu_pool)["toy"]
+
+
+def refused(toy, *parts, gpu_pool=None, **overrides):
+    with pytest.raises(ConfigError) as caught:
+        load(toy, gpu_pool, **overrides)
+    text = str(caught.value)
+    for part in parts:
+        assert part in text, text
+    assert "\n" not in text
+    return caught.value
