@@ -86,11 +86,16 @@ class Grid(Project):
 
     def held(self, mode: str) -> Path:
         """Wait until the variant of this mode is held up; return its stage's folder."""
-        self.wait_for((self.folder / "results" / "plan.json").exists)
-        folders = [p.parent for p in self.folder.glob("results/stages/debias/train/*/config.json")]
-        (folder,) = [f for f in folders if json.loads((f / "config.json").read_text())["config"].get("mode") == mode]
-        self.wait_for((folder / "held").exists)
-        return folder
+        found: list[Path] = []
+
+        def look() -> list[Path]:
+            for path in self.folder.glob("results/stages/debias/train/*/config.json"):
+                if (path.parent / "held").exists() and json.loads(path.read_text())["config"].get("mode") == mode:
+                    found.append(path.parent)
+            return found
+
+        self.wait_for(look)
+        return found[0]
 
     def release(self, mode: str) -> None:
         (self.folder / f"go-{mode}").touch()

@@ -53,7 +53,7 @@ FAULTS = {
     ),
     "a change that acts in some seeds only": (
         {"seeds": 3},
-        Size(zero=1, edges=200, splits=0, forms=("seeds",)),
+        Size(zero=1, edges=400, splits=0, forms=("seeds",)),
         naive_edges,
         ("equivalent", "seeds"),
     ),
