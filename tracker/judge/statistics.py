@@ -10,6 +10,7 @@ better.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -19,9 +20,9 @@ from tracker.judge.resampling import (
     Clusters,
     Numbers,
     by_item,
-    cluster_counts,
     contributions,
     correlation_within,
+    draw_sums,
     draw_together,
     item_degrees,
     number_clusters,
@@ -81,8 +82,13 @@ class Estimate:
     per_seed: tuple[float, ...]
     # What other items would have made of the effect, less what it is: [replicates]. All contrasts of one study meet the
     # same draws, so that covariances of the draws are those of the effects, as far as items go.
-    item_draws: Array = field(repr=False, compare=False)
+    draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
+
+    @cached_property
+    def item_draws(self) -> Array:
+        """The draws, made when a family asks for them: one edge alone, of thousands of items, needs none."""
+        return self.draw_items()
 
     def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
         """The interval at 1 - alpha were the noise this one (of moderated variances, say).
@@ -176,15 +182,23 @@ def contrast(
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
     products = linear.T @ linear
     seed_variance = _seed_variance(_resolution(values, arms), means, direction, slopes, of_gains)
-    counts = cluster_counts(drawn.count, replicates, seed)
-    item_draws = counts @ linear.mean(axis=1)
+    drawn_means = linear.mean(axis=1)
+
+    def draw_items() -> Array:
+        return np.zeros(replicates) if items_only else draw_sums(drawn_means, replicates, seed)
+
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     if folds and not items_only and (chance := _chance_to_cross(unfolded, deviations, direction)) > _NEVER:
-        moved = means + np.tensordot(counts, deviations, 1)  # a draw may cross the target, which the slopes do not know
+        # A draw may cross the target, which the slopes do not know.
+        moved = means + draw_sums(deviations, replicates, seed)
         folded = of_gains(gain(moved, direction)) - per_seed
         other = np.cov(folded.T, ddof=0).reshape(products.shape)
         if shared_variance(other) > shared_variance(products):
-            products, item_draws = other, folded.mean(axis=1)
+            products, drawn_folded = other, folded.mean(axis=1)
+
+            def draw_items() -> Array:
+                return drawn_folded
+
         reach = of_gains(gain(draw_together(moved, share), direction)).mean(axis=1)
         if seeds > 1 and reach.var() > 0:  # the seeds' noise widens the draws
             reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
@@ -213,7 +227,7 @@ def contrast(
         items_only=items_only,
         item_p=nan if items_only else crossing.p(p_value(centre, whole)),
         per_seed=tuple(per_seed.tolist()),
-        item_draws=np.zeros(replicates) if items_only else item_draws,
+        draw_items=draw_items,
         crossing=crossing,
     )
     low, high = estimate.interval(noise, 1 - confidence)
