@@ -42,7 +42,9 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
     parent, child = arguments.names or name_arms(*sides)
     if parent == child:
         raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
-    options = Options(Wanted(arguments.metric, arguments.filter), arguments.seed_from, arguments.latest)
+    options = Options(
+        Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks)), arguments.seed_from, arguments.latest
+    )
     arms = [read_arm(name, paths, options) for name, paths in zip((parent, child), sides, strict=True)]
     lineage = {parent: Lineage(None, "the first side"), child: Lineage(parent, "the second side")}
     return compare(f"{child} against {parent}", arms, lineage, _rules(arguments))
@@ -55,6 +57,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         allow=frozenset(arguments.allow),
         common_items=arguments.common_items,
         flips=arguments.flips,
+        chosen=Wanted(arguments.metric, arguments.filter),
     )
 
 
@@ -73,7 +76,11 @@ def _direction(text: str) -> Direction:
 def _from_study(arguments: argparse.Namespace) -> Comparison:
     from tracker.evaluations.study_file import read_study_file
 
-    given = [f"--{name}" for name in ("metric", "filter", "margin", "direction", "seed_from") if getattr(arguments, name)]
+    given = [
+        f"--{name}"
+        for name in ("metric", "filter", "tasks", "margin", "direction", "seed_from")
+        if getattr(arguments, name)
+    ]
     if arguments.files or arguments.other or given:
         problem = f"goes without {', '.join(given) or 'files on the command line'}"
         raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")

@@ -157,9 +157,12 @@ def _compare(commands: _Commands) -> None:
     both.add_argument("files", nargs="*", metavar="A", help="evaluations of one side, all seeds and tasks")
     both.add_argument("--with", nargs="+", dest="other", metavar="B", default=[], help="of the side compared with it")
     both.add_argument("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
-    both.add_argument("--names", nargs=2, metavar=("A", "B"), help="what the sides are called (default: by their paths)")
+    both.add_argument(
+        "--names", nargs=2, metavar=("A", "B"), help="what the sides are called (default: by their paths)"
+    )
     both.add_argument("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
     both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
+    both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
     both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
     both.add_argument("--margin", type=float, help="a smaller difference does not matter (default: 1% of the scale)")
     both.add_argument("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")

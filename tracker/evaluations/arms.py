@@ -1,8 +1,8 @@
 """From files to arms: which file is which run of which arm.
 
-    expand(words) -> list[Path]                            files, folders and patterns, as typed
-    read_arm(name, paths, options) -> Arm                  {seed: {subset: Sheet}}
-    name_arms(a, b) -> (name, name)                        by the first part in which the paths differ
+expand(words) -> list[Path]                            files, folders and patterns, as typed
+read_arm(name, paths, options) -> Arm                  {seed: {subset: Sheet}}
+name_arms(a, b) -> (name, name)                        by the first part in which the paths differ
 """
 
 import glob
@@ -15,7 +15,7 @@ from types import ModuleType
 from contract.errors import ConfigError
 from contract.reading import one_line
 from tracker.evaluations import lm_eval, plain
-from tracker.evaluations.sheet import Sheet, Wanted
+from tracker.evaluations.sheet import ANY, Sheet, Wanted
 
 READERS: tuple[ModuleType, ...] = (lm_eval, plain)
 IN_FOLDERS = ("samples_*.jsonl",)
@@ -27,7 +27,7 @@ _FORMATS = "lm-eval's samples_*.jsonl, or a CSV, TSV, JSON lines or Parquet file
 class Options:
     """How files are to be read."""
 
-    wanted: Wanted = Wanted()
+    wanted: Wanted = ANY
     seed_from: str | None = None  # a regular expression with one group
     latest: bool = False  # of several evaluations of one run, the newest file
 
@@ -91,6 +91,9 @@ def read_arm(name: str, paths: Sequence[Path], options: Options) -> Arm:
         ConfigError: a file cannot be read, its seed cannot be told, or a run was evaluated twice.
     """
     sheets = list(_sheets(paths, options.wanted))
+    if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
+        remedy = "give its files, or leave it out"
+        raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on it", remedy)
     seeds = _seeds(sheets, options.seed_from)
     runs: dict[int, dict[str, Sheet]] = {}
     for sheet, seed in zip(sheets, seeds, strict=True):
@@ -133,7 +136,9 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
     if all(sheet.seed is not None for sheet in sheets):
         return [sheet.seed for sheet in sheets]
     named = {sheet.source: _SEED.findall(str(sheet.source)) for sheet in sheets}
-    seeds = [sheet.seed if sheet.seed is not None else int(f[-1]) if (f := named[sheet.source]) else None for sheet in sheets]
+    seeds = [
+        sheet.seed if sheet.seed is not None else int(f[-1]) if (f := named[sheet.source]) else None for sheet in sheets
+    ]
     if None not in seeds:
         return seeds
     if any(seed is not None for seed in seeds):
@@ -151,7 +156,9 @@ def _by_pattern(path: Path, pattern: str) -> int:
     try:
         found = re.search(pattern, str(path))
     except re.error as error:
-        raise ConfigError("compare", "--seed-from", pattern, f"is no regular expression ({error})", "as 'run(\\d+)'") from None
+        raise ConfigError(
+            "compare", "--seed-from", pattern, f"is no regular expression ({error})", "as 'run(\\d+)'"
+        ) from None
     said = found.group(1) if found and found.re.groups else ""
     if not (said or "").isdigit():
         problem = f"finds no number in {one_line(str(path), 200)}"

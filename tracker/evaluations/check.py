@@ -1,4 +1,4 @@
-"""May two arms be paired? The same seeds, the same items, and the same asked of each; else a line that says what differs.
+"""May two arms be paired? The same seeds, the same items, the same asked of each; else a line that says what differs.
 
     check(parent, child, allow) -> notes          ConfigError where they may not
     common_items(arms) -> arms                    with the items that all runs of all arms have
@@ -44,7 +44,9 @@ def _seeds(parent: Arm, child: Arm) -> Iterator[str]:
     common = parent.runs.keys() & child.runs.keys()
     if not common:
         problem = f"{parent.name} has {_list(parent.seeds)}, {child.name} has {_list(child.seeds)}: none in common"
-        raise ConfigError("compare", "seeds", None, problem, "runs are paired by seed: --seed-from REGEX says which is which")
+        raise ConfigError(
+            "compare", "seeds", None, problem, "runs are paired by seed: --seed-from REGEX says which is which"
+        )
     for arm in (parent, child):
         if left := sorted(arm.runs.keys() - common):
             yield f"seeds {_list(left)} of {arm.name} have no partner and are left out"
@@ -68,7 +70,9 @@ def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
     for key in ("metric", "filter"):
         a, b = getattr(ours, key), getattr(theirs, key)
         if a != b:
-            raise ConfigError(theirs.source, key, b, f"{ours.source} has {a!r}", f"name one that both have with --{key}")
+            raise ConfigError(
+                theirs.source, key, b, f"{ours.source} has {a!r}", f"name one that both have with --{key}"
+            )
     _items(ours, theirs)
     versions = ours.facts.version, theirs.facts.version
     if "task" not in allow and None not in versions and versions[0] != versions[1]:
@@ -92,7 +96,8 @@ def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
         problem = f"task_hash {hashes[1]} of {ours.subset} is not that of {ours.source}, {hashes[0]}"
         raise ConfigError(theirs.source, "", None, problem, "compare what was asked alike, or give --allow task")
     if ours.facts.repeats != theirs.facts.repeats:
-        yield f"{ours.subset}: items were asked {ours.facts.repeats} times on one side, {theirs.facts.repeats} on the other"
+        often = f"{ours.facts.repeats} times on one side, {theirs.facts.repeats} on the other"
+        yield f"{ours.subset}: items were asked {often}"
 
 
 def _items(ours: Sheet, theirs: Sheet) -> None:
@@ -101,7 +106,9 @@ def _items(ours: Sheet, theirs: Sheet) -> None:
     only_ours, only_theirs = ours.items.difference(theirs.items), theirs.items.difference(ours.items)
     if len(only_ours) == len(ours.items):
         problem = f"no item of {ours.subset} is in common with {ours.source}: {some(only_theirs.tolist(), 2)}"
-        raise ConfigError(theirs.source, "", None, f"{problem}; there {some(only_ours.tolist(), 2)}", "were they the same data?")
+        raise ConfigError(
+            theirs.source, "", None, f"{problem}; there {some(only_ours.tolist(), 2)}", "were they the same data?"
+        )
     parts = [f"lacks {len(only_ours)} ({some(only_ours.tolist())})"] if len(only_ours) else []
     parts += [f"has {len(only_theirs)} more ({some(only_theirs.tolist())})"] if len(only_theirs) else []
     problem = f"of the items of {ours.subset} in {ours.source} it {' and '.join(parts)}"

@@ -1,6 +1,6 @@
 """A comparison from its files to its verdicts: what the command prints, and what the page is drawn from.
 
-    compare(arms, lineage, options) -> Comparison
+compare(arms, lineage, options) -> Comparison
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from tracker.config.lineage import ancestors, compared
-from tracker.config.study_schema import Analysis
 from tracker.evaluations.arms import Arm
 from tracker.evaluations.check import check, common_items
 from tracker.evaluations.flips import Flips, find_flips
 from tracker.evaluations.measure import Direction, Lineage, measurements, plan_analysis
+from tracker.evaluations.sheet import ANY, Wanted
 from tracker.judge.edges import Edge, judge_edges
 from tracker.judge.measurements import Measurements
 from tracker.judge.paths import add_paths
@@ -31,6 +31,7 @@ class Rules:
     allow: Set[str] = frozenset()
     common_items: bool = False
     flips: int = 3
+    chosen: Wanted = ANY  # what the caller named, of which nothing need be said
     analysis: Mapping[str, Any] = field(default_factory=dict)  # further keys of the analysis plan: alpha, edges, ...
 
 
@@ -86,7 +87,7 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     for child, parent in dict.fromkeys([*pairs, *_steps(parents)]):
         notes += check(named[parent], named[child], rules.allow)
     analysis, more = plan_analysis(list(arms), rules.direction, rules.margin, **rules.analysis)
-    notes += [*more, *_other_choices(arms), *_reported(arms)]
+    notes += [*more, *_other_choices(arms, rules.chosen), *_reported(arms)]
     measured = measurements(name, list(arms), analysis, lineage)
     edges = judge_edges(measured)
     add_paths(measured, edges)
@@ -99,11 +100,13 @@ def _steps(parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
     return [step for name in parents for step in pairwise([name, *ancestors(name, parents)])]
 
 
-def _other_choices(arms: Sequence[Arm]) -> list[str]:
+def _other_choices(arms: Sequence[Arm], chosen: Wanted) -> list[str]:
     """What else the files hold, where the caller chose nothing: the first metric and filter were taken."""
     facts = [(sheet, sheet.facts) for arm in arms for sheet in arm.sheets]
     notes = []
-    for kind in ("metrics", "filters"):
+    for kind, named in (("metrics", chosen.metric), ("filters", chosen.filter)):
+        if named is not None:
+            continue
         others = list(dict.fromkeys(name for sheet, found in facts for name in getattr(found, kind)))
         taken = {getattr(sheet, kind[:-1]) for sheet, _ in facts}
         if left := [name for name in others if name not in taken]:
@@ -117,14 +120,16 @@ def _reported(arms: Sequence[Arm]) -> list[str]:
         for sheet in arm.sheets:
             said, ours = sheet.facts.reported, float(sheet.values.mean())
             if said is not None and abs(said - ours) > 1e-6 * max(1.0, abs(said)):
-                return [f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, the mean of its items is {ours:.6g}"]
+                return [
+                    f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, the mean of its items is {ours:.6g}"
+                ]
     return []
 
 
 def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: int) -> Compared:
     parent, child, analysis = arms[edge.parent], arms[edge.child], measured.analysis
     seeds = sorted(parent.runs.keys() & child.runs.keys())
-    rows = tuple(_subset(subset, parent, child, seeds, measured, analysis) for subset in analysis.subsets)
+    rows = tuple(_subset(subset, (parent, child), seeds, measured) for subset in analysis.subsets)
     theirs = [
         (np.square([row.stderr_before, row.stderr_after]).sum())
         for row in rows
@@ -136,15 +141,19 @@ def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: 
     return Compared(edge, rows, find_flips(parent, child, analysis, count), own, unpaired)
 
 
-def _subset(subset: str, parent: Arm, child: Arm, seeds: list[int], measured: Measurements, analysis: Analysis) -> SubsetRow:
-    sides = [[arm.runs[seed][subset] for seed in seeds] for arm in (parent, child)]
+def _subset(subset: str, arms: tuple[Arm, Arm], seeds: list[int], measured: Measurements) -> SubsetRow:
+    sides = [[arm.runs[seed][subset] for seed in seeds] for arm in arms]
     means = [float(np.mean([sheet.values.mean() for sheet in side])) for side in sides]
     errors = [[e for sheet in side if (e := sheet.facts.stderr) is not None] for side in sides]
     items = sides[0][0].items
     named = measured.clusters.get(subset, {})
     numbers: dict[Any, int] = {}
-    clusters = [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items])] if named else None
+    clusters = (
+        [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items])] if named else None
+    )
     values = np.stack([[sheet.values for sheet in side] for side in reversed(sides)])
-    alone = contrast([values], (1, -1), measured.direction, confidence=1 - analysis.alpha, clusters=clusters)
-    said = [float(np.mean(error)) if len(error) == len(side) else None for error, side in zip(errors, sides, strict=True)]
+    alone = contrast([values], (1, -1), measured.direction, confidence=1 - measured.analysis.alpha, clusters=clusters)
+    said = [
+        float(np.mean(error)) if len(error) == len(side) else None for error, side in zip(errors, sides, strict=True)
+    ]
     return SubsetRow(subset, len(items), means[0], means[1], said[0], said[1], alone.effect, alone.low, alone.high)

@@ -45,9 +45,7 @@ def find_flips(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips
     better = worse = 0
     gained: list[tuple[float, str, int, float, float]] = []
     for subset in analysis.subsets:
-        before, after = (
-            np.mean([arm.runs[seed][subset].values for seed in seeds], axis=0) for arm in (parent, child)
-        )
+        before, after = (np.mean([arm.runs[seed][subset].values for seed in seeds], axis=0) for arm in (parent, child))
         change = _gain(before, after, analysis)
         tiny = 1e-9 * max(float(np.abs(change).max()), 1e-300)
         better += int((change > tiny).sum())
@@ -62,7 +60,9 @@ def find_flips(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips
     if not seeds:
         return Flips(0, 0, (), ())
     ours, theirs = parent.runs[seeds[0]], child.runs[seeds[0]]
-    words = {subset: _words(ours[subset], theirs[subset], [f for f in (*best, *worst) if f[1] == subset]) for subset in ours}
+    words = {
+        subset: _words(ours[subset], theirs[subset], [f for f in (*best, *worst) if f[1] == subset]) for subset in ours
+    }
     made = [
         tuple(
             Flip(subset, str(theirs[subset].items[at]), before, after, change, *words[subset][at])
@@ -81,7 +81,9 @@ def _gain(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> np.ndarr
     return (after - before) * (1 if analysis.direction == "max" else -1)
 
 
-def _words(ours: Sheet, theirs: Sheet, found: Sequence[tuple[float, str, int, float, float]]) -> dict[int, tuple[ItemText, str]]:
+def _words(
+    ours: Sheet, theirs: Sheet, found: Sequence[tuple[float, str, int, float, float]]
+) -> dict[int, tuple[ItemText, str]]:
     items = [str(theirs.items[at]) for _, _, at, _, _ in found]
     if not items:
         return {}

@@ -23,7 +23,15 @@ from tracker.evaluations import table
 from tracker.evaluations.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, short
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl")
-_SETTINGS = ("model", "model_args", "gen_kwargs", "limit", "chat_template_sha", "system_instruction", "fewshot_as_multiturn")
+_SETTINGS = (
+    "model",
+    "model_args",
+    "gen_kwargs",
+    "limit",
+    "chat_template_sha",
+    "system_instruction",
+    "fewshot_as_multiturn",
+)
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
 _ROW_BYTES = 64 << 20
 
@@ -60,6 +68,8 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         raise ConfigError(path, "doc_hash", None, "the samples have no hashes", "evaluate with lm-eval 0.4.3 or later")
     named = _NAME.fullmatch(path.name)
     task = named["task"] if named else path.stem.removeprefix("samples_")
+    if not wanted.wants(task):
+        return
     results = _results(path, named["date"]) if named else {}
     metrics = tuple(row.get("metrics") or _numbers(row))
     metric = wanted.metric or next(iter(metrics), "")
@@ -69,7 +79,9 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     filters = tuple(dict.fromkeys(rows["filter"]))
     chosen = wanted.filter or filters[0]
     if chosen not in filters:
-        raise ConfigError(path, "filter", chosen, "there is none of this name", f"the file has {', '.join(map(str, filters))}")
+        raise ConfigError(
+            path, "filter", chosen, "there is none of this name", f"the file has {', '.join(map(str, filters))}"
+        )
     task_hash = results.get("task_hashes", {}).get(task)
     if task_hash and "digest" in rows and rows["digest"] != task_hash:
         problem = "is not what its results file was made of (task_hashes): rows are missing, or were changed"
@@ -172,12 +184,14 @@ def _refuse(path: Path, metric: str, rows: dict[str, Any], keep: Any, values: An
     """Say which item has no number, and whether the metric has one for any item."""
     bad = np.flatnonzero(~np.isfinite(values))
     item, raw = short(rows["doc_hash"][keep[bad[0]]]), rows["raw"][keep[bad[0]]]
-    if raw and raw[0] in "[{\"":
+    if raw and raw[0] in '[{"':
         problem = f"item {item} has no number of its own: lm-eval makes this metric of all items at once"
         raise ConfigError(path, metric, raw, problem, "name another with --metric")
     more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     shown = raw if raw else float(values[bad[0]])
-    raise ConfigError(path, metric, shown, f"item {item}{more} has no finite value", "no item may be dropped: evaluate again")
+    raise ConfigError(
+        path, metric, shown, f"item {item}{more} has no finite value", "no item may be dropped: evaluate again"
+    )
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,7 @@
 """From arms to what the judge reads: the same Measurements as those of a grid, judged by the same rules.
 
-    plan_analysis(arms, options) -> (Analysis, notes)      direction and margin that the files or the caller give
-    measurements(name, arms, analysis, lineage) -> Measurements
+plan_analysis(arms, options) -> (Analysis, notes)      direction and margin that the files or the caller give
+measurements(name, arms, analysis, lineage) -> Measurements
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,9 @@ class Lineage:
     why: str = ""
 
 
-def plan_analysis(arms: Sequence[Arm], direction: Direction | None, margin: float | None, **rules: Any) -> tuple[Analysis, list[str]]:
+def plan_analysis(
+    arms: Sequence[Arm], direction: Direction | None, margin: float | None, **rules: Any
+) -> tuple[Analysis, list[str]]:
     """Return how the arms are judged; what neither the files nor the caller say is said in the notes.
 
     Raises:
@@ -59,7 +61,9 @@ def plan_analysis(arms: Sequence[Arm], direction: Direction | None, margin: floa
     if len(metrics) > 1:
         named = {sheet.metric: sheet.subset for sheet in sheets}
         problem = "; ".join(f"{subset} has {metric}" for metric, subset in named.items())
-        raise ConfigError("compare", "--metric", None, problem, "name one that all have, or compare the tasks one at a time")
+        raise ConfigError(
+            "compare", "--metric", None, problem, "name one that all have, or some of the tasks with --tasks"
+        )
     analysis = Analysis(
         value=metrics[0],
         protocol=PROTOCOL,
@@ -74,7 +78,7 @@ def plan_analysis(arms: Sequence[Arm], direction: Direction | None, margin: floa
 def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Mapping[str, Lineage]) -> Measurements:
     """Return what the judge reads, of arms that have been checked."""
     named = {arm.name: arm for arm in arms}
-    clusters, fault = _clusters([sheet for arm in arms for sheet in arm.sheets])
+    clusters = _clusters([sheet for arm in arms for sheet in arm.sheets])
     runs = {(arm.name, seed): run for arm in arms for seed, run in arm.runs.items()}
     return Measurements(
         name=name,
@@ -89,30 +93,32 @@ def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Ma
         duplicates=frozenset(),  # the readers refuse them
         stages=pd.DataFrame({"variant": [], "seed": [], "key": [], "hours": []}),
         clusters=clusters,
-        cluster_fault=fault,
     )
 
 
 def planned(arms: Mapping[str, Arm], name: str, place: Lineage) -> PlannedVariant:
     """The variant as the judge and the page know one; its changes are those of the evaluations' own settings."""
-    settings = settings_of(arms[name])
-    changes: list[Change] = []
-    if place.parent is not None:
-        before = settings_of(arms[place.parent])
-        for key in sorted(before.keys() | settings.keys()):
-            if before.get(key) != settings.get(key):
-                changes.append(
-                    Change(**{"key": key, "from": before.get(key), "to": settings.get(key), "factor": FACTOR})
-                )
+    changes = _changes(arms[place.parent], arms[name]) if place.parent is not None else []
     return PlannedVariant(
         name=name,
         parent=place.parent,
         why=place.why,
         file=str(next(iter(arms[name].sheets)).source),
-        resolved=settings,
+        resolved=settings_of(arms[name]),
         factors=(FACTOR,) if place.parent is not None else (),
         changes=tuple(changes),
     )
+
+
+def _changes(parent: Arm, child: Arm) -> list[Change]:
+    """Settings that differ in every pair of runs, as the first pair has them: a model's path may name the seed."""
+    pairs = [(parent.runs[seed], child.runs[seed]) for seed in parent.seeds if seed in child.runs]
+    sides = [[dict(next(iter(run.values())).facts.settings) for run in pair] for pair in pairs]
+    return [
+        Change.model_validate({"key": key, "from": sides[0][0].get(key), "to": sides[0][1].get(key), "factor": FACTOR})
+        for key in sorted({key for pair in sides for settings in pair for key in settings})
+        if all(before.get(key) != after.get(key) for before, after in sides)
+    ]
 
 
 def settings_of(arm: Arm) -> dict[str, Any]:
@@ -121,8 +127,8 @@ def settings_of(arm: Arm) -> dict[str, Any]:
     return {key: value for key, value in found[0].items() if all(other.get(key) == value for other in found)}
 
 
-def _clusters(sheets: Sequence[Sheet]) -> tuple[dict[str, dict[str, str]], str]:
-    """{subset: {item: cluster}}, and the first item that two files put into different ones."""
+def _clusters(sheets: Sequence[Sheet]) -> dict[str, dict[str, str]]:
+    """{subset: {item: cluster}}; an item that two files put into different ones is refused."""
     clusters: dict[str, dict[str, str]] = {}
     seen: set[int] = set()
     for sheet in sheets:
@@ -131,10 +137,8 @@ def _clusters(sheets: Sequence[Sheet]) -> tuple[dict[str, dict[str, str]], str]:
         seen.add(id(sheet.clusters))
         known = clusters.setdefault(sheet.subset, {})
         for item, cluster in sheet.clusters.items():
-            if known.setdefault(item, cluster) != cluster:
-                raise ConfigError(
-                    sheet.source, "cluster", cluster, f"item {item} of {sheet.subset} is in {known[item]} in another file",
-                    "a cluster belongs to the item: name the same one in every run",
-                )  # fmt: skip
-    return clusters, ""
-
+            if (other := known.setdefault(item, cluster)) != cluster:
+                problem = f"item {item} of {sheet.subset} is in {other} in another file"
+                remedy = "a cluster belongs to the item: name the same one in every run"
+                raise ConfigError(sheet.source, "cluster", cluster, problem, remedy)
+    return clusters

@@ -45,12 +45,16 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     if wanted.filter:
         raise ConfigError(path, "filter", wanted.filter, "a plain table has no filters", "leave --filter out")
     scan = _SCANS[path.suffix]
+    if not path.stat().st_size:
+        raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
     columns = list(table.query(path, f"SELECT * FROM {scan} LIMIT 0"))
     value = wanted.metric or "value"
     missing = [column for column in ("item", value) if column not in columns]
     if missing:
         problem = f"has no column {missing[0]!r}, only {', '.join(columns) or 'none'}"
-        raise ConfigError(path, "", None, problem, "a plain table has item, value and, if it likes, seed, subset, cluster")
+        raise ConfigError(
+            path, "", None, problem, "a plain table has item, value and, if it likes, seed, subset, cluster"
+        )
     optional = [column for column in COLUMNS[2:] if column in columns]
     asked = [column for column in ("prompt", "target") if column in columns]
     rows = table.query(
@@ -68,7 +72,9 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     groups: Any = frame.groupby(keys, sort=False) if keys else [((), frame)]
     for key, group in groups:
         at = dict(zip(keys, key, strict=True))
-        yield _sheet(path, value, group, int(at["seed"]) if "seed" in at else None, at.get("subset", "all"), columns)
+        if not wanted.wants(at.get("subset", "all")):
+            continue
+        yield _sheet(path, value, group, columns, (int(at["seed"]) if "seed" in at else None, at.get("subset", "all")))
 
 
 def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]) -> None:
@@ -79,23 +85,30 @@ def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]
     if len(bad):
         item, raw = short(rows["item"][bad[0]]), rows["raw"][bad[0]]
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        raise ConfigError(path, value, raw, f"item {item}{more} has no finite value", "no item may be dropped: evaluate again")
+        raise ConfigError(
+            path, value, raw, f"item {item}{more} has no finite value", "no item may be dropped: evaluate again"
+        )
     for column in optional:
         wrong = [place for place, text in enumerate(rows[column]) if text is None]
         if column == "seed":
-            wrong = wrong or [place for place, text in enumerate(rows[column]) if not text.strip().lstrip("-").isdigit()]
+            wrong = wrong or [
+                place for place, text in enumerate(rows[column]) if not text.strip().lstrip("-").isdigit()
+            ]
         if wrong:
             shown = rows[column][wrong[0]]
             remedy = "fill the column, or leave it out" if shown is None else "write whole numbers"
             raise ConfigError(path, column, shown, f"row {wrong[0] + 1} has no {column}", remedy)
 
 
-def _sheet(path: Path, value: str, group: pd.DataFrame, seed: int | None, subset: str, columns: Sequence[str]) -> Sheet:
+def _sheet(path: Path, value: str, group: pd.DataFrame, columns: Sequence[str], of: tuple[int | None, str]) -> Sheet:
+    seed, subset = of
     group = group.sort_values("item", kind="stable")
     items = pd.Index(group["item"].astype(str))
     if items.has_duplicates:
         twice = str(items[items.duplicated()][0])
-        where = "".join(f" of {word} {key}" for word, key in (("subset", subset), ("seed", seed)) if key not in (None, "all"))
+        where = "".join(
+            f" of {word} {key}" for word, key in (("subset", subset), ("seed", seed)) if key not in (None, "all")
+        )
         raise ConfigError(path, "item", twice, f"stands {int((items == twice).sum())} times{where}", REPEATED)
     values = group["value"].to_numpy(dtype=float)
     check_values(path, value, items, values)
@@ -118,7 +131,9 @@ def _sheet(path: Path, value: str, group: pd.DataFrame, seed: int | None, subset
     )
 
 
-def _texts(path: Path, columns: Sequence[str], items: Sequence[str], seed: int | None, subset: str) -> dict[str, ItemText]:
+def _texts(
+    path: Path, columns: Sequence[str], items: Sequence[str], seed: int | None, subset: str
+) -> dict[str, ItemText]:
     words = [column for column in _WORDS if column in columns]
     if not words:
         return {}
@@ -133,5 +148,7 @@ def _texts(path: Path, columns: Sequence[str], items: Sequence[str], seed: int |
     found = {}
     for place, item in enumerate(rows["item"]):
         said = {word: rows[word][place] or "" for word in words}
-        found[item] = ItemText(said.get("prompt") or said.get("text", ""), said.get("target", ""), said.get("answer", ""))
+        found[item] = ItemText(
+            said.get("prompt") or said.get("text", ""), said.get("target", ""), said.get("answer", "")
+        )
     return found

@@ -24,10 +24,15 @@ REPEATED = "leave one of them out, or evaluate again"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the caller asked for; None: the file's first."""
+    """What the caller asked for; None: the first of the file."""
 
     metric: str | None = None
     filter: str | None = None
+    tasks: tuple[str, ...] = ()  # subsets; none named: all
+
+    def wants(self, subset: str) -> bool:
+        """Whether a subset was asked for."""
+        return not self.tasks or subset in self.tasks
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,9 @@ class ItemText:
     asked: str = ""
     wanted: str = ""
     answered: str = ""
+
+
+ANY = Wanted()
 
 
 def no_texts(items: Sequence[str]) -> dict[str, ItemText]:
@@ -80,7 +88,9 @@ class Sheet:
         places = self.items.get_indexer(items)
         asked = {name: digests[places] for name, digests in self.asked.items()}
         kept = {item: cluster for item, cluster in self.clusters.items() if item in items}
-        return Sheet(**(self.__dict__ | {"items": items, "values": self.values[places], "asked": asked, "clusters": kept}))
+        return Sheet(
+            **(self.__dict__ | {"items": items, "values": self.values[places], "asked": asked, "clusters": kept})
+        )
 
 
 def check_values(path: Path, metric: str, items: Sequence[str], values: Array) -> None:

@@ -1,6 +1,6 @@
 """A study of evaluations: one YAML file that names variants, their files and how they are judged.
 
-    read_study_file(path) -> EvaluationStudy        ConfigError for what it does not understand
+read_study_file(path) -> EvaluationStudy        ConfigError for what it does not understand
 """
 
 import argparse
@@ -47,10 +47,11 @@ class EvaluationStudyFile(Strict):
     title: Text | None = None
     metric: Text | None = None
     filter: Text | None = None
+    tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
     seed_from: Text | None = None
-    allow: list[Literal["prompt", "target", "task"]] = []
+    allow: list[Literal["prompt", "target", "task"]] = Field(default=[])
     common_items: bool = False
-    analysis: EvaluationRules = EvaluationRules()
+    analysis: EvaluationRules = Field(default=EvaluationRules())
     variants: dict[Text, EvaluatedVariant] = Field(min_length=2)
 
 
@@ -79,7 +80,7 @@ class EvaluationStudy:
         """Read all files, and judge; `arguments` may allow more than the file does."""
         file, rules = self.file, self.file.analysis
         lineage = self.lineage
-        options = Options(Wanted(file.metric, file.filter), file.seed_from, arguments.latest)
+        options = Options(Wanted(file.metric, file.filter, tuple(file.tasks)), file.seed_from, arguments.latest)
         arms = [read_arm(name, expand(file.variants[name].files, self.path.parent), options) for name in lineage]
         left = {"alpha", "rare", "correction", "variance", "edges"}
         judged: dict[str, Any] = {key: getattr(rules, key) for key in left}
@@ -93,6 +94,7 @@ class EvaluationStudy:
                 allow=frozenset([*file.allow, *arguments.allow]),
                 common_items=file.common_items or arguments.common_items,
                 flips=arguments.flips,
+                chosen=Wanted(file.metric, file.filter),
                 analysis=judged,
             ),
         )
@@ -113,5 +115,7 @@ def read_study_file(path: Path) -> EvaluationStudy:
             raise ConfigError(path, key, name, "there is no such variant", suggest(name, names))
     study = EvaluationStudy(path, file)
     if file.analysis.edges != "root" and not edges and not parents:
-        raise ConfigError(path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or edges")
+        raise ConfigError(
+            path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or edges"
+        )
     return study

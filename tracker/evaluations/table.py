@@ -47,7 +47,9 @@ def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str
             raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({_first(error)})") from None
         except duckdb.Error as error:
             said = _first(error).replace(place, path.name)
-            raise ConfigError(path, "", None, f"cannot be read ({said})", "is the file whole, and of this format?") from None
+            raise ConfigError(
+                path, "", None, f"cannot be read ({said})", "is the file whole, and of this format?"
+            ) from None
     return {column: _plain(values) for column, values in found.items()}
 
 
@@ -55,11 +57,13 @@ def _plain(values: Any) -> Any:
     """Without masks: NaN where a number is missing, None where a text is."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
-    if values.dtype.kind == "f":
-        return values.filled(np.nan)
     if values.dtype.kind == "O":
-        return values.filled(None)  # type: ignore[no-untyped-call]
-    return values.astype(float).filled(np.nan) if np.ma.is_masked(values) else values.data
+        whole = np.array(values.data, dtype=object)
+        whole[np.ma.getmaskarray(values)] = None  # `filled` would write a question mark
+        return whole
+    if not np.ma.is_masked(values):
+        return values.data
+    return np.where(np.ma.getmaskarray(values), np.nan, values.data.astype(float))
 
 
 def _first(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """A comparison in words, and as rows for programs.
 
-    in_words(comparison, width) -> str
-    as_rows(comparison) -> list of plain values, one map per edge
+in_words(comparison, width) -> str
+as_rows(comparison) -> list of plain values, one map per edge
 """
 
 import math
@@ -46,30 +46,60 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
     yield "effect", f"{_signed(edge.effect)}{interval}"
     one_seed = edge.estimate is not None and edge.seeds == 1
     if one_seed and edge.estimate is not None:
-        yield "p", f"none with one seed; {_p(edge.estimate.item_p)} for the items alone, which knows nothing of other seeds"
+        yield (
+            "p",
+            f"none with one seed; {_p(edge.estimate.item_p)} for the items alone, which knows nothing of other seeds",
+        )
     else:
         corrected = f", {_p(edge.p_adjusted)} corrected for all edges" if len(comparison.compared) > 1 else ""
         yield "p", f"{_p(edge.p)}{corrected}; sign flips over seeds alone {_p(edge.p_sign_flip)}"
     yield "found with 80%", f"{_number(edge.mde)}{' or more: item noise alone' if one_seed else ''}"
-    unpaired = "" if found.stderr_unpaired is None else f"; {_number(found.stderr_unpaired)} from lm-eval's own, one run, unpaired"
+    unpaired = (
+        ""
+        if found.stderr_unpaired is None
+        else f"; {_number(found.stderr_unpaired)} from lm-eval's own, one run, unpaired"
+    )
     yield "standard error", f"{_number(found.stderr)} paired, {'items' if one_seed else 'seeds and items'}{unpaired}"
-    yield "seeds", f"{edge.seeds}" + (f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else "")
+    yield (
+        "seeds",
+        f"{edge.seeds}" + (f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""),
+    )
     tasks = f" in {len(analysis.subsets)} tasks, each counted once" if len(analysis.subsets) > 1 else ""
     yield "items", f"{edge.items:,}{tasks}"
     way = {"max": "larger is better", "min": "smaller is better"}
-    side = f"target {analysis.direction.target:g}" if isinstance(analysis.direction, Target) else way[analysis.direction]
+    side = (
+        f"target {analysis.direction.target:g}" if isinstance(analysis.direction, Target) else way[analysis.direction]
+    )
     filters = sorted({sheet.filter for arm in comparison.arms.values() for sheet in arm.sheets} - {""})
-    yield "metric", f"{analysis.value}{f', filter {chr(44).join(filters)}' if filters else ''}; {side}, margin {analysis.margin:g}"
+    yield (
+        "metric",
+        f"{analysis.value}{f', filter {chr(44).join(filters)}' if filters else ''}; {side}, margin {analysis.margin:g}",
+    )
 
 
 def _subsets(found: Compared, alpha: float) -> list[str]:
-    rows = [["task", "items", found.edge.parent, found.edge.child, "effect", f"[{100 * (1 - alpha):g}% of this task alone]"]]
+    rows = [
+        ["task", "items", found.edge.parent, found.edge.child, "effect", f"[{100 * (1 - alpha):g}% of this task alone]"]
+    ]
     for row in found.subsets:
         before, after = (_mean(m, e) for m, e in ((row.before, row.stderr_before), (row.after, row.stderr_after)))
-        rows.append([row.subset, f"{row.items:,}", before, after, _signed(row.effect), f"[{_signed(row.low)}, {_signed(row.high)}]"])
+        rows.append(
+            [
+                row.subset,
+                f"{row.items:,}",
+                before,
+                after,
+                _signed(row.effect),
+                f"[{_signed(row.low)}, {_signed(row.high)}]",
+            ]
+        )
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
-        "  " + "  ".join(text.ljust(w) if at in (0, 5) else text.rjust(w) for at, (text, w) in enumerate(zip(row, widths, strict=True)))
+        "  "
+        + "  ".join(
+            text.ljust(w) if at in (0, 5) else text.rjust(w)
+            for at, (text, w) in enumerate(zip(row, widths, strict=True))
+        )
         for row in rows
     ]
     known = any(row.stderr_before is not None for row in found.subsets)
@@ -84,7 +114,8 @@ def _mean(value: float, error: float | None) -> str:
 def _flips(found: Compared, width: int) -> Iterator[str]:
     total = sum(row.items for row in found.subsets)
     same = total - found.flips.better - found.flips.worse
-    yield f"  items: {found.flips.better:,} better, {found.flips.worse:,} worse, {same:,} the same, on average over the seeds"
+    counts = f"{found.flips.better:,} better, {found.flips.worse:,} worse, {same:,} the same"
+    yield f"  items: {counts}, on average over the seeds"
     for word, flips in (("best", found.flips.best), ("worst", found.flips.worst)):
         for flip in flips:
             yield f"  {word:<5} {short(flip.item)} of {flip.subset}: {flip.before:g} -> {flip.after:g}"
@@ -96,7 +127,7 @@ def _words(flip: Flip, parent: str, child: str, width: int) -> Iterator[str]:
     if text.asked:  # its end: a long prompt starts with instructions and examples
         asked = " ".join(text.asked.split())
         room = max(width - 8, 20)
-        yield f"        {one_line(asked if len(asked) <= room else '…' + asked[1 - room:], room)}"
+        yield f"        {one_line(asked if len(asked) <= room else '…' + asked[1 - room :], room)}"
     said = [("wanted", text.wanted), (parent, flip.answer_before), (child, text.answered)]
     shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in said if what)
     if shown:
@@ -136,7 +167,9 @@ def _row(comparison: Comparison, found: Compared) -> dict[str, Any]:
         "standard_error_unpaired": found.stderr_unpaired,
         "paired_seeds": list(edge.paired),
         "metric": analysis.value,
-        "direction": analysis.direction if isinstance(analysis.direction, str) else {"target": analysis.direction.target},
+        "direction": analysis.direction
+        if isinstance(analysis.direction, str)
+        else {"target": analysis.direction.target},
         "margin": analysis.margin,
         "alpha": analysis.alpha,
         "tasks": [asdict(subset) for subset in found.subsets],

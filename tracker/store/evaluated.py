@@ -1,6 +1,6 @@
 """A database of evaluations that others wrote, in the schema of a grid's: for the page, which is drawn from one.
 
-    write_evaluated(path, definition, variants, values, clusters)
+write_evaluated(path, definition, variants, values, clusters)
 """
 
 import json
@@ -10,7 +10,6 @@ from pathlib import Path
 import duckdb
 import pandas as pd
 
-from tracker.config.study_schema import Analysis
 from tracker.plan.plan_file import PlannedVariant
 from tracker.store.database import SCHEMA, SCHEMA_VERSION
 from tracker.store.stored_study import StoredStudy
@@ -27,11 +26,17 @@ def write_evaluated(
     clusters: Mapping[str, Mapping[str, str]],
 ) -> None:
     """Write a new database of one study: each run is one stage that is ok, with its items and their means."""
-    analysis, study = definition.analysis, definition.name
+    study = definition.name
     with duckdb.connect(str(path)) as database:
         database.execute(SCHEMA)
         database.execute("INSERT INTO meta VALUES ('schema version', ?), ('scale', ?)", [SCHEMA_VERSION, SCALE])
-        told = [study, definition.title, definition.question, definition.source, definition.model_dump_json(by_alias=True)]
+        told = [
+            study,
+            definition.title,
+            definition.question,
+            definition.source,
+            definition.model_dump_json(by_alias=True),
+        ]
         database.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?)", told)
         for place, variant in enumerate(variants):
             known = json.loads(variant.model_dump_json(by_alias=True))
@@ -39,18 +44,17 @@ def write_evaluated(
             row += [json.dumps(known[name]) for name in ("resolved", "factors", "changes")]
             database.execute("INSERT INTO variants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         for (name, seed), by_subset in values.items():
-            _run(database, study, analysis, name, seed, by_subset, clusters)
+            _run(database, definition, (name, seed), by_subset, clusters)
 
 
 def _run(
     database: duckdb.DuckDBPyConnection,
-    study: str,
-    analysis: Analysis,
-    variant: str,
-    seed: int,
+    definition: StoredStudy,
+    run: tuple[str, int],
     by_subset: Mapping[str, pd.Series],
     clusters: Mapping[str, Mapping[str, str]],
 ) -> None:
+    (variant, seed), study, analysis = run, definition.name, definition.analysis
     key = f"{variant} {seed}"
     columns = "key, study, stage, seed, label, state, reason, wall_s, attempt, devices"
     database.execute(

@@ -1,6 +1,6 @@
 """The report page of evaluations that others wrote: drawn as a grid's is, from a database made for it.
 
-    write_comparison(comparison, out)
+write_comparison(comparison, out)
 """
 
 import hashlib
