@@ -47,10 +47,14 @@ def _configurations(commands: _Commands) -> None:
     show.add_argument(
         "variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out where one study has such a variant"
     )
-    compare = add("diff", "What variant B changes with respect to variant A, exactly.")
+    compare = add(
+        "diff",
+        "What variant B changes with respect to variant A, exactly; where there are results, also what that did.",
+    )
     compare.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
     compare.add_argument("b", metavar="B", help="the new one, likewise")
     compare.add_argument("--study", help="the study of both, instead of STUDY/")
+    _add_results(compare)
 
 
 def _results(commands: _Commands) -> None:
