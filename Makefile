@@ -17,7 +17,7 @@ GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
-	ls reports/index.html reports/*/table.md reports/*/*.svg 2>/dev/null; exit $$status
+	$(BIN)/python -m tracker verdicts --brief; ls reports/index.html 2>/dev/null; exit $$status
 
 smoke: venv ## the same grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)

@@ -123,7 +123,9 @@ def _judgement(commands: _Commands) -> None:
         "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid."
     )
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
-    verdicts.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    form = verdicts.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    form.add_argument("--brief", action="store_true", help="print one sentence for each study")
     trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     _audit(add("audit", "audit", "Check a study's published numbers, and set ours beside them; or check any table."))
