@@ -22,7 +22,7 @@ from tracker.show.page.content import anchors, problems
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import study_edges
 from tracker.show.page.format import decimals_for, duration, number, p_value, plural, signed
-from tracker.show.page.lineage import forest_axis, graph_rows
+from tracker.show.page.lineage import forest_axis, graph_rows, picture
 from tracker.show.page.provenance import provenance
 from tracker.show.page.render import render, write_report
 from tracker.store.collect import collect
@@ -119,6 +119,14 @@ def test_a_chain_of_many_variants_and_an_unknown_parent():
     rows = graph_rows(chain)
     assert len(rows) == 3000
     assert {row.lane for row in rows} == {0}
+
+
+def test_the_picture_in_small_leads_each_branch_from_its_parent():
+    parents = {"r": None, "a": "r", "b": "r", "b1": "b"}
+    made = picture(graph_rows(parents), parents, step=10.0)
+    assert made.places == {"r": (5, 5), "a": (15, 15), "b": (25, 5), "b1": (35, 5)}
+    assert made.lines == ["M5 5H10L15 15", "M5 5H20L25 5", "M25 5H30L35 5"]
+    assert (made.width, made.height) == (40, 20)
 
 
 def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():

@@ -11,6 +11,7 @@ from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
 from tracker.judge.audit.finding import Finding
 from tracker.judge.certificate.record import StudyCertificate
+from tracker.show.answer import answer
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
@@ -84,6 +85,7 @@ class StudyPage:
     history: list[dict[str, Any]]
     rules: int
     edges: Edges
+    answer: str
     interactions: list[dict[str, Any]]
     grid: RunGrid
     problems: list[dict[str, Any]]
@@ -164,6 +166,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Pa
                 history=definition.analysis_history,
                 rules=len(definition.health),
                 edges=study_edges(variants, verdicts, analysis.margin),
+                answer=answer(verdicts, analysis.margin),
                 interactions=clean_records(combinations),
                 grid=run_grid(store, name, [variant.name for variant in variants]),
                 problems=problems(store, name),

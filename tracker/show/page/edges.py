@@ -11,7 +11,7 @@ import pandas as pd
 from tracker.judge.edges import WORDS
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page.format import decimals_for, is_number
-from tracker.show.page.lineage import ForestAxis, GraphRow, forest_axis, graph_rows
+from tracker.show.page.lineage import ForestAxis, GraphRow, Picture, forest_axis, graph_rows, picture
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Edges:
     axis: ForestAxis
     decimals: int
     counts: list[tuple[str, int]]
+    picture: Picture
 
     @property
     def judged(self) -> int:
@@ -69,7 +70,9 @@ def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, marg
     by_child = {record["child"]: record for record in reversed(records)}  # a plan may name others than the parent
     named = {variant.name: variant for variant in variants}
     rows = []
-    for graph in graph_rows({variant.name: variant.parent for variant in variants}):
+    parents = {variant.name: variant.parent for variant in variants}
+    graphs = graph_rows(parents)
+    for graph in graphs:
         variant = named[graph.variant]
         rows.append(
             _row(graph, variant, by_edge.get((variant.parent, graph.variant)) or by_child.get(graph.variant, {}), axis)
@@ -77,7 +80,8 @@ def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, marg
     found = [row.verdict for row in rows if row.verdict]
     words = [*WORDS, *sorted(set(found) - set(WORDS))]
     counts = [(word, found.count(word)) for word in words if word in found]
-    return Edges(rows, axis, decimals_for(halves or [margin or math.nan], least=3), counts)
+    decimals = decimals_for(halves or [margin or math.nan], least=3)
+    return Edges(rows, axis, decimals, counts, picture(graphs, parents))
 
 
 def _row(graph: GraphRow, variant: PlannedVariant, record: Mapping[str, Any], axis: ForestAxis) -> EdgeRow:
