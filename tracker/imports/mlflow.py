@@ -1,8 +1,8 @@
 """Reader of MLflow's tracking stores: a SQLite database (`mlflow.db`) or files (`mlruns/`).
 
 Parameters are the configuration: MLflow keeps them as text, which is read back as the numbers, truth values and lists
-that it was made from. A tag `seed` is the seed. A nested run is a run; its name begins with those of the runs above it. Runs that were deleted
-are left out, and said. So are MLflow's own system metrics, without a word.
+that it was made from. A tag `seed` is the seed. A nested run is a run; its name begins with those of the runs above it.
+Runs that were deleted are left out, and said. So are MLflow's own system metrics, without a word.
 
 MLflow gives step 0 to what is logged without a step. A metric that was logged more than once, and always at step 0, is
 numbered in the order of logging; of any other metric, a step that was logged twice keeps the value logged last.
@@ -113,7 +113,7 @@ def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
 
 
 def _seed(tags: Mapping[str, str]) -> int | None:
-    """Return the seed that a tag names. One that is a parameter is in the configuration, where all seeds are looked for."""
+    """Return the seed that a tag names. One that is a parameter is part of the configuration."""
     texts = (tags.get(name, "") for name in _SEED_TAGS)
     return next((int(text) for text in texts if re.fullmatch(r"[0-9]{1,18}", text)), None)
 
