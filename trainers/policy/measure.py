@@ -27,6 +27,12 @@ class Measured:
         return sum(self.values[name]) / len(self.values[name])
 
 
+def average(measured: Sequence[Measured]) -> Measured:
+    """Return the mean of each value of each problem over several measurements."""
+    columns = {name: zip(*(each.values[name] for each in measured), strict=True) for name in measured[0].values}
+    return Measured({name: [sum(values) / len(values) for values in rows] for name, rows in columns.items()})
+
+
 def measure(
     sampler: Sampler, problems: Sequence[Problem], settings: Evaluate, memory: MicroBatch
 ) -> dict[str, Measured]:
