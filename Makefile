@@ -6,17 +6,18 @@ GPUS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLUSTER := $(VENV)-cluster
+PEERS := $(VENV)-peers
 SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
 # Files of tests side by side; a file is the unit because its tests share what is costly to make.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-cluster chaos lint format docs clean
+.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
-	ls reports/index.html reports/*/table.md reports/*/*.svg 2>/dev/null; exit $$status
+	$(BIN)/python -m tracker verdicts --brief; ls reports/index.html 2>/dev/null; exit $$status
 
 smoke: venv ## the same grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)
@@ -55,6 +56,19 @@ $(CLUSTER)/.installed: $(STAMP)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 	  $$($(CLUSTER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
 	$(CLUSTER)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[slurm,lsf,sge,htcondor,kubernetes,cluster-generic]'
+	touch $@
+
+peers: $(patsubst tests/peers/%.txt,$(PEERS)/%/.installed,$(wildcard tests/peers/*.txt)) ## libraries of others, as tests meet them: an environment each
+
+test-peers: peers ## what is tested with libraries of others; `make test` does it too once they are there
+	PEER_TESTS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m peers
+
+# Over the everyday environment as well, editable packages included. A list names all that it adds: pip has nothing to choose.
+$(PEERS)/%/.installed: tests/peers/%.txt $(STAMP)
+	$(BIN)/python -m venv --without-pip $(@D)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
+	  $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@
 
 lint: venv

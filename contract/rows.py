@@ -9,7 +9,7 @@ ITEMS = {"item": "string", "subset": "string", "protocol": "string", "name": "st
 CLUSTER = {"cluster": "string"}
 """A further column that `items.parquet` may have: items of one cluster (a target term, a template) share their noise.
 
-Without it each item is a cluster of its own. With it every row has one, and all rows of an item the same.
+Without it each item is a cluster of its own. With it every row has one, and all rows of an item in a subset the same.
 """
 
 SHARDS = {"metrics": METRICS, "items": ITEMS}

@@ -111,7 +111,7 @@ CIRCLES = [
     ["trainers.policy.choices", "trainers.policy.config"],
 ]
 
-ROOMS = ("contract", *(f"tracker.{room}" for room in ("config", "plan", "store", "judge", "show", "cli")))
+ROOMS = ("contract", *(f"tracker.{room}" for room in ("config", "plan", "imports", "store", "judge", "show", "cli")))
 
 
 def test_arrows_between_rooms_run_one_way():

@@ -28,8 +28,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contract.devices import QUARTERS
+
 # Grid Engine's job id is JOB_ID, a name that others use too; its spool folder is as unique.
-QUARTERS = 4  # of a device
 _SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "SGE_JOB_SPOOL_DIR", "_CONDOR_JOB_AD")
 
 

@@ -13,6 +13,7 @@ from tracker.config.settings import load_settings
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.edges import Edge
 from tracker.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
+from tracker.show.answer import answer
 from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 
@@ -28,6 +29,11 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         studies = judge_studies(store, arguments.study)
     if arguments.csv:
         print(edge_table(studies).to_csv(index=False), end="")
+        return 0
+    if arguments.brief:
+        for study in studies:
+            said = f"{study.name}: {answer(edge_rows(study.edges), study.measurements.analysis.margin)}"
+            print(textwrap.fill(said, terminal_width(), subsequent_indent="    ", break_on_hyphens=False))
         return 0
     for study in studies:
         if study.edges:

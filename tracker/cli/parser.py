@@ -47,10 +47,14 @@ def _configurations(commands: _Commands) -> None:
     show.add_argument(
         "variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out where one study has such a variant"
     )
-    compare = add("diff", "What variant B changes with respect to variant A, exactly.")
+    compare = add(
+        "diff",
+        "What variant B changes with respect to variant A, exactly; where there are results, also what that did.",
+    )
     compare.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
     compare.add_argument("b", metavar="B", help="the new one, likewise")
     compare.add_argument("--study", help="the study of both, instead of STUDY/")
+    _add_results(compare)
 
 
 def _results(commands: _Commands) -> None:
@@ -123,7 +127,9 @@ def _judgement(commands: _Commands) -> None:
         "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid."
     )
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
-    verdicts.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    form = verdicts.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    form.add_argument("--brief", action="store_true", help="print one sentence for each study")
     trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     _audit(add("audit", "audit", "Check a study's published numbers, and set ours beside them; or check any table."))

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from contract.devices import QUARTERS
 from tracker.config.display_schema import CurveDefinition, FigureDefinition, TableDefinition
 from tracker.config.names import Module, StageName, Strict, Text
 
-QUARTERS = 4  # into which an accelerator can be shared
 GpuShare = Annotated[float, Field(gt=0, le=1, multiple_of=1 / QUARTERS)]
 
 

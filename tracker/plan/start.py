@@ -5,9 +5,9 @@ prepare(plan, states) -> lines to say. From here on the files of the plan are th
 
 from pathlib import Path
 
+from contract.devices import QUARTERS
 from contract.errors import TrackerError
 from tracker.config.settings import load_settings
-from tracker.config.study_schema import QUARTERS
 from tracker.plan.build import PROJECT, build_plan
 from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees

@@ -8,7 +8,8 @@ import numpy as np
 
 from tracker.judge.measurements import Measurements
 
-_JUDGE = Path(__file__).parent.parent
+_TRACKER = Path(__file__).parents[2]
+_CODE = ("judge/**/*.py", "config/lineage.py", "config/study_schema.py")  # judges; lineage; defaults
 
 
 def digest_of(study: Measurements) -> str:
@@ -27,8 +28,8 @@ def digest_of(study: Measurements) -> str:
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """Return a digest of the modules that judge; the certificate's own are among them."""
+    """Return a digest of the modules that judge and of what they follow; the certificate's own are among them."""
     known = hashlib.sha256()
-    for path in sorted(_JUDGE.rglob("*.py")):
-        known.update(path.relative_to(_JUDGE).as_posix().encode() + path.read_bytes())
+    for path in sorted(path for pattern in _CODE for path in _TRACKER.glob(pattern)):
+        known.update(path.relative_to(_TRACKER).as_posix().encode() + path.read_bytes())
     return known.hexdigest()

@@ -11,6 +11,7 @@ from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
 from tracker.judge.audit.finding import Finding
 from tracker.judge.certificate.record import StudyCertificate
+from tracker.show.answer import answer
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
@@ -84,6 +85,7 @@ class StudyPage:
     history: list[dict[str, Any]]
     rules: int
     edges: Edges
+    answer: str
     interactions: list[dict[str, Any]]
     grid: RunGrid
     problems: list[dict[str, Any]]
@@ -114,12 +116,12 @@ class StudyPage:
         return {row.variant.name: number for number, row in enumerate(self.edges.rows, 1)}
 
     @property
-    def highlight(self) -> str | None:
-        """The variant whose edge moved the figure most, decided ones first: what the curves show at first."""
-        edges = [row for row in self.edges.rows if row.interval and row.variant.parent]
-        decided = [row for row in edges if row.verdict in ("better", "worse")]
-        best = max(decided or edges, key=lambda row: abs(row.evidence["effect"]), default=None)
-        return best.variant.name if best else None
+    def highlight(self) -> tuple[str, str] | None:
+        """The edge (parent, variant) with the largest effect, decided ones first: what the curves show at first."""
+        edges = [(name, edge) for name, edge in self.edges.comparisons if edge.interval]
+        decided = [(name, edge) for name, edge in edges if edge.verdict in ("better", "worse")]
+        best = max(decided or edges, key=lambda found: abs(found[1].evidence["effect"]), default=None)
+        return (best[1].parent, best[0]) if best else None
 
     @property
     def edge_of(self) -> dict[str, EdgeRow]:
@@ -164,6 +166,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Pa
                 history=definition.analysis_history,
                 rules=len(definition.health),
                 edges=study_edges(variants, verdicts, analysis.margin),
+                answer=answer(verdicts, analysis.margin),
                 interactions=clean_records(combinations),
                 grid=run_grid(store, name, [variant.name for variant in variants]),
                 problems=problems(store, name),

@@ -50,6 +50,29 @@ def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
     ]
 
 
+@dataclass(frozen=True)
+class Picture:
+    """The lineage in small, from left to right: a place for each variant, and a line from its parent's. SVG units."""
+
+    width: float
+    height: float
+    places: dict[str, tuple[float, float]]
+    lines: list[str]  # as an SVG path each
+
+
+def picture(rows: Sequence[GraphRow], parents: Mapping[str, str | None], step: float = 20.0) -> Picture:
+    """Place the rows of a graph in columns: the trunk is straight, a branch leaves it just before its variant."""
+    places = {row.variant: (step * (column + 0.5), step * (row.lane + 0.5)) for column, row in enumerate(rows)}
+    lines = []
+    for row in rows:
+        parent = parents.get(row.variant)
+        if parent in places:
+            (x, y), (start, trunk) = places[row.variant], places[parent]
+            lines.append(f"M{start:g} {trunk:g}H{x - step / 2:g}L{x:g} {y:g}")
+    lanes = max((row.lane for row in rows), default=0) + 1
+    return Picture(step * max(len(rows), 1), step * lanes, places, lines)
+
+
 def _lines(width: int, lane: int, joined: bool, passing: frozenset[int], has_children: bool) -> tuple[Lines, ...]:
     own = {(True, True): "full", (True, False): "top", (False, True): "bottom", (False, False): "none"}
     return tuple(

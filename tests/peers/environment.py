@@ -1,0 +1,23 @@
+"""Environments of other people's libraries: one for each list `tests/peers/NAME.txt`, made by `make peers`.
+
+Each stands over the everyday environment, whose packages it sees, so that torch is installed once. A list names every
+package that is added, with its version, and is installed as it stands (`pip install --no-deps`). To renew a list,
+install the library into an environment that `make peers` has made, and take `pip freeze --path` of its site-packages.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".venv-peers"
+
+
+def python_of(name: str) -> Path:
+    """Return the interpreter that sees the library. Without it a test is skipped; in CI (PEER_TESTS) it fails."""
+    python = FOLDER / name / "bin" / "python"
+    if not (FOLDER / name / ".installed").is_file():
+        lacking = pytest.fail if os.environ.get("PEER_TESTS") else pytest.skip
+        lacking(f"no environment {python.parents[1].relative_to(ROOT)}: make peers")
+    return python

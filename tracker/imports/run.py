@@ -1,0 +1,78 @@
+"""A run that another program made, as every reader returns it."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from contract.rows import CLUSTER, ITEMS, METRICS
+
+Problem = Callable[[str], None]
+"""Told one line that names the file and what of it could not be read; the reader goes on with the rest."""
+
+METRIC_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in METRICS.items()])
+"""Of `ImportedRun.metrics`."""
+
+ITEM_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in (ITEMS | CLUSTER).items()])
+"""Of `ImportedRun.items`; `cluster` is null in every row where the source knows none."""
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """One run of a source.
+
+    Attributes:
+        source: the file or folder that it was read from.
+        id: stable, and unique in its source: importing again finds the same run by source and id.
+        name: for people; need not be unique. Seeds and variants are read from it where the configuration has none.
+        config: nested, plain JSON values; what the source knows of how the run was configured, or nothing.
+        seed: of the run; None where neither configuration nor source tells it.
+        state: what the source says of its end. Of a format that never says so, `finished`.
+        started: ISO 8601; None where the source does not tell.
+        metrics: METRIC_ROWS, one row per step and name; `metric_table` makes it of what was logged.
+        items: ITEM_ROWS: one row per evaluation item and value; None where the source has none.
+    """
+
+    source: Path
+    id: str
+    name: str
+    config: dict[str, Any]
+    seed: int | None
+    state: Literal["finished", "running", "failed"]
+    started: str | None
+    metrics: pa.Table
+    items: pa.Table | None
+
+
+Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
+"""Yields the runs at a path. Raises ConfigError where the path is not of the reader's format."""
+
+
+def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
+    """Return METRIC_ROWS of (step, name, value): by step, then name; of what was logged twice, the last."""
+    values = {(step, name): value for step, name, value in logged}
+    ordered = sorted(values)
+    columns = [[step for step, _ in ordered], [name for _, name in ordered], [values[key] for key in ordered]]
+    return pa.table(dict(zip(METRIC_ROWS.names, columns, strict=True)), schema=METRIC_ROWS)
+
+
+def as_number(value: Any) -> float | None:
+    """Return a value that can be logged: a number or true or false; None for all else."""
+    if isinstance(value, bool | int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    return None
+
+
+def name_below(root: Path, place: Path) -> str:
+    """Return the name of a run by its place: the way from `root` to it, or the last parts of both where it is `root`.
+
+    A folder called `seed_1` alone names no variant, so the name of the one above is a part of it.
+    """
+    parts = place.relative_to(root).parts if place != root and place.is_relative_to(root) else ()
+    return "/".join(parts) if parts else "/".join(place.resolve().parts[-2:])
