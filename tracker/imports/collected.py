@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from contract.atomic import replacing
 from contract.errors import ConfigError, TrackerError
+from tracker.imports.formats import load_reader
 from tracker.imports.plain import read_items, read_metrics
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun
 
@@ -68,7 +69,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, str]]) -> tuple[pa.Table
 
 def _runs(output: Path, reader: str, place: str) -> Iterator[ImportedRun]:
     """Yield what one reader finds, by start; what it could not read it says on stderr, which is the stage's log."""
-    read = _PLAIN[reader]
+    read = _PLAIN.get(reader) or load_reader(reader)
     paths = sorted(output.glob(place)) if set("*?[") & set(place) else [output / place]
     found: list[ImportedRun] = []
     for path in paths:
