@@ -14,6 +14,7 @@ import yaml
 from contract.command import Filling, fill
 from tests.peers.environment import ROOT, python_of
 from tests.trainers.policy.helpers import random_batch
+from tracker.cli.collected import collect
 from tracker.config.settings import load_settings
 from tracker.plan.build import build_plan
 from trainers.objectives.losses import clipped, ptrw
@@ -187,3 +188,29 @@ def test_where_verl_has_the_same_loss_ours_is_it(answers, name):
     gradients = (torch.tensor(side["gradient"], dtype=torch.float64) for side in (ours, theirs))
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
     assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-9)
+
+
+FAKE = """#!/bin/sh
+echo "$LINES_TO_LOG" >"$VERL_FILE_LOGGER_PATH"
+exit "$STATUS"
+"""
+
+
+def test_a_log_that_was_opened_anew_is_whole_in_the_end(tmp_path):
+    """verl truncates its log at each start; killed twice, the script still leaves every step."""
+    (tmp_path / "python").write_text(FAKE)
+    (tmp_path / "python").chmod(0o755)
+    output = tmp_path / "it's out"
+    output.mkdir()
+
+    def start(status, *steps, torn=""):
+        lines = [json.dumps({"step": step, "data": {"reward": value}}) for step, value in steps]
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LINES_TO_LOG": "\n".join([*lines, torn])}
+        words = ["sh", ROOT / "examples/verl/train.sh", "3", output]
+        return subprocess.run(words, env={**environment, "STATUS": str(status)}, timeout=60, check=False).returncode
+
+    assert start(137, (1, 0.1), (2, 0.2), torn='{"step": 3, "da') == 137
+    assert start(143, (2, 0.25)) == 143
+    assert start(0, (3, 0.3)) == 0
+    metrics, _ = collect(output, [{"reader": "verl", "place": "."}])
+    assert {row["step"]: row["value"] for row in metrics.to_pylist()} == {1: 0.1, 2: 0.25, 3: 0.3}

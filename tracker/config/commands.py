@@ -11,7 +11,7 @@ from tracker.config.study_schema import StageDefinition, StudyFile
 from tracker.config.validation import check_key
 
 READERS = ("items", "metrics", "trainer_state", "verl", "tensorboard", "mlflow", "wandb", "trackio")
-"""What `collect` may name: `tracker.imports.plain`, and the formats of `tracker.imports` that a command can leave."""
+"""What `collect` may name; `tracker.cli.collected` reads them."""
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:
