@@ -16,6 +16,8 @@ from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.cli.main import main
 from tracker.config.display_schema import CurveDefinition
 from tracker.judge import audit, verdicts
+from tracker.judge.measurements import read_measurements
+from tracker.judge.pairs import judge_all_pairs
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page import published
 from tracker.show.page.content import anchors, problems
@@ -202,6 +204,45 @@ def test_edges_from_the_root_say_what_differs_from_the_root(tmp_path):
     [row] = re.findall(r'<div class="row against".*?<details>', html, re.S)
     assert "v2 </span>" in row
     assert re.findall(r'class="key">(.*?)<', row) == ["lr", "clip"]
+
+
+# ---- any two variants
+
+
+def pairs_of(html, study="study-s"):
+    return json.loads(re.search(rf'id="{study}-pairs-data">(.*?)</script>', html, re.S)[1])
+
+
+def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_path):
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "a.b": (None, 3)}), "v2": ("v0", {"lr": (1, 4)})}
+    database = build(tmp_path, [Study("s", lineage=lineage, seeds=3, distances={"v2": 0.4})])
+    html = page(database)
+    data = pairs_of(html)
+    with Store(database) as store:
+        edges = [pair.edge for pair in judge_all_pairs(read_measurements(store, "s"))]
+    at = data["variants"].index
+    assert len(data["pairs"]) == len(edges) == 3
+    for edge in edges:
+        effect, low, high, p, word, seeds, items, _ = data["pairs"][f"{at(edge.child)} {at(edge.parent)}"]
+        assert [effect, low, high, p] == pytest.approx([edge.effect, edge.low, edge.high, edge.p], rel=1e-4)
+        assert (data["words"][word], seeds, items) == (edge.detail, 3, 100)
+    values = {
+        name: {key: own.get(str(i), data["base"][i]) for i, key in enumerate(data["keys"])}
+        for name, own in zip(data["variants"], data["own"], strict=True)
+    }
+    assert [values[name]["lr"] for name in ("v0", "v1", "v2")] == ["1", "2", "4"]
+    assert [values[name]["a.b"] for name in ("v0", "v1", "v2")] == ["none", "3", "none"]
+    assert data["edges"].keys() == {f"{at('v1')} {at('v0')}", f"{at('v2')} {at('v0')}"}
+    rows = re.findall(r"<tr><th scope=\"row\">\d (v\d)</th>(.*?)</tr>", html)
+    cells = {name: re.findall(r"<td.*?</td>", row) for name, row in rows}
+    assert ["v-worse" in cells["v2"][at("v0")], "v-better" in cells["v0"][at("v2")]] == [True, True]
+    assert Elements(cells["v0"][at("v0")]).text == ""
+
+
+def test_pairs_of_very_many_variants_are_not_computed(tmp_path):
+    html = page(build(tmp_path, [Study("s", variants=41, seeds=1, items={"all": 5}, steps=1, metrics=1)]))
+    assert pairs_of(html)["pairs"] == {}
+    assert "Of more than 40 variants the effects of all pairs are not computed beforehand" in text_of(html)
 
 
 # ---- words
