@@ -243,6 +243,26 @@ def test_any_two_variants_are_compared_with_what_differs_and_their_curves(open_p
     assert curves.get_by_label("Show").input_value() == "v4\x1fv5"
 
 
+def test_the_table_by_the_value_of_a_key_is_chosen(open_page):
+    page = open_page()
+    groups = page.locator(".groups").first
+    groups.locator("summary").click()
+    groups.get_by_label("Key").select_option("grpo.gamma")
+    shown = groups.locator(".group:visible")
+    assert shown.count() == 1
+    rows = {
+        row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in shown.locator("tbody tr").all()
+    }
+    assert list(rows) == ["0.5", "1", "1.5"]
+    assert rows["0.5"][:2] == ["baseline, v1", "2"]
+    assert rows["1.5"][:2] == ["v5", "1"]
+    table = page.locator("table.cmp").first
+    index = table.locator("thead th").all_inner_texts().index("gender")
+    cell = table.locator("tbody tr", has_text="v5").first.locator("th, td").nth(index).inner_text()
+    assert rows["1.5"][2].split()[0] == cell.split()[0]  # one variant: its own mean over seeds
+    assert page.locator(".groups .group:visible").count() == 1
+
+
 def test_a_failed_variant_is_compared_by_configuration_alone(open_page):
     page = open_page()
     compare = page.locator(".compare").first

@@ -1,6 +1,7 @@
 """Variants grouped by the value of one configuration key: a table with a row per value.
 
     keys_that_differ(variants) -> [key]            what a study can be grouped by
+    keys_that_group(variants) -> [key]             those of which two variants share a value
     group_table(table, variants, key) -> ComparisonTable
 
 A row averages the means over seeds of the variants that have the value, each variant once. These variants may differ in
@@ -24,6 +25,11 @@ def keys_that_differ(variants: Sequence[PlannedVariant]) -> list[str]:
     """The leaves of the configurations that are not the same in all variants, in the order of the configuration."""
     keys = dict.fromkeys(key for variant in variants for key, _ in dotted.leaves(variant.resolved))
     return [key for key in keys if len({value_of(variant, key) for variant in variants}) > 1]
+
+
+def keys_that_group(variants: Sequence[PlannedVariant]) -> list[str]:
+    """Those of them of which two variants have the same value: of the others every row would be a variant."""
+    return [key for key in keys_that_differ(variants) if len({value_of(v, key) for v in variants}) < len(variants)]
 
 
 def value_of(variant: PlannedVariant, key: str) -> str:

@@ -13,6 +13,7 @@ from tracker.judge.audit.finding import Finding
 from tracker.judge.certificate.record import StudyCertificate
 from tracker.judge.pairs import Pair
 from tracker.show.answer import answer
+from tracker.show.groups import group_table, keys_that_group
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
@@ -95,6 +96,7 @@ class StudyPage:
     problems: list[dict[str, Any]]
     table: ComparisonTable
     table_reference: int | None
+    groups: list[tuple[str, ComparisonTable]]
     curves: Mapping[str, Any]
     curves_left_out: int
     items: int
@@ -180,6 +182,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 problems=problems(store, name),
                 table=table,
                 table_reference=0 if reference and table.rows else None,
+                groups=[(key, group_table(table, variants, key)) for key in keys_that_group(variants)],
                 curves=curves,
                 curves_left_out=budget.left_out.get(name, 0),
                 items=int(store.item_counts(name)["items"].sum()),

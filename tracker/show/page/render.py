@@ -31,7 +31,7 @@ from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
-from tracker.show.table_formats import show_seeds
+from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
 
@@ -108,6 +108,7 @@ def _environment() -> Environment:
         "primary_in_words": primary_in_words,
         "changed_keys": changed_keys,
         "pair_glyphs": GLYPHS,
+        "show_cell": show_cell,
         "most_variants": MOST_VARIANTS,
         "edges_gone": edges_gone,
     }
