@@ -18,6 +18,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    init = _add(
+        commands,
+        "init",
+        "tracker.cli.init:run_init",
+        "A project of your own: one study of one command, and a Snakefile.",
+    )
+    init.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: this)"
+    )
     _configurations(commands)
     _results(commands)
     _models(commands)
