@@ -26,7 +26,7 @@ from tracker.show.page.edges import study_edges
 from tracker.show.page.format import decimals_for, duration, number, p_value, plural, signed
 from tracker.show.page.lineage import forest_axis, graph_rows, picture
 from tracker.show.page.provenance import provenance
-from tracker.show.page.render import render, write_report
+from tracker.show.page.render import SCRIPTS, render, write_report
 from tracker.store.collect import collect
 from tracker.store.database import Store
 
@@ -428,7 +428,8 @@ def attacked(tmp_path_factory):
 def test_markup_in_names_and_texts_stays_text(attacked):
     elements = Elements(attacked)
     scripts = [(attrs.get("type"), attrs.get("id")) for tag, attrs, _ in elements.inline if tag == "script"]
-    assert scripts == [("application/json", "study-toy-data"), *[(None, None)] * 4]
+    data = [("application/json", f"study-toy{of}-data") for of in ("", "-pairs")]
+    assert scripts == [*data, *[(None, None)] * len(SCRIPTS)]
     assert ATTACK not in attacked
     assert elements.text.count(ATTACK) > 10
     [data] = [text for _, attrs, text in elements.inline if attrs.get("type") == "application/json"]
