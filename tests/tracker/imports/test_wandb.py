@@ -55,7 +55,7 @@ def flat(values, above=""):
 
 
 def test_what_was_logged(folder, told):
-    runs, _ = read_all(read, folder)
+    runs, _ = read_all(read, folder / "wandb")
     assert list(runs) == ["abc1", "bad3", "res2", "cut4"]  # by their start
     expected = placed([(row["step"], flat(row["values"])) for row in told["abc1"]["rows"]])
     assert points(runs["abc1"]) == expected | {(200, "test/acc"): 0.875}
@@ -78,7 +78,7 @@ def test_values_by_hand(folder):
 
 
 def test_configuration_name_and_state(folder, told):
-    runs, problems = read_all(read, folder)
+    runs, problems = read_all(read, folder / "wandb")
     expected = told["abc1"]["config"]
     assert runs["abc1"].config == expected | {"nan": None}  # wandb writes null
     assert runs["abc1"].config["optim"] == {"name": "sgd"}  # changed later
@@ -119,7 +119,7 @@ def test_files_are_ordered_by_their_start_not_by_their_name(written, tmp_path):
 
 
 def test_a_file_is_read_once(written):
-    runs, problems = read_all(read, written)
+    runs, problems = read_all(read, written / "wandb")
     assert (written / "wandb/latest-run").is_symlink()
     assert len(points(runs["cut4"])) == runs["cut4"].metrics.num_rows > 100
     assert not any("begins again at step 0" in line for line in problems)

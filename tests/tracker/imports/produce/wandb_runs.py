@@ -103,6 +103,16 @@ os._exit(1)
     subprocess.run([sys.executable, "-c", code], check=False, env=env)
 
 
+def study(folder):
+    """Two variants with three seeds each: what `ablation import` is for."""
+    for variant, rate in (("base", 0.1), ("fast", 0.2)):
+        for seed in range(3):
+            run = start(folder, f"{variant}{seed}", name=f"{variant}-{seed}", config={"lr": rate, "seed": seed})
+            for step in range(3):
+                run.log({"acc": step * rate + seed / 100}, step=step)
+            run.finish()
+
+
 def main(out):
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,6 +124,8 @@ def main(out):
     parts = [resumed(folder, first) for first in (True, False)]
     expected["res2"] = {"parts": [rows for rows, _ in parts], "config": dict(parts[-1][1].config)}
     killed(folder)
+    (folder / "study").mkdir(exist_ok=True)
+    study(folder / "study")
     (folder / "expected.json").write_text(json.dumps(expected, indent=1, default=str))
 
 
