@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracker.config.lineage import ancestors, compared
+from tracker.config.logged import LOGGED
 from tracker.config.study_schema import Analysis
 from tracker.judge import no_effect
 from tracker.judge.family import Family, Member, covariances
@@ -21,6 +22,7 @@ from tracker.judge.statistics import Estimate, contrast, run_statistics
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 _NAN = float("nan")
+_IMPORTED = ("imported runs, without code fingerprint",)
 _CORRECTIONS = {"max-t": "the max-t correction", "holm": "Holm's correction"}
 
 
@@ -101,7 +103,7 @@ def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
             if planning:
                 _plan_ahead(edge, edge.estimate, study, correction)
             _decide(edge, edge.estimate, study, correction)
-        edge.notes = _idle(study, edge)
+        edge.notes = (*_idle(study, edge), *(_IMPORTED if study.imported else ()))
         edge.warnings = warnings(study, (edge.child, edge.parent))
     return edges
 
@@ -192,7 +194,7 @@ def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Corr
         edge.detail, edge.why, of = _word(edge, numbers, study, correction)
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:
-            edge.why += f"; {_these_items(numbers)}"
+            edge.why += f"; {_these_items(numbers, analysis)}"
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
 
 
@@ -260,7 +262,7 @@ def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correc
     """The word, why, and the numbers that it rests on: those of the look that decided."""
     analysis = study.analysis
     if numbers.seeds == 1:
-        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis.alpha)}", numbers
+        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis)}", numbers
     decided = _smallest_p(edge) or _seen(edge, numbers, analysis)
     sign = "better" if decided.estimate.centre > 0 else "worse"
     significant = edge.p_adjusted <= analysis.alpha
@@ -285,10 +287,10 @@ def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correc
     return "undecided", f"{shown}; {_more(edge, analysis.looks)} would be needed for an effect this large", numbers
 
 
-def _on_items_alone(numbers: Estimate, alpha: float) -> str:
+def _on_items_alone(numbers: Estimate, analysis: Analysis) -> str:
     if numbers.items_only:
-        return _these_items(numbers)
-    tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
+        return _these_items(numbers, analysis)
+    tendency = "no difference" if numbers.item_p > analysis.alpha else ("better" if numbers.effect > 0 else "worse")
     return f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
 
 
@@ -299,7 +301,9 @@ def _more(edge: Edge, looks: Sequence[int]) -> str:
     return f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
 
 
-def _these_items(numbers: Estimate) -> str:
+def _these_items(numbers: Estimate, analysis: Analysis) -> str:
+    if analysis.protocol == LOGGED:
+        return "of final metrics, without items: the noise of their evaluation is not in the interval"
     clusters = "1 cluster" if numbers.clusters == 1 else f"{numbers.clusters} clusters"
     return f"items of {clusters} are too few to stand for others: this is about these items only"
 
