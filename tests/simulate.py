@@ -176,18 +176,35 @@ def _rules(study: Study) -> list[dict[str, Any]]:
 
 
 def _variants(study: Study) -> list[dict[str, Any]]:
-    variants = []
+    variants, resolved = [], {}
+    first: dict[str, Any] = {}
+    for _, changes in study.tree().values():
+        first |= {key: old for key, (old, _) in changes.items() if key not in first}
     for variant, (parent, changes) in study.tree().items():
+        flat = resolved.get(parent, first) | {key: new for key, (_, new) in changes.items()}
+        resolved[variant] = flat
         edge = [{"key": k, "from": a, "to": b, "factor": k.split(".")[0]} for k, (a, b) in changes.items()]
         entry = {"name": variant, "parent": parent, "why": f"why {variant}", "file": f"{study.name}/{variant}.yaml"}
         entry |= {
             "gpu": None,
-            "resolved": MODEL,
+            "resolved": MODEL | _nested(flat),
             "factors": sorted({c["factor"] for c in edge}),
             "changes": edge,
         }
         variants.append(entry)
     return variants
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{a: {b: 1}} of {a.b: 1}."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *above, last = key.split(".")
+        place = nested
+        for part in above:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
 
 
 def _stage(

@@ -1,4 +1,7 @@
-"""Commands about configurations: validate, variants, show, diff. None of them needs a result or a GPU."""
+"""Commands about configurations: validate, variants, show, diff. None of them needs a result or a GPU.
+
+Where there are results, `diff` also says what the change did (`tracker.cli.effects`).
+"""
 
 import argparse
 import difflib
@@ -8,6 +11,7 @@ from typing import Any
 import yaml
 
 from contract.errors import ConfigError
+from contract.stage_folder import DATABASE
 from tracker.config import dotted
 from tracker.config.changes import diff
 from tracker.config.lineage import in_natural_order, walk
@@ -88,7 +92,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     variant = study.variants[name]
     config = variant.values if arguments.scale else variant.declared
     size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows it as sized"
-    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config}")
+    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config or study.file}")
     defaults = study.config_model().model_dump(mode="json")
     for line in _marked(config, defaults):
         print(line)
@@ -109,7 +113,7 @@ def _marked(config: dict[str, Any], defaults: Any, depth: int = 0) -> Iterator[s
 
 
 def run_diff(arguments: argparse.Namespace) -> int:
-    """Print what B changes with respect to A."""
+    """Print what B changes with respect to A, and what that did where there are results."""
     settings = settings_of(arguments)
     names = [_split(name) for name in (arguments.a, arguments.b)]
     given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
@@ -123,6 +127,12 @@ def run_diff(arguments: argparse.Namespace) -> int:
     if not changes:
         print("no difference")
     print(f"why {wanted[1]}: {study.variants[wanted[1]].why}")
+    results = arguments.results or settings.results
+    if arguments.results or (results / DATABASE).exists():
+        from tracker.cli.effects import describe_effect  # late: without results nothing of this is needed
+
+        for line in describe_effect(results, study, settings.scale, *wanted):
+            print(line)
     return 0
 
 

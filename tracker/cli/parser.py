@@ -18,6 +18,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    init = _add(
+        commands,
+        "init",
+        "tracker.cli.init:run_init",
+        "A project of your own: one study of one command, and a Snakefile.",
+    )
+    init.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: this)"
+    )
     _configurations(commands)
     _results(commands)
     _imports(commands)
@@ -48,10 +57,14 @@ def _configurations(commands: _Commands) -> None:
     show.add_argument(
         "variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out where one study has such a variant"
     )
-    compare = add("diff", "What variant B changes with respect to variant A, exactly.")
+    compare = add(
+        "diff",
+        "What variant B changes with respect to variant A, exactly; where there are results, also what that did.",
+    )
     compare.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
     compare.add_argument("b", metavar="B", help="the new one, likewise")
     compare.add_argument("--study", help="the study of both, instead of STUDY/")
+    _add_results(compare)
 
 
 def _results(commands: _Commands) -> None:

@@ -38,13 +38,14 @@ def changes(
     known = getattr(child, "unseen_changes", None)
     reasons = known(parent) if known else {}
     found = []
-    for key, was, now in _differences(old, new):
+    for key, was, now in differences(old, new):
         row = {"key": key, "from": was, "to": now, "factor": factor_of(key, factors)}
         found.append(Change.model_validate(row | {"no_effect": reasons.get(key, "")}))
     return found
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None where one has no such leaf."""
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
         if _opened(key, before, after) or _opened(key, after, before):

@@ -12,7 +12,7 @@ from tracker.judge import no_effect
 from tracker.judge.family import Family, Member, covariances
 from tracker.judge.measurements import Measurements
 from tracker.judge.moderation import SeedPrior, seed_prior
-from tracker.judge.pairing import Warned, item_clusters, paired_values, warnings
+from tracker.judge.pairing import Reuse, Warned, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.scope import share_otherwise, within_scope
 from tracker.judge.sequential import look_weights, sequential_p
@@ -23,7 +23,11 @@ from tracker.judge.statistics import Estimate, contrast, run_statistics
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 _NAN = float("nan")
 _IMPORTED = ("imported runs, without code fingerprint",)
-_CORRECTIONS = {"max-t": "the max-t correction", "holm": "Holm's correction"}
+_CORRECTIONS = {
+    "max-t": " after the max-t correction",
+    "holm": " after Holm's correction",
+    "none": ", not corrected for other comparisons",
+}
 
 
 @dataclass(frozen=True)
@@ -99,13 +103,18 @@ def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
     edges = [measure(study, child, parent, prior) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
     for edge in edges:
-        if edge.estimate is not None:
-            if planning:
-                _plan_ahead(edge, edge.estimate, study, correction)
-            _decide(edge, edge.estimate, study, correction)
-        edge.notes = (*_idle(study, edge), *(_IMPORTED if study.imported else ()))
-        edge.warnings = warnings(study, (edge.child, edge.parent))
+        conclude(study, edge, correction, planning=planning)
     return edges
+
+
+def conclude(study: Measurements, edge: Edge, correction: Correction, *, planning: bool) -> None:
+    """Fill in the word of a measured edge whose `p_adjusted` is known, and what else is to be said of it."""
+    if edge.estimate is not None:
+        if planning:
+            _plan_ahead(edge, edge.estimate, study, correction)
+        _decide(edge, edge.estimate, study, correction, planning=planning)
+    edge.notes = (*_idle(study, edge), *(_IMPORTED if study.imported else ()))
+    edge.warnings = warnings(study, (edge.child, edge.parent))
 
 
 def study_pairs(study: Measurements) -> list[tuple[str, str]]:
@@ -113,14 +122,14 @@ def study_pairs(study: Measurements) -> list[tuple[str, str]]:
     return compared(study.analysis.edges, {variant.name: variant.parent for variant in study.variants})
 
 
-def study_prior(study: Measurements) -> SeedPrior | None:
+def study_prior(study: Measurements, reuse: Reuse | None = None) -> SeedPrior | None:
     """What the study's variants say of each other's noise; with looks, from the seeds of the first one, for good."""
     if study.analysis.variance == "own":
         return None
     first = study.analysis.looks[0] if study.analysis.looks else None
     gains: dict[str, dict[int, float]] = {}
     for variant in study.variants:
-        values, seeds, _ = paired_values(study, [variant.name])
+        values, seeds, _ = paired_values(study, [variant.name], reuse)
         if values:
             found = run_statistics(values, study.direction)[0].tolist()
             gains[variant.name] = dict(list(zip(seeds, found, strict=True))[:first])
@@ -185,13 +194,13 @@ def _plan_ahead(edge: Edge, numbers: Estimate, study: Measurements, correction: 
     edge.seeds_needed = seeds_needed(numbers.centre, seen.noise, seen.seeds, correction.level, looks=weights)
 
 
-def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> None:
+def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool) -> None:
     analysis = study.analysis
     if edge.detail != "invalid":
         if edge.looks and not np.isnan(edge.p):
             seen = edge.looks[-1]
             edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.level * seen.weight)
-        edge.detail, edge.why, of = _word(edge, numbers, study, correction)
+        edge.detail, edge.why, of = _word(edge, numbers, study, correction, planning=planning)
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:
             edge.why += f"; {_these_items(numbers, analysis)}"
@@ -204,20 +213,23 @@ def _around(edge: Edge, numbers: Estimate, noise: Noise, level: float) -> tuple[
     return min(low, edge.effect), max(high, edge.effect)
 
 
-def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | None) -> Edge:
+def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | None, reuse: Reuse | None = None) -> Edge:
     """One comparison without the family: effect, its looks, and the p over them."""
-    factors = _factors(study, child, parent)
+    factors, reuse = _factors(study, child, parent), reuse or Reuse()
     edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
-    values, seeds, problem = paired_values(study, [child, parent])
+    values, seeds, problem = paired_values(study, [child, parent], reuse)
     edge.cost_hours = _cost_hours(study, child, parent)
     edge.detail, edge.why = ("invalid", problem) if problem else ("", "")
     if not values:
         return edge
     alpha = study.analysis.alpha
-    clusters = item_clusters(study, child, seeds[0])
+    clusters = reuse.item_clusters(study, child, seeds[0])
 
     def estimate(arrays: Sequence[Array]) -> Estimate:
-        return contrast(arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters)
+        names = [(name, *seeds[: arrays[0].shape[1]]) for name in (child, parent)]
+        return contrast(
+            arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters, names=names, known=reuse.draws
+        )
 
     numbers = estimate(values)
     edge.estimate, edge.seeds, edge.items, edge.paired = numbers, numbers.seeds, numbers.items, tuple(seeds)
@@ -258,7 +270,9 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
     return own[steps[0]] if len(steps) == 1 else tuple(sorted({factor for name in steps for factor in own[name]}))
 
 
-def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> tuple[str, str, Estimate]:
+def _word(
+    edge: Edge, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool
+) -> tuple[str, str, Estimate]:
     """The word, why, and the numbers that it rests on: those of the look that decided."""
     analysis = study.analysis
     if numbers.seeds == 1:
@@ -266,7 +280,7 @@ def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correc
     decided = _smallest_p(edge) or _seen(edge, numbers, analysis)
     sign = "better" if decided.estimate.centre > 0 else "worse"
     significant = edge.p_adjusted <= analysis.alpha
-    shown = f"p = {edge.p_adjusted:.2g} after {_CORRECTIONS[correction.name]}"
+    shown = f"p = {edge.p_adjusted:.2g}{_CORRECTIONS[correction.name]}"
     same = numbers.effect == 0 and numbers.noise.total == 0
 
     def at(look: Look) -> str:
@@ -284,7 +298,8 @@ def _word(edge: Edge, numbers: Estimate, study: Measurements, correction: Correc
         return "undecided", unseen, numbers
     if np.isnan(edge.p):
         shown = f"before the first look, at {analysis.looks[0]} seeds"
-    return "undecided", f"{shown}; {_more(edge, analysis.looks)} would be needed for an effect this large", numbers
+    more = f"; {_more(edge, analysis.looks)} would be needed for an effect this large" if planning else ""
+    return "undecided", f"{shown}{more}", numbers
 
 
 def _on_items_alone(numbers: Estimate, analysis: Analysis) -> str:

@@ -1,7 +1,7 @@
 """Which runs may be compared: the same seeds and items on both sides, and nothing wrong with any of them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,14 +9,49 @@ from numpy.typing import NDArray
 
 from tracker.judge.measurements import Measurements, Rule
 from tracker.judge.significance import Array
+from tracker.judge.statistics import ArmDraws
 from tracker.store.database import ENDED_WELL
 
+Numbers = NDArray[np.int64]
 
-def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], str]:
+
+@dataclass(frozen=True)
+class Reuse:
+    """What comparisons of one study have in common: found by the first of them, taken over by the others."""
+
+    clusters: dict[tuple[str, int], list[Numbers]] = field(default_factory=dict)
+    draws: dict[Hashable, ArmDraws] = field(default_factory=dict)  # of (variant, seed, seed, ...)
+    of_run: dict[tuple[str, int], str] = field(default_factory=dict)  # what is wrong with it
+    of_items: dict[Hashable, list[str]] = field(default_factory=dict)  # what keeps two runs from being paired
+
+    def item_clusters(self, study: Measurements, variant: str, seed: int) -> list[Numbers]:
+        """The clusters of a run's items, as the function of this name."""
+        if (variant, seed) not in self.clusters:
+            self.clusters[variant, seed] = item_clusters(study, variant, seed)
+        return self.clusters[variant, seed]
+
+    def fault(self, study: Measurements, variant: str, seed: int) -> str:
+        """What is wrong with a run, or nothing."""
+        if (variant, seed) not in self.of_run:
+            self.of_run[variant, seed] = _fault(study, variant, seed)
+        return self.of_run[variant, seed]
+
+    def item_faults(self, study: Measurements, runs: Sequence[tuple[str, int]]) -> list[str]:
+        """What keeps runs from being paired item by item."""
+        key = tuple(runs)
+        if key not in self.of_items:
+            self.of_items[key] = list(_item_faults(study, runs))
+        return self.of_items[key]
+
+
+def paired_values(
+    study: Measurements, variants: Sequence[str], reuse: Reuse | None = None
+) -> tuple[list[Array], list[int], str]:
     """Pair runs of several variants: (one [variants, seeds, items] array per subset, seeds, problem).
 
     `problem` is "" where the pairing holds; otherwise the arrays hold the seeds that can be paired, or none.
     """
+    reuse = reuse or Reuse()
     planned = [study.seeds(variant) for variant in variants]
     common = set.intersection(*planned)
     # `decide` adds seeds to some variants only: more seeds on one side is a longer prefix, not another pairing.
@@ -27,15 +62,15 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
         problems.append(f"unpaired: {listed}")
     usable = []
     for seed in study.in_order_added(common):
-        faults = [fault for variant in variants if (fault := _fault(study, variant, seed))]
-        faults = faults or list(_item_faults(study, [(variant, seed) for variant in variants]))
+        faults = [fault for variant in variants if (fault := reuse.fault(study, variant, seed))]
+        faults = faults or reuse.item_faults(study, [(variant, seed) for variant in variants])
         problems += faults
         if not faults:
             usable.append(seed)
     # Items are drawn once for all seeds, so they must agree between seeds too.
     first = [(variants[0], seed) for seed in usable[:1]]
     for seed in list(usable[1:]):
-        if faults := list(_item_faults(study, [*first, (variants[0], seed)])):
+        if faults := reuse.item_faults(study, [*first, (variants[0], seed)]):
             problems += faults
             usable.remove(seed)
     if not usable:
@@ -47,7 +82,7 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
     return arrays, usable, "; ".join(dict.fromkeys(problems))
 
 
-def item_clusters(study: Measurements, variant: str, seed: int) -> list[NDArray[np.int64]]:
+def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]:
     """Number of the cluster of each item, one array [items] per subset, in the order of `paired_values`.
 
     One name is one cluster, in every subset. An item without a cluster is one of its own.

@@ -11,6 +11,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import inf, isinf
 from typing import Any
@@ -81,6 +82,7 @@ def half_width(noise: Noise, alpha: float) -> float:
     return float(np.hypot(seen, hidden))
 
 
+@lru_cache(maxsize=1024)  # an estimate asks again for each of its intervals
 def p_value(effect: float, noise: Noise) -> float:
     """Two-sided p of no effect: the level at which effect^2 = v_seed t_seed^2 + v_item t_item^2 + hidden^2.
 

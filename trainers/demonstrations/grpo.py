@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trainers.demonstrations import choices
-from trainers.demonstrations.config import OBJECTIVES, Reward
+from trainers.demonstrations.config import OBJECTIVES, Grpo, Reward
 from trainers.demonstrations.selector import PointerSelector, sequence_logps
 from trainers.demonstrations.training import (
     TrainingData,
@@ -41,7 +41,14 @@ def run(stage: Stage) -> None:
         return
     train_selectors(stage, rewards, start, queries=len(data), settings=config.grpo)
     if len(rewards) == 1:
-        save_advantages(stage, data, start(rewards[0])[1].advantages)
+        advantages = _advantages(config.grpo, rewards_of(data.offline, rewards[0]), data.offline.present)
+        save_advantages(stage, data, advantages)
+
+
+def _advantages(settings: Grpo, rewards: Tensor, present: Tensor) -> Tensor:
+    """Return every sequence's advantage (Q, N), clipped."""
+    module = import_module(f"{OBJECTIVES}.selection.advantage_{settings.advantage}")
+    return module.advantages(rewards, present).clamp(-settings.advantage_clip, settings.advantage_clip)
 
 
 class _Loss:
@@ -49,10 +56,8 @@ class _Loss:
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.grpo, model, data
-        advantage = import_module(f"{OBJECTIVES}.selection.advantage_{self.settings.advantage}")
-        bound = self.settings.advantage_clip
         self.present = data.offline.present
-        self.advantages = advantage.advantages(rewards, self.present).clamp(-bound, bound)
+        self.advantages = _advantages(self.settings, rewards, self.present)
         self.trained = torch.ones(len(data), dtype=torch.bool, device=rewards.device)
         if self.settings.min_positive_ratio is not None:
             conditional = import_module(f"{OBJECTIVES}.selection.conditional")
@@ -63,12 +68,14 @@ class _Loss:
     @torch.no_grad()
     def _logps(self, model: PointerSelector) -> Tensor:
         """Return the log-probabilities (Q, N, S) of all sequences' choices."""
-        data = self.data
-        return sequence_logps(model(data.query, data.candidates, data.offline.pointers), data.offline.pointers)
+        data, chunk = self.data, self.settings.batch_size
+        parts = zip(*(each.split(chunk) for each in (data.query, data.candidates, data.offline.pointers)), strict=True)
+        return torch.cat([sequence_logps(model(*part), part[2]) for part in parts])
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         """Take the current policy as the old one of the ratio."""
-        self.old = self._logps(self.model)
+        if epoch > 0:  # before the first it is the reference
+            self.old = self._logps(self.model)
 
     def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:
         settings, data = self.settings, self.data

@@ -49,7 +49,7 @@ class _Loss:
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
         self.steps = self.settings.epochs * -(-len(data) // self.settings.batch_size)
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         """Nothing to note: the loss depends on the current policy only."""
 
     def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:

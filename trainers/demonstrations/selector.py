@@ -58,7 +58,8 @@ class PointerSelector(nn.Module):
             candidates: embeddings (B, K, d).
         """
         projected_query, projected = self.query_projection(query), self.candidate_projection(candidates)
-        similarity = nn.functional.cosine_similarity(projected_query[:, None], projected, dim=-1)
+        length = projected.norm(dim=-1) * projected_query.norm(dim=-1, keepdim=True)
+        similarity = (projected @ projected_query[..., None])[..., 0] / length.clamp(min=1e-8)
         state, normed = projected_query, self.candidate_norm(projected)
         for layer in self.layers:
             state = layer(state, normed)
@@ -80,17 +81,28 @@ class PointerSelector(nn.Module):
         """
         state, encoded, similarity = self.encode(query, candidates)
         rows, number, steps = pointers.shape
-        states = state[:, None].expand(rows, number, self.hidden)
-        chosen = torch.zeros(rows, number, encoded.shape[1], dtype=torch.bool, device=pointers.device)
-        inputs = self.first_input.expand(rows, number, self.hidden)
-        logps = []
-        for step in range(steps):
-            states = self.step_context(inputs.flatten(0, 1), states.flatten(0, 1)).view(rows, number, self.hidden)
-            logps.append(self._logits(states, encoded, similarity, chosen).log_softmax(-1))
-            pick = pointers[..., step : step + 1]
-            chosen = chosen.scatter(2, pick, True)
-            inputs = encoded.gather(1, pick.expand(-1, -1, self.hidden))
-        return torch.stack(logps, dim=2)
+        # Before the first choice the sequences of a query are one; the further steps are known, and go through at once.
+        state = self.step_context(self.first_input.expand_as(state), state)
+        nothing = torch.zeros_like(similarity, dtype=torch.bool)[:, None]
+        first = self._logits(state[:, None], encoded, similarity, nothing).log_softmax(-1)
+        first = first[:, :, None].expand(-1, number, -1, -1)
+        if steps == 1:
+            return first
+        earlier = pointers[..., :-1].permute(2, 0, 1)  # (S - 1, B, N)
+        start = torch.arange(rows, device=pointers.device)[:, None] * encoded.shape[1]
+        inputs = encoded.flatten(0, 1).index_select(0, (earlier + start).flatten())
+        states = self._states(inputs.view(steps - 1, -1, self.hidden), state.repeat_interleave(number, 0))
+        chosen = nn.functional.one_hot(earlier, encoded.shape[1]).cumsum(0).bool().transpose(0, 1).flatten(1, 2)
+        states = states.view(steps - 1, rows, number, self.hidden).transpose(0, 1).flatten(1, 2)
+        logps = self._logits(states, encoded, similarity, chosen).log_softmax(-1)
+        return torch.cat([first, logps.view(rows, steps - 1, number, -1).transpose(1, 2)], dim=2)
+
+    def _states(self, inputs: Tensor, state: Tensor) -> Tensor:
+        """Return the states (T, R, h) after each of the inputs (T, R, h), from the state (R, h) before them."""
+        cell = self.step_context
+        weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+        states, _ = torch.gru(inputs, state[None], weights, True, 1, 0.0, self.training, False, False)
+        return states
 
     @torch.no_grad()
     def select(self, query: Tensor, candidates: Tensor, shots: int) -> Tensor:

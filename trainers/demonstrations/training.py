@@ -94,8 +94,8 @@ def train_selectors(
 class Loss(Protocol):
     """What a training stage minimises."""
 
-    def begin_epoch(self) -> None:
-        """Take note of the policy before the epoch."""
+    def begin_epoch(self, epoch: int) -> None:
+        """Take note of the policy before the epoch; before epoch 0 it is the one that the loss began with."""
         ...
 
     def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, Figures]:
@@ -108,7 +108,7 @@ class _Trainer:
 
     def __init__(self, stage: Stage, model: PointerSelector, loss: Loss, *, queries: int, settings: Rce | Grpo) -> None:
         self.stage, self.model, self.loss, self.queries, self.settings = stage, model, loss, queries, settings
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01)
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.01, fused=True)
         self.generator = torch.Generator().manual_seed(1_000_003 * ((stage.seed or 0) + 1))
         self.parts = {"model": model}, {"optimizer": self.optimizer}, {"generator": self.generator}
 
@@ -129,7 +129,7 @@ class _Trainer:
 
     def _epoch(self, epoch: int) -> Figures:
         """Go through all queries once; return the means of loss, gradient norm and the loss's figures."""
-        self.loss.begin_epoch()
+        self.loss.begin_epoch(epoch)
         sums: Figures = {}
         order = torch.randperm(self.queries, generator=self.generator)
         batches = order.split(self.settings.batch_size)

@@ -1,11 +1,18 @@
+import re
+
 import pytest
 import yaml
 
 from contract.errors import ConfigError
+from tests.simulate import Study, simulate
 from tests.tracker.toy_study import VARIANTS, Toy
 from tracker.cli.main import run_command
 from tracker.cli.parser import build_parser
+from tracker.judge.measurements import read_measurements
+from tracker.judge.pairs import judge_pair
 from tracker.plan import build as plan
+from tracker.store.collect import collect
+from tracker.store.database import Store
 
 
 @pytest.fixture
@@ -125,3 +132,52 @@ def test_errors_suggest(run, two_studies):
     with pytest.raises(ConfigError, match="KEY=VALUE"):
         run("validate", "--config", "seeds")
     assert run("variants", "two").startswith("two: Toy\nbase")
+
+
+def simulated(folder, **study):
+    """Results of the toy study's variants, collected."""
+    lineage = {"base": (None, {}), "v2": ("base", {"reward.weight": (0.0, 0.5)}), "v10": ("v2", {"lr": (1e-3, 1e-2)})}
+    study = {"lineage": lineage, "seeds": 3, "distances": {"v10": 0.4}} | study
+    simulate(folder, [Study("toy", **study)])
+    collect(folder)
+
+
+def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_path):
+    simulated(tmp_path / "results")
+    out = run("diff", "base", "v10")  # the results of the settings
+    assert out.startswith("lr: 0.001 -> 0.01\n")
+    assert "results at scale simulated: the distance of hit from 0.5 (protocol edited)" in out
+    line = next(line for line in out.splitlines() if line.startswith("v10 against base, 3 seeds, 100 items: "))
+    effect, low, high, p, word = re.fullmatch(
+        r".*: ([-+.\d]+), 95% interval \[([-+.\d]+), ([-+.\d]+)\], p = ([-.\de]+): (\w+)", line
+    ).groups()
+    with Store(tmp_path / "results/tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+        means = store.results("toy").query("metric == 'edited/mean/distance'").groupby("variant")["value"].mean()
+    edge = judge_pair(study, "v10", "base").edge
+    assert float(effect) == pytest.approx(means["base"] - means["v10"], rel=1e-3)  # smaller is better
+    assert [float(low), float(high), float(p)] == pytest.approx([edge.low, edge.high, edge.p], rel=0.05)
+    assert word == edge.detail == "worse"
+    assert "not corrected for other comparisons" in out
+    assert "confounded: 2 factors differ" in out
+    assert "as one of the study's" not in out  # base and v10 are no edge
+    assert "as one of the study's 2 edges, corrected for all of them: v10 after v2 is worse" in run("diff", "v10", "v2")
+
+
+def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
+    simulated(tmp_path / "results")
+    assert run("diff", "base", "v3").splitlines()[-1] == f"no results of v3 in {tmp_path / 'results'}"
+    other = tmp_path / "other of 'mine'"
+    simulated(other, states={("v2", seed): "failed" for seed in range(3)})
+    assert "v2 against base: invalid\n    v2 seed 0 is failed" in run("diff", "base", "v2", "--results", str(other))
+    assert "results at" not in run("diff", "v2", "v2")
+    with pytest.raises(ConfigError, match="nothing was planned or run here"):
+        run("diff", "base", "v2", "--results", str(tmp_path / "nowhere"))
+
+
+def test_diff_says_when_a_variant_has_been_changed_since(run, toy, tmp_path):
+    simulated(tmp_path / "results")
+    plan_file = tmp_path / "results/plan.json"
+    plan_file.write_text(plan_file.read_text().replace('"scale": "simulated"', '"scale": "full"'))
+    collect(tmp_path / "results")
+    assert "v2 has been changed since (" in run("diff", "base", "v2")

@@ -66,6 +66,47 @@ def test_queries_and_sequences_of_a_batch_do_not_touch_each_other():
         torch.testing.assert_close(alone[0, 0], together[row, sequence], atol=1e-5, rtol=1e-4)
 
 
+def one_step_at_a_time(model, query, candidates, pointers):
+    """Every step of every sequence on its own, in float64: (B, N, S, K), from the weights of the model."""
+    result = torch.zeros(*pointers.shape, candidates.shape[1], dtype=torch.float64)
+    for row, sequence in itertools.product(*map(range, pointers.shape[:2])):
+        mine = query[row : row + 1], candidates[row : row + 1]
+        state, encoded, _ = model.encode(*mine)
+        keys, asked = (
+            projection(each)
+            for projection, each in ((model.candidate_projection, mine[1]), (model.query_projection, mine[0]))
+        )
+        similarity = torch.nn.functional.cosine_similarity(asked[:, None], keys, dim=-1)
+        given = model.first_input[None]
+        for step, choice in enumerate(pointers[row, sequence].tolist()):
+            state = model.step_context(given, state)
+            logits = (encoded[0] @ model.pointer(state)[0]) / model.hidden**0.5 + model.similarity_scale * similarity[0]
+            logits[pointers[row, sequence, :step]] = -1e9
+            result[row, sequence, step] = logits.log_softmax(-1)
+            given = encoded[:, choice]
+    return result
+
+
+@pytest.mark.parametrize("shots", [1, 2, 4])
+def test_all_steps_at_once_are_what_one_step_after_the_other_is(shots):
+    """Log-probabilities and the gradients of all parameters."""
+    generator = torch.Generator().manual_seed(6)
+    query, pool = (each.double() for each in drawn(6, rows=3))
+    pointers = torch.rand(3, 2, 6, generator=generator).argsort(-1)[..., :shots]
+    weights = torch.randn(3, 2, shots, generator=generator).double()
+    found = {}
+    for name in ("fast", "slow"):
+        model = selector().double()
+        with torch.no_grad():
+            model.first_input.normal_(generator=torch.Generator().manual_seed(7))
+        logps = model(query, pool, pointers) if name == "fast" else one_step_at_a_time(model, query, pool, pointers)
+        (sequence_logps(logps, pointers) * weights).sum().backward()
+        found[name] = {"logps": logps.detach()} | {key: value.grad for key, value in model.named_parameters()}
+    for name, value in found["slow"].items():
+        torch.testing.assert_close(found["fast"][name], value, msg=name)
+        assert value.abs().max() > 0, name
+
+
 def test_the_step_context_matters():
     """The second choice depends on the first, not only through the mask."""
     query, pool = drawn(4)

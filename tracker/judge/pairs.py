@@ -1,0 +1,64 @@
+"""Any two variants of a study, edge or not: the same numbers as an edge's, not corrected for other comparisons.
+
+    judge_pair(study, child, parent) -> Pair         with the smallest detectable effect and the seeds needed
+    judge_all_pairs(study) -> [Pair]                 each pair once, the later variant against the earlier
+
+A pair that a reader picks after the results is one of many that could have been picked, so its p is no verdict of the
+study: those are the analysis plan's, corrected for all of them (`tracker.judge.edges`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from tracker.config import dotted
+from tracker.config.changes import differences
+from tracker.judge.edges import Correction, Edge, conclude, measure, study_prior
+from tracker.judge.measurements import Measurements
+from tracker.judge.moderation import SeedPrior
+from tracker.judge.pairing import Reuse
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One comparison: `edge.detail` is its word, were it the only one; `differing` the keys, by factor."""
+
+    edge: Edge
+    differing: dict[str, list[tuple[str, Any, Any]]]  # factor: (key, the parent's value, the child's)
+
+
+def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
+    """Compare two variants of a study."""
+    reuse = Reuse()
+    return _judge(study, child, parent, study_prior(study, reuse), reuse, planning=True)
+
+
+def judge_all_pairs(study: Measurements) -> list[Pair]:
+    """Compare every variant with every one before it, in the order of the study's variants."""
+    reuse = Reuse()
+    prior = study_prior(study, reuse)
+    names = [variant.name for variant in study.variants]
+    return [_judge(study, b, a, prior, reuse, planning=False) for a, b in combinations(names, 2)]
+
+
+def _judge(
+    study: Measurements, child: str, parent: str, prior: SeedPrior | None, reuse: Reuse, *, planning: bool
+) -> Pair:
+    edge = measure(study, child, parent, prior, reuse)
+    edge.p_adjusted = edge.p
+    differing: dict[str, list[tuple[str, Any, Any]]] = {}
+    for factor, *change in _differing(study, child, parent):
+        differing.setdefault(factor, []).append((change[0], change[1], change[2]))
+    edge.factors, edge.confounded = tuple(differing), len(differing) > 1
+    conclude(study, edge, Correction("none", study.analysis.alpha), planning=planning)
+    return Pair(edge, differing)
+
+
+def _differing(study: Measurements, child: str, parent: str) -> Iterator[tuple[str, str, Any, Any]]:
+    """Factor, key and both values of what differs between two configurations, not along the lineage between them."""
+    configs = {variant.name: variant.resolved for variant in study.variants}
+    factors = {change.key: change.factor for variant in study.variants for change in variant.changes}
+    for key, old, new in differences(configs[parent], configs[child]):
+        above = [known for known in factors if dotted.covers(known, key)]
+        yield factors[max(above, key=len)] if above else key, key, old, new
