@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from contract.errors import ConfigError
-from tracker.cli.common import check_study, results_folder, terminal_width
+from tracker.cli.common import check_study, terminal_width
+from tracker.cli.folders import results_folder
 from tracker.config.settings import load_settings
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.edges import Edge

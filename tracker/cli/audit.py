@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.errors import ConfigError
-from tracker.cli.common import results_folder
+from tracker.cli.folders import results_folder
 from tracker.config.published_schema import PublishedFile
 from tracker.config.settings import suggest
 from tracker.judge.audit.finding import Finding

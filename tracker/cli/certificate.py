@@ -3,7 +3,8 @@
 import argparse
 import textwrap
 
-from tracker.cli.common import check_study, results_folder, terminal_width
+from tracker.cli.common import check_study, terminal_width
+from tracker.cli.folders import results_folder
 from tracker.judge.certificate.files import CERTIFICATE, certified
 from tracker.judge.certificate.record import Evidence, StudyCertificate
 from tracker.judge.certificate.tally import describe

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
-from tracker.cli.common import results_folder
+from tracker.cli.folders import results_folder
 from tracker.config.settings import load_settings, suggest
 from tracker.imports.formats import FORMATS
 from tracker.imports.importing import Request, describe, import_runs

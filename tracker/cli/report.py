@@ -2,7 +2,7 @@
 
 import argparse
 
-from tracker.cli.common import reports_folder, results_folder
+from tracker.cli.folders import reports_folder, results_folder
 from tracker.plan.reports import claim_reports
 from tracker.show.page.render import write_report
 from tracker.store.current import load_or_collect

@@ -19,7 +19,7 @@ from typing import Any
 
 from contract.errors import TrackerError
 from contract.reading import one_line
-from tracker.cli.common import reports_folder, results_folder
+from tracker.cli.folders import reports_folder, results_folder
 from tracker.plan.reports import claim_reports
 
 FOLLOW_SECONDS = 30.0  # as often as stages write their metrics

@@ -213,7 +213,12 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
     members: dict[tuple[str, str], list[int]] = {}
     for place, key in enumerate(keys):
         members.setdefault(key, []).append(place)
-    groups = [Group(_common_stem(stems, places), places, leaves[places[0]]) for places in members.values()]
+    shared = [len(places) > 1 and _common_stem(stems, places) != "" for places in members.values()]
+    names_tell = systematic or any(shared) or not any(leaves)
+    groups = [
+        Group(_common_stem(stems, places) if names_tell else "", places, leaves[places[0]])
+        for places in members.values()
+    ]
     by_name: dict[str, list[Group]] = {}
     for group in groups:
         by_name.setdefault(group.name, []).append(group)

@@ -212,7 +212,7 @@ def _caption(store: Store, definition: StoredStudy) -> str:
     counts = store.item_counts(study)
     none = "none" if definition.imported else "none yet"
     items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or none
-    parts = [f"Scale: {store.meta()['scale']}."]
+    parts = [] if definition.imported else [f"Scale: {store.meta()['scale']}."]
     if assets := describe_assets(store.variants(study)):
         parts.append(f"Measured with {assets}.")
     parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
