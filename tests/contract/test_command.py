@@ -34,6 +34,10 @@ FILLING = Filling(
         ("torchrun --nproc_per_node {devices} -t{threads}", ["torchrun", "--nproc_per_node", "2", "-t4"]),
         ("x '{{\"a\": {seed}}}' ';' '$HOME' '*'", ["x", '{"a": 3}', ";", "$HOME", "*"]),
         (["a b", "{seed}", "'"], ["a b", "3", "'"]),
+        (
+            "x dir={output!h} model={input!h:train} lr={value!h:lr} name={value!h:name}",
+            ["x", "dir='/r/a b/output'", r"model='/r/it\'s/output'", "lr=1e-05", r"name='it\'s a {test}'"],
+        ),
     ],
 )
 def test_placeholders_are_filled_in_and_never_split_again(command, words):
@@ -55,7 +59,8 @@ def test_overrides_are_words_of_their_own():
         ("{config:toml}", r"write \{config\}, \{config:yaml\}, \{config:json\}"),
         ("{input}", r"\{input\} lacks a name: \{input:NAME\}"),
         ("{}", r"\{\} is no placeholder"),
-        ("{seed!r}", r"\{seed!r\} is no placeholder"),
+        ("{output!r}", r"\{output!r\} is no placeholder"),
+        ("{overrides!h}", r"\{overrides!h\} is no placeholder"),
         ("a={overrides}", r"\{overrides\} becomes several words"),
         ("{", "brace|'{'"),
         ("}", "'}'"),
