@@ -1,6 +1,7 @@
 """Stages `evaluate_start` and `evaluate`: the test split, read once per student; a row per prompt in items.parquet.
 
-Where `evaluate.checkpoints` asks for more students of the stage `gad` than the last one, values are their means.
+Where `evaluate.checkpoints` asks for more students of the stage `gad` than the last one, values of `sampled` are their
+means.
 """
 
 from pathlib import Path
@@ -44,9 +45,12 @@ def run(stage: Stage) -> None:
             lengths=teacher_lengths(stage.inputs["data"]),
             critic=None if judge is None else ValueModel.load(judge, placement, sees_token=True),
             memory=memory,
+            greedily=number == 0,
         )
-        frames.append(found.reset_index(drop=True))
-    frame = frames[0].assign(value=sum(each["value"] for each in frames) / len(frames))  # rows stand in the same order
+        frames.append(found.set_index(COLUMNS[:-1])["value"])
+    last = frames[0]
+    averaged = sum((each.reindex(last.index).fillna(last) for each in frames[1:]), last) / len(frames)
+    frame = averaged.reset_index()
     if START in stage.inputs:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])
     stage.save_items(frame, clusters_of(row.problem() for row in rows))
