@@ -212,7 +212,7 @@ def _compare(commands: _Commands) -> None:
     both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
     both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
     both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
-    both.add_argument("--margin", type=float, help="a smaller difference does not matter (default: 1% of the scale)")
+    both.add_argument("--margin", type=float, help="what makes no difference (default: a hundredth of the scale)")
     both.add_argument("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
     both.add_argument(
         "--allow",
