@@ -1,6 +1,7 @@
 """A run that another program made, as every reader returns it."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,8 @@ class ImportedRun:
     items: pa.Table | None
 
 
+_ONLY_A_SEED = re.compile(r"(seed|s)?[-_=]?\d+", re.IGNORECASE)
+
 Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
 """Yields the runs at a path. Raises ConfigError where the path is not of the reader's format."""
 
@@ -75,4 +78,6 @@ def name_below(root: Path, place: Path) -> str:
     A folder called `seed_1` alone names no variant, so the name of the one above is a part of it.
     """
     parts = place.relative_to(root).parts if place != root and place.is_relative_to(root) else ()
+    if len(parts) == 1 and _ONLY_A_SEED.fullmatch(parts[0]):
+        parts = (root.resolve().name, *parts)
     return "/".join(parts) if parts else "/".join(place.resolve().parts[-2:])
