@@ -29,6 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _configurations(commands)
     _results(commands)
+    _imports(commands)
     _models(commands)
     _judgement(commands)
     return parser
@@ -79,7 +80,13 @@ def _results(commands: _Commands) -> None:
     status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
     status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
     add("collect", "Build the DuckDB file from the stage folders; the old one is replaced when it is done.")
-    add("tables", "Write each study's table as Markdown, CSV, LaTeX and HTML, and runs.csv, one row per run.")
+    tables = add(
+        "tables",
+        "Write each study's table as Markdown, CSV, LaTeX and HTML, the same by subset as CSV and LaTeX, and runs.csv.",
+    )
+    tables.add_argument(
+        "--by", metavar="KEY", help="instead: a row per value of this configuration key (by-KEY.md, .csv, .tex, .html)"
+    )
     add("figures", "Draw each study's learning curves, primary metric and lineage as SVG and PNG.")
     add("gate", "List what failed, diverged, is blocked or corrupt; exit status 1 if anything is.")
     sql = add(
@@ -98,6 +105,38 @@ def _results(commands: _Commands) -> None:
     board.add_argument("--to", type=Path, metavar="FOLDER", help="of the event files (default: RESULTS/tensorboard)")
     board.add_argument("--write-only", action="store_true", help="write the event files and start nothing")
     board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
+
+
+def _imports(commands: _Commands) -> None:
+    """Add import."""
+    bring = _add(
+        commands,
+        "import",
+        "tracker.cli.imports:run_import",
+        "Read runs that other programs logged; without --yes show what they are, and write nothing.",
+        "formats: trainer_state (HF, TRL), verl, tensorboard, mlflow, wandb, trackio, database (this project's). "
+        "Example: ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
+    )
+    _add_results(bring)
+    bring.add_argument("format", metavar="FORMAT", help="what wrote the runs")
+    bring.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
+    bring.add_argument("--study", required=True, metavar="S", help="name of the imported study, or its study.yaml")
+    bring.add_argument(
+        "--map",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
+        "metrics.NEW=, study=: docs/import.md",
+    )
+    bring.add_argument("--metric", nargs="+", metavar="NAME", help="the final metric that decides")
+    bring.add_argument("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
+    bring.add_argument("--direction", metavar="D", help="max, min or target:X")
+    bring.add_argument("--margin", type=float, metavar="M", help="a smaller difference does not matter")
+    shown = bring.add_mutually_exclusive_group()
+    shown.add_argument("--dry-run", action="store_true", help="show what would be imported (the default)")
+    shown.add_argument("--yes", action="store_true", help="import it")
 
 
 def _models(commands: _Commands) -> None:
@@ -125,7 +164,7 @@ def _models(commands: _Commands) -> None:
 
 
 def _judgement(commands: _Commands) -> None:
-    """Add verdicts, certify, audit, decide, report."""
+    """Add verdicts, certify, audit, decide, compare, report."""
 
     def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"tracker.cli.{module}:run_{name}", text)
@@ -153,9 +192,48 @@ def _judgement(commands: _Commands) -> None:
     more.add_argument("--cores", default="all", help="of snakemake (default: all)")
     more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
     more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
+    _compare(commands)
     page = add("report", "report", "Write the report page: one HTML file that opens offline.")
     page.add_argument("--reports", type=Path, help="folder that index.html goes into (default: likewise)")
     page.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+
+
+def _compare(commands: _Commands) -> None:
+    """Add compare: evaluations that others wrote, without a project."""
+    both = _add(
+        commands,
+        "compare",
+        "tracker.cli.compare:run_compare",
+        "Compare evaluations by others' tools: verdict, effect, interval, p, and the items that changed most.",
+        "Formats: samples of lm-evaluation-harness, and tables (CSV, TSV, JSON lines, Parquet) of item, value[, seed, "
+        "subset, cluster]. Folders are searched; patterns in quotes are expanded.",
+    )
+    both.add_argument("files", nargs="*", metavar="A", help="evaluations of one side, all seeds and tasks")
+    both.add_argument("--with", nargs="+", dest="other", metavar="B", default=[], help="of the side compared with it")
+    both.add_argument("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
+    both.add_argument(
+        "--names", nargs=2, metavar=("A", "B"), help="what the sides are called (default: by their paths)"
+    )
+    both.add_argument("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
+    both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
+    both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
+    both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
+    both.add_argument("--margin", type=float, help="what makes no difference (default: a hundredth of the scale)")
+    both.add_argument("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
+    both.add_argument(
+        "--allow",
+        nargs="+",
+        choices=("prompt", "target", "task"),
+        default=[],
+        help="what may differ between the sides, being the change that is compared",
+    )
+    both.add_argument("--common-items", action="store_true", help="leave out items that some run does not have")
+    both.add_argument("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
+    both.add_argument("--flips", type=int, default=3, metavar="N", help="items shown at each end (default: 3)")
+    both.add_argument("--page", type=Path, metavar="FILE", help="write the report page as well")
+    shape = both.add_mutually_exclusive_group()
+    shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
+    shape.add_argument("--json", action="store_true", help="print all that is known, at full precision")
 
 
 def _audit(check: argparse.ArgumentParser) -> None:
