@@ -41,14 +41,15 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     if not wanted.wants(task):
         return
     names = table.query(path, f"SELECT DISTINCT stat.name.name AS name FROM {_STATS} ORDER BY 1")["name"]
-    if wanted.metric not in names:
+    metric = wanted.metric or ""
+    if metric not in names:
         problem = "there is none of this name" if wanted.metric else "HELM keeps many numbers: one must be named"
         raise ConfigError(path, "metric", wanted.metric, problem, f"--metric and one of {', '.join(map(str, names))}")
     rows = table.query(
         path,
         f"""SELECT instance_id, trial, stat.name.split AS split, stat.mean AS value FROM {_STATS}
             WHERE stat.name.name = ? AND stat.name.perturbation IS NULL""",
-        [wanted.metric],
+        [metric],
     )
     splits = [split or "" for split in rows["split"]]
     chosen = "test" if "test" in splits else next(iter(splits), "")
@@ -60,7 +61,7 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         if int(trial) in held:
             refuse_twice(path, str(item), int(trial))
         held[int(trial)] = float(value)
-    items, means, repeats = mean_over_repeats(path, wanted.metric, values)
+    items, means, repeats = mean_over_repeats(path, metric, values)
     words = _words(path)
     adapter = {key: value for key, value in spec.get("adapter_spec", {}).items() if key not in _OF_THE_MODEL}
     how = json.dumps(adapter, sort_keys=True)
@@ -73,8 +74,8 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     def texts(which: Sequence[str]) -> dict[str, ItemText]:
         return {item: words[item] for item in which if item in words}
 
-    facts = Facts(settings={k: v for k, v in settings.items() if v}, metrics=(wanted.metric,), repeats=repeats)
-    yield Sheet(path, task, wanted.metric, "", items, means, None, asked(items, said), {}, facts, texts)
+    facts = Facts(settings={k: v for k, v in settings.items() if v}, metrics=(metric,), repeats=repeats)
+    yield Sheet(path, task, metric, "", items, means, None, asked(items, said), {}, facts, texts)
 
 
 def _beside(path: Path, name: str, otherwise: Any) -> Any:
