@@ -1,26 +1,61 @@
 """The comparison tables of a database as files."""
 
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from contract.atomic import write_text
+from tracker.show.groups import check_key, group_table
+from tracker.show.subsets import subset_table
 from tracker.show.table_formats import to_csv, to_html, to_latex, to_markdown, to_runs_csv
-from tracker.show.tables import build_table
+from tracker.show.tables import ComparisonTable, build_table
 from tracker.store.database import Store
+
+FORMATS: dict[str, Callable[[ComparisonTable], str]] = {
+    "md": to_markdown,
+    "csv": to_csv,
+    "tex": to_latex,
+    "html": to_html,
+}
 
 
 def render_tables(database: Path, reports_dir: Path) -> list[Path]:
-    """Write `<reports_dir>/<study>/{table.md,table.csv,table.tex,table.html,runs.csv}`; return the paths written."""
+    """Write `<reports_dir>/<study>/{table.md,table.csv,table.tex,table.html,subsets.csv,subsets.tex,runs.csv}`.
+
+    Returns the paths written.
+    """
     written = []
     with Store(database) as store:
         for study in store.studies():
             table = build_table(store, study)
-            texts = {"table.md": to_markdown(table), "table.csv": to_csv(table), "table.tex": to_latex(table)}
-            texts |= {
-                "table.html": to_html(table),
-                "runs.csv": to_runs_csv(study, store.runs(study), store.results(study)),
-            }
-            for name, text in texts.items():
-                path = reports_dir / study / name
-                write_text(path, text)
-                written.append(path)
+            folder, by_subset = reports_dir / study, subset_table(store, table)
+            written += _write(folder, "table", table, FORMATS)
+            written += _write(folder, "subsets", by_subset, ("csv", "tex"))
+            runs = folder / "runs.csv"
+            write_text(runs, to_runs_csv(study, store.runs(study), store.results(study)))
+            written.append(runs)
     return written
+
+
+def render_groups(database: Path, reports_dir: Path, key: str) -> list[Path]:
+    """Write `<reports_dir>/<study>/by-<key>.{md,csv,tex,html}` for each study that has the key; return the paths.
+
+    Raises ConfigError where none has it.
+    """
+    written = []
+    with Store(database) as store:
+        variants = {study: store.variants(study) for study in store.studies()}
+        for study in check_key(key, variants):
+            table = group_table(build_table(store, study), variants[study], key)
+            name = re.sub(r"[^A-Za-z0-9._-]", "-", f"by-{key}")
+            written += _write(reports_dir / study, name, table, FORMATS)
+    return written
+
+
+def _write(folder: Path, name: str, table: ComparisonTable, endings: Iterable[str]) -> list[Path]:
+    paths = []
+    for ending in endings:
+        path = folder / f"{name}.{ending}"
+        write_text(path, FORMATS[ending](table))
+        paths.append(path)
+    return paths

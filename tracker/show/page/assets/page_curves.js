@@ -106,8 +106,15 @@
       }).observe(this.find(".plot"));
     }
 
-    // First the edge that the select offers first after its empty choice; else the first two variants.
+    // The pair that was chosen above; else the edge that is marked as the first; else the first two variants.
     start() {
+      const wanted = this.root.dataset.pair;
+      if (wanted) {
+        const offered = Array.from(this.find(".pair").options).some((option) => option.value === wanted);
+        this.find(".pair").value = offered ? wanted : "";
+        this.choose(wanted.split("\u001f"));
+        return;
+      }
       const first = Array.from(this.find(".pair").options).find((option) => option.dataset.first !== undefined);
       if (first) {
         this.find(".pair").value = first.value;
