@@ -291,7 +291,7 @@ def test_tables_are_the_same_bytes_with_the_folders_gone(results, tmp_path):
     (results / "plan.json").unlink()
     second = [path.read_bytes() for path in render_tables(results / DATABASE, tmp_path / "two")]
     assert first == second
-    assert len(first) == 7
+    assert len(first) == 8
 
 
 # ---- by the value of a key, and by subset
