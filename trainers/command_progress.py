@@ -38,7 +38,7 @@ class Follower:
 
     def _state(self) -> tuple[int, int] | None:
         """Return what transformers' Trainer wrote beside its newest checkpoint."""
-        if "trainer_state" not in self._readers and "trl" not in self._readers:
+        if "trainer_state" not in self._readers:
             return None
         found = []
         for path in [self._output / _STATE, *self._output.glob(f"checkpoint-*/{_STATE}")]:
@@ -50,19 +50,21 @@ class Follower:
         return max(found, default=None)
 
     def _metrics(self) -> tuple[int, int] | None:
-        """Return the last step in `metrics.csv` or `metrics.jsonl`, where the number of steps is known."""
-        if self._total is None or "metrics" not in self._readers:
+        """Return the last step of `metrics.csv`, `metrics.jsonl` or verl's log, where the number of steps is known."""
+        if self._total is None:
             return None
-        for name in ("metrics.csv", "metrics.jsonl"):
+        places = [self._output / name for name in ("metrics.csv", "metrics.jsonl") if "metrics" in self._readers]
+        places += self._output.glob("*.jsonl") if "verl" in self._readers else []
+        for place in places:
             try:
-                with (self._output / name).open("rb") as file:
+                with place.open("rb") as file:
                     head = file.readline().decode(errors="replace")
                     file.seek(max(file.tell(), file.seek(0, 2) - _TAIL))
                     lines = file.read().decode(errors="replace").split("\n")
             except OSError:
                 continue
             for line in reversed(lines[:-1]):  # the last one may be half written
-                if (step := _step(line, head, name)) is not None:
+                if (step := _step(line, head, place.name)) is not None:
                     return min(step, self._total), self._total
         return None
 

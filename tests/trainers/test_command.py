@@ -44,7 +44,7 @@ class Command:
         plan |= {"config": config or {}, "abort_rules": more.pop("abort_rules", [])}
         plan["code"] = code_files(["program.py"], self.root)._asdict()
         command = {"words": words, "collect": [{"place": ".", **entry} for entry in collect]}
-        command |= {"steps": None, "time_limit": None, "reader": "tracker.imports.collected", **more}
+        command |= {"steps": None, "time_limit": None, "reader": "tracker.cli.collected", **more}
         (self.out / "config.json").write_text(json.dumps(plan | {"command": command}))
         return self
 

@@ -10,8 +10,8 @@ from tracker.config.settings import suggest
 from tracker.config.study_schema import StageDefinition, StudyFile
 from tracker.config.validation import check_key
 
-READERS = ("items", "metrics")
-"""What `collect` may name; `tracker.imports.collected` reads them."""
+READERS = ("items", "metrics", "trainer_state", "verl", "tensorboard", "mlflow", "wandb", "trackio")
+"""What `collect` may name; `tracker.cli.collected` reads them."""
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:

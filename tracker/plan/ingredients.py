@@ -20,7 +20,7 @@ from tracker.plan.plan import ASSETS
 ASSET_STAGE = StageDefinition(
     entry="trainers.assets", seeded=False, resources=Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
 )
-READER = "tracker.imports.collected"  # the module by which a command's files become metrics and items
+READER = "tracker.cli.collected"  # the module by which a command's files become metrics and items
 _WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # of a health rule: what does not decide when it trips
 
 
