@@ -19,7 +19,7 @@ from typing import Any
 
 from contract.errors import TrackerError
 from contract.reading import one_line
-from tracker.config.settings import load_settings
+from tracker.cli.folders import reports_folder, results_folder
 from tracker.plan.reports import claim_reports
 
 FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
@@ -50,6 +50,8 @@ def run_collect(arguments: argparse.Namespace) -> int:
     collected = collect(_results(arguments))
     rows = ", ".join(f"{count} {table}" for table, count in collected.rows.items())
     states = ", ".join(f"{count} {state}" for state, count in collected.states.items())
+    for problem in collected.problems:
+        print(f"note: {problem}", file=sys.stderr)
     print(f"{collected.database}: {rows}; stages: {states}")
     return 0
 
@@ -203,12 +205,12 @@ def _json(value: Any) -> Any:
 
 
 def _results(arguments: argparse.Namespace) -> Path:
-    return arguments.results or load_settings().results
+    return results_folder(arguments)
 
 
 def _claimed_reports(arguments: argparse.Namespace) -> Path:
     """Return the folder of reports. Raises ConfigError where it shows other results."""
-    reports: Path = arguments.reports or load_settings().reports
+    reports = reports_folder(arguments)
     claim_reports(_results(arguments), reports)
     return reports
 

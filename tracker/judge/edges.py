@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracker.config.lineage import ancestors, compared
+from tracker.config.logged import LOGGED
 from tracker.config.study_schema import Analysis
 from tracker.judge import no_effect
 from tracker.judge.family import Family, Member, covariances
@@ -21,6 +22,7 @@ from tracker.judge.statistics import Estimate, contrast, run_statistics
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 _NAN = float("nan")
+_IMPORTED = ("imported runs, without code fingerprint",)
 _CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
@@ -112,7 +114,7 @@ def conclude(study: Measurements, edge: Edge, correction: Correction, *, plannin
         if planning:
             _plan_ahead(edge, edge.estimate, study, correction)
         _decide(edge, edge.estimate, study, correction, planning=planning)
-    edge.notes = _idle(study, edge)
+    edge.notes = (*_idle(study, edge), *(_IMPORTED if study.imported else ()))
     edge.warnings = warnings(study, (edge.child, edge.parent))
 
 
@@ -202,7 +204,7 @@ def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Corr
         edge.detail, edge.why, of = _word(edge, numbers, study, correction, planning=planning)
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:
-            edge.why += f"; {_these_items(numbers)}"
+            edge.why += f"; {_these_items(numbers, analysis)}"
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
 
 
@@ -275,7 +277,7 @@ def _word(
     """The word, why, and the numbers that it rests on: those of the look that decided."""
     analysis = study.analysis
     if numbers.seeds == 1:
-        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis.alpha)}", numbers
+        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis)}", numbers
     decided = _smallest_p(edge) or _seen(edge, numbers, analysis)
     sign = "better" if decided.estimate.centre > 0 else "worse"
     significant = edge.p_adjusted <= analysis.alpha
@@ -301,10 +303,10 @@ def _word(
     return "undecided", f"{shown}{more}", numbers
 
 
-def _on_items_alone(numbers: Estimate, alpha: float) -> str:
+def _on_items_alone(numbers: Estimate, analysis: Analysis) -> str:
     if numbers.items_only:
-        return _these_items(numbers)
-    tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
+        return _these_items(numbers, analysis)
+    tendency = "no difference" if numbers.item_p > analysis.alpha else ("better" if numbers.effect > 0 else "worse")
     return f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
 
 
@@ -315,7 +317,9 @@ def _more(edge: Edge, looks: Sequence[int]) -> str:
     return f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
 
 
-def _these_items(numbers: Estimate) -> str:
+def _these_items(numbers: Estimate, analysis: Analysis) -> str:
+    if analysis.protocol == LOGGED:
+        return "of final metrics, without items: the noise of their evaluation is not in the interval"
     clusters = "1 cluster" if numbers.clusters == 1 else f"{numbers.clusters} clusters"
     return f"items of {clusters} are too few to stand for others: this is about these items only"
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tracker.judge.measurements import Measurements, Rule
 from tracker.judge.significance import Array
 from tracker.judge.statistics import ArmDraws
+from tracker.store.database import ENDED_WELL
 
 Numbers = NDArray[np.int64]
 
@@ -108,7 +109,7 @@ def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]
 def _fault(study: Measurements, variant: str, seed: int) -> str:
     run = (variant, seed)
     state, reason = study.states[run]
-    if state != "ok":
+    if state not in ENDED_WELL:
         return f"{variant} seed {seed} is {state}" + (f" ({reason})" if reason else "")
     if run in study.aborted:
         return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"

@@ -11,7 +11,7 @@ from contract.status import FAILED
 from tracker.config.display_schema import ReferenceDefinition
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.lineage import lineage
-from tracker.store.database import Store
+from tracker.store.database import ENDED_WELL, Store
 from tracker.store.health_events import OUT_OF_MEMORY
 from tracker.store.stored_study import StoredStudy
 from tracker.store.unlogged import find_unlogged
@@ -123,7 +123,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
             node.confounded,
             cells,
             tuple(reported.get((node.name, c.published)) if c.published else None for c in columns),
-            int((of_variant["state"] == "ok").sum()),
+            int(of_variant["state"].isin(ENDED_WELL).sum()),
             len(of_variant),
             *_worst(of_variant),
         )
@@ -148,14 +148,14 @@ def _worst(runs: pd.DataFrame) -> tuple[str, str]:
         hit = runs[runs["state"] == state]
         if len(hit):
             return state, str(hit["reason"].iloc[0])
-    return "ok", ""
+    return ("imported" if (runs["state"] == "imported").any() else "ok"), ""
 
 
 def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) -> list[str]:
     """One sentence for every run that is behind a smaller n, and for every figure that is not finite."""
     notes = []
     if row.seeds:
-        for run in runs[runs["state"] != "ok"].to_dict("records"):
+        for run in runs[~runs["state"].isin(ENDED_WELL)].to_dict("records"):
             word = "not run" if run["state"] == "missing" else run["state"]
             notes.append(f"{row.name}, seed {run['seed']}: {word}{': ' if run['reason'] else ''}{run['reason']}")
     for column, cell in zip(columns, row.cells, strict=True):
@@ -213,11 +213,14 @@ def _decimals_of(value: float) -> int:
 def _caption(store: Store, definition: StoredStudy) -> str:
     study = definition.name
     counts = store.item_counts(study)
-    items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or "none yet"
-    parts = [f"Scale: {store.meta()['scale']}."]
+    none = "none" if definition.imported else "none yet"
+    items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or none
+    parts = [] if definition.imported else [f"Scale: {store.meta()['scale']}."]
     if assets := describe_assets(store.variants(study)):
         parts.append(f"Measured with {assets}.")
     parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
+    if definition.imported:
+        parts.append(definition.imported)
     if published := definition.published:
         reported = ", ".join(f"{column} {count}" for column, count in published.items.items())
         counted = f", items {reported}" if reported else ""

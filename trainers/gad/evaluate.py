@@ -1,4 +1,8 @@
-"""Stages `evaluate_start` and `evaluate`: the test split, read once per student; a row per prompt in items.parquet."""
+"""Stages `evaluate_start` and `evaluate`: the test split, read once per student; a row per prompt in items.parquet.
+
+Where `evaluate.checkpoints` asks for more students of the stage `gad` than the last one, values of `sampled` are their
+means.
+"""
 
 from pathlib import Path
 
@@ -8,7 +12,7 @@ from trainers.gad.config import GadConfig
 from trainers.gad.data import teacher_lengths
 from trainers.gad.measure import COLUMNS, SUBSET, measure
 from trainers.gad.rows import read_rows
-from trainers.gad.students import latest_critic, latest_student
+from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
@@ -26,16 +30,27 @@ def run(stage: Stage) -> None:
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]
     folder, critic = latest_student(stage, earlier), latest_critic(stage, earlier)
     rows = read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl")
-    frame = measure(
-        load_policy(folder, placement.policy, config.precision),
-        load_tokenizer(folder),
-        rows,
-        config=config,
-        placement=placement,
-        lengths=teacher_lengths(stage.inputs["data"]),
-        critic=None if critic is None else ValueModel.load(critic, placement, sees_token=True),
-        memory=stage.micro_batch(config.evaluate.batch_size),
-    )
+    memory = stage.micro_batch(config.evaluate.batch_size)
+    models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
+    frames = []
+    for number, (student, judge) in enumerate(models):
+        # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
+        settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
+        found = measure(
+            load_policy(student, placement.policy, config.precision),
+            load_tokenizer(folder),
+            rows,
+            config=config.model_copy(update={"evaluate": settings}),
+            placement=placement,
+            lengths=teacher_lengths(stage.inputs["data"]),
+            critic=None if judge is None else ValueModel.load(judge, placement, sees_token=True),
+            memory=memory,
+            greedily=number == 0,
+        )
+        frames.append(found.set_index(COLUMNS[:-1])["value"])
+    last = frames[0]
+    averaged = sum((each.reindex(last.index).fillna(last) for each in frames[1:]), last) / len(frames)
+    frame = averaged.reset_index()
     if START in stage.inputs:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])
     stage.save_items(frame, clusters_of(row.problem() for row in rows))

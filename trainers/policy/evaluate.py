@@ -1,6 +1,6 @@
 """Stages `evaluate_warm` and `evaluate`: the test split, read once per run; one row per problem in items.parquet.
 
-Where `evaluate.checkpoints` asks for more policies than the last one, a problem's values are their means.
+Where `evaluate.checkpoints` asks for more policies than the last one, the values of `sampled` are their means.
 """
 
 from pathlib import Path
@@ -41,8 +41,8 @@ def run(stage: Stage) -> None:
         )
         # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
-        found.append(measure(sampler, problems, settings, memory))
-    results = {protocol: average([each[protocol] for each in found]) for protocol in found[0]}
+        found.append(measure(sampler, problems, settings, memory, greedy=number == 0))
+    results = found[0] | {"sampled": average([each["sampled"] for each in found])}
     rows = pd.concat([_rows(problems, protocol, result) for protocol, result in results.items()])
     if "warm" in stage.inputs:
         rows = pd.concat([rows, _warm_rows(stage.inputs["warm"])])

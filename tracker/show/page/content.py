@@ -21,7 +21,7 @@ from tracker.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from tracker.show.page.provenance import provenance
 from tracker.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
 from tracker.show.tables import ComparisonTable, build_table
-from tracker.store.database import Store
+from tracker.store.database import ENDED_WELL, Store
 from tracker.store.stored_study import StoredStudy
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
@@ -53,7 +53,7 @@ class RunGrid:
     @property
     def ok(self) -> int:
         """Number of runs that ended well."""
-        return self.counts.get("ok", 0)
+        return sum(self.counts.get(state, 0) for state in ENDED_WELL)
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class StudyPage:
     source: str
     analysis: Analysis
     analysis_digest: str
+    imported: str
     history: list[dict[str, Any]]
     rules: int
     edges: Edges
@@ -172,6 +173,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 source=definition.source,
                 analysis=analysis,
                 analysis_digest=definition.analysis_digest,
+                imported=definition.imported,
                 history=definition.analysis_history,
                 rules=len(definition.health),
                 edges=edges,
@@ -238,7 +240,7 @@ def problems(store: Store, study: str) -> list[dict[str, Any]]:
         "SELECT s.stage, s.state, coalesce(s.reason, '') AS reason, s.dir, any_value(r.position) AS position,"
         " list(r.variant || ' seed ' || r.seed ORDER BY v.position, r.seed) AS runs, min(v.position) AS first"
         " FROM stages s JOIN run_stages r USING (key) JOIN variants v ON v.study = r.study AND v.variant = r.variant"
-        " WHERE r.study = ? AND s.state <> 'ok' GROUP BY s.key, s.stage, s.state, s.reason, s.dir"
+        " WHERE r.study = ? AND s.state NOT IN ('ok', 'imported') GROUP BY s.key, s.stage, s.state, s.reason, s.dir"
         " ORDER BY position, first, min(r.seed)",
         [study],
     )
