@@ -99,8 +99,9 @@ def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
     Without `planning` the smallest detectable effects and the seeds needed, which no word depends on and which take
     most of the time, are not computed: for those who read the words and intervals only.
     """
-    prior = study_prior(study)
-    edges = [measure(study, child, parent, prior) for child, parent in study_pairs(study)]
+    reuse = Reuse()
+    prior = study_prior(study, reuse)
+    edges = [measure(study, child, parent, prior, reuse) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
     for edge in edges:
         conclude(study, edge, correction, planning=planning)
@@ -218,7 +219,7 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
     factors, reuse = _factors(study, child, parent), reuse or Reuse()
     edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
     values, seeds, problem = paired_values(study, [child, parent], reuse)
-    edge.cost_hours = _cost_hours(study, child, parent)
+    edge.cost_hours = _cost_hours(study, child, parent, reuse)
     edge.detail, edge.why = ("invalid", problem) if problem else ("", "")
     if not values:
         return edge
@@ -349,10 +350,7 @@ def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:
     return next(iter(enough or within[-1:]), None)
 
 
-def _cost_hours(study: Measurements, child: str, parent: str) -> float:
-    stages = study.stages
-    if stages.empty:
-        return 0.0
-    shared = set(stages.loc[stages["variant"] == parent, "key"])
-    own = stages[(stages["variant"] == child) & ~stages["key"].isin(shared)].drop_duplicates("key")
-    return float(own["hours"].sum())
+def _cost_hours(study: Measurements, child: str, parent: str, reuse: Reuse) -> float:
+    shared = reuse.stage_hours(study, parent)
+    own = [hours for key, hours in reuse.stage_hours(study, child).items() if key not in shared]
+    return float(np.array(own).sum()) if own else 0.0
