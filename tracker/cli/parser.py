@@ -80,7 +80,13 @@ def _results(commands: _Commands) -> None:
     status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
     status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
     add("collect", "Build the DuckDB file from the stage folders; the old one is replaced when it is done.")
-    add("tables", "Write each study's table as Markdown, CSV, LaTeX and HTML, and runs.csv, one row per run.")
+    tables = add(
+        "tables",
+        "Write each study's table as Markdown, CSV, LaTeX and HTML, the same by subset as CSV and LaTeX, and runs.csv.",
+    )
+    tables.add_argument(
+        "--by", metavar="KEY", help="instead: a row per value of this configuration key (by-KEY.md, .csv, .tex, .html)"
+    )
     add("figures", "Draw each study's learning curves, primary metric and lineage as SVG and PNG.")
     add("gate", "List what failed, diverged, is blocked or corrupt; exit status 1 if anything is.")
     sql = add(
@@ -108,8 +114,9 @@ def _imports(commands: _Commands) -> None:
         "import",
         "tracker.cli.imports:run_import",
         "Read runs that other programs logged; without --yes show what they are, and write nothing.",
-        "formats: trainer_state (HF, TRL), verl, tensorboard, mlflow, wandb, trackio, database (this project's). "
-        "Example: ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
+        "formats: trainer_state (HF, TRL), verl, tensorboard, mlflow, wandb, trackio, database (this project's), "
+        "evaluation (lm-eval's samples, tables of items). Example: ablation import trainer_state runs/ --study lr "
+        "--metric eval_loss --direction min --margin 0.01",
     )
     _add_results(bring)
     bring.add_argument("format", metavar="FORMAT", help="what wrote the runs")

@@ -57,12 +57,13 @@ def run_collect(arguments: argparse.Namespace) -> int:
 
 
 def run_tables(arguments: argparse.Namespace) -> int:
-    """Write the tables."""
-    from tracker.show.table_files import render_tables
+    """Write the tables, or those by the value of one key."""
+    from tracker.show.table_files import render_groups, render_tables
     from tracker.store.current import load_or_collect
 
     database = load_or_collect(_results(arguments))
-    _list(render_tables(database, _claimed_reports(arguments)))
+    reports = _claimed_reports(arguments)
+    _list(render_groups(database, reports, arguments.by) if arguments.by else render_tables(database, reports))
     return 0
 
 

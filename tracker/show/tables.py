@@ -92,6 +92,9 @@ class ComparisonTable:
     columns: tuple[ComparisonColumn, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    heads: tuple[str, str, str] = ("variant", "changed from its parent", "seeds")  # of the columns that name and count
+    counted: str = "seeds"  # what the values of a cell are of
+    suffix: str = ""  # of the label by which LaTeX refers to it
 
     @property
     def has_published(self) -> bool:
@@ -128,7 +131,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
         notes += _notes(row, of_variant, columns)
         notes += [f"{node.name}, {text}" for variant, text in short_of_memory if variant == node.name]
     reference, warnings = _reference_row(definition.table.reference, columns, results)
-    shown = tuple(_with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
+    shown = tuple(with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
     warnings += find_unlogged(store, study)
     head = (study, definition.title, store.meta()["scale"], caption)
@@ -189,7 +192,7 @@ def _reference_row(
     return [Row(reference.label, None, "reference", False, tuple(cells), empty, seeds, seeds, state, "", True)], notes
 
 
-def _with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
+def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
     """Two significant digits of the typical spread; without a spread, four of the largest value."""
     cells = [row.cells[index] for row in rows]
     spreads = sorted(cell.sd for cell in cells if cell.sd)

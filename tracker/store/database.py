@@ -72,10 +72,11 @@ SELECT study, variant, seed, name AS metric,
 FROM finals JOIN metrics USING (key)
 GROUP BY study, variant, seed, name;
 
+-- The last stage logs results; where it is the only one, it logs the curves too.
 CREATE VIEW curves AS
 SELECT r.study, r.variant, r.seed, r.stage, m.step, m.name AS metric, m.value
 FROM run_stages r JOIN studies d USING (study) JOIN metrics m USING (key)
-WHERE r.stage <> d.definition->>'last_stage';
+WHERE r.stage <> d.definition->>'last_stage' OR r.position = 0;
 """
 )
 

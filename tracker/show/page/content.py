@@ -11,10 +11,13 @@ from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
 from tracker.judge.audit.finding import Finding
 from tracker.judge.certificate.record import StudyCertificate
+from tracker.judge.pairs import Pair
 from tracker.show.answer import answer
+from tracker.show.groups import group_table, keys_that_group
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
+from tracker.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from tracker.show.page.provenance import provenance
 from tracker.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
 from tracker.show.tables import ComparisonTable, build_table
@@ -23,6 +26,7 @@ from tracker.store.stored_study import StoredStudy
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
 Check = Callable[[str, PublishedFile], Sequence[Finding]]
+Compare = Callable[[str], Sequence[Pair]]
 Certify = Callable[[str], StudyCertificate | None]
 SEVERITIES = {"abort": 0, "error": 0, "warn": 1, "warning": 1, "note": 2, "info": 2}
 
@@ -87,11 +91,13 @@ class StudyPage:
     rules: int
     edges: Edges
     answer: str
+    pairs: Pairs
     interactions: list[dict[str, Any]]
     grid: RunGrid
     problems: list[dict[str, Any]]
     table: ComparisonTable
     table_reference: int | None
+    groups: list[tuple[str, ComparisonTable]]
     curves: Mapping[str, Any]
     curves_left_out: int
     items: int
@@ -140,10 +146,11 @@ class Page:
     studies: list[StudyPage]
 
 
-def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Page:
+def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compare: Compare) -> Page:
     """Gather the page; `judge(study)` returns verdicts and interactions, `check(study, published)` the audit.
 
-    `certify(study)` returns the certificate of the study as it is in the database, if there is one.
+    `certify(study)` returns the certificate of the study as it is in the database, if there is one, and
+    `compare(study)` its judged pairs.
     """
     meta, names = store.meta(), store.studies()
     definitions = {name: store.study(name) for name in names}
@@ -155,6 +162,8 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Pa
         verdicts, combinations = judge(name)
         curves = study_curves(store, name, definition, budget)
         reference = definition.table.reference
+        edges = study_edges(variants, verdicts, analysis.margin)
+        pairs = compare(name) if len(variants) <= MOST_VARIANTS else ()
         studies.append(
             StudyPage(
                 anchor=anchor,
@@ -167,13 +176,15 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Pa
                 imported=definition.imported,
                 history=definition.analysis_history,
                 rules=len(definition.health),
-                edges=study_edges(variants, verdicts, analysis.margin),
+                edges=edges,
                 answer=answer(verdicts, analysis.margin),
+                pairs=study_pairs(variants, edges, pairs),
                 interactions=clean_records(combinations),
                 grid=run_grid(store, name, [variant.name for variant in variants]),
                 problems=problems(store, name),
                 table=table,
                 table_reference=0 if reference and table.rows else None,
+                groups=[(key, group_table(table, variants, key)) for key in keys_that_group(variants)],
                 curves=curves,
                 curves_left_out=budget.left_out.get(name, 0),
                 items=int(store.item_counts(name)["items"].sum()),
