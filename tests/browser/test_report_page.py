@@ -1,6 +1,8 @@
 """The report page as a reader uses it: in a real browser, from file://, by mouse and keyboard, on a phone, in print."""
 
+import csv
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -90,7 +92,7 @@ def test_a_variant_named_like_a_script_is_text(open_page):
     curves = drawn(page)
     curves.locator(f"label:has-text('{ATTACK}') input").check()
     assert ATTACK in curves.locator(".readout").inner_text()
-    assert page.locator("script").count() == 2 * 2 + 5
+    assert page.locator("script").count() == 2 * 2 + 6
 
 
 def test_sorting_goes_both_ways_and_leaves_the_reference_and_the_missing_in_place(open_page):
@@ -289,6 +291,75 @@ def test_a_cell_of_all_pairs_chooses_them(open_page):
     assert shown.split()[1] in outcome
     drawn(page)
     assert page.locator(".curves").first.get_by_label("Show").input_value() == "v1\x1fv2"
+
+
+def test_smoothing_keeps_the_raw_line_and_the_numbers(open_page):
+    page = open_page()
+    curves = drawn(page)
+    numbers_before, plain = readout(curves), ink(curves)
+    curves.locator(".smooth").fill("0.9")
+    assert readout(curves) == numbers_before
+    assert ink(curves)[1] != plain[1]
+    assert (
+        "Thick lines are smoothed (exponential moving average, weight 0.90)" in curves.locator(".method").inner_text()
+    )
+    drawn_lines = curves.evaluate("root => root.curves.chart.series.length")
+    curves.locator(".smooth").fill("0")
+    assert curves.evaluate("root => root.curves.chart.series.length") == drawn_lines - len(numbers_before)
+    line = curves.evaluate("""root => { const c = root.curves; c.find('.smooth').value = 0.5; c.draw();
+        const p = c.picture().lines[0]; return [p.raw.slice(0, 3), p.mean.slice(0, 3)]; }""")
+    (a, b, c), found = line
+    assert found == pytest.approx([a, (a / 4 + b / 2) / 0.75, (a / 8 + b / 4 + c / 2) / 0.875])
+
+
+def test_metrics_are_found_by_words_and_by_regular_expression(open_page):
+    page = open_page()
+    curves = drawn(page)
+    search, metric = curves.get_by_label("Search metrics"), curves.locator("select.metric")
+    every = metric.locator("option").all_inner_texts()
+    search.fill("METRIC 1")
+    assert metric.locator("option").all_inner_texts() == ["metric 1 (train/m01)"]
+    assert "metric 1" in curves.locator(".chart-title").inner_text()
+    assert curves.locator(".metric-count").inner_text() == f"1 of {len(every)}"
+    search.fill("m0[02]")
+    assert metric.locator("option").all_inner_texts() == [every[0], every[2]]
+    search.fill("m0[")  # half typed: no regular expression yet
+    assert curves.locator(".metric-count").inner_text() == f"0 of {len(every)}"
+    search.fill("")
+    assert metric.locator("option").all_inner_texts() == every
+
+
+def test_a_curve_is_saved_as_data_and_as_a_picture(open_page, tmp_path):
+    page = open_page()
+    curves = drawn(page)
+    curves.get_by_label("Show").select_option(label="v7 and its parent v4")
+    curves.get_by_label("logarithmic steps").check()
+    with page.expect_download() as waiting:
+        curves.get_by_role("button", name="Save data as CSV").click()
+    waiting.value.save_as(tmp_path / "data.csv")
+    assert waiting.value.suggested_filename == "study-debias-train-m00.csv"
+    with (tmp_path / "data.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    steps = curves.evaluate("root => root.curves.metric.steps")
+    assert len(rows) == 2 * len(steps)
+    last = [row for row in rows if row["variant"] == "v4"][-1]
+    seeds = [float(last[f"seed {seed}"]) for seed in range(3)]
+    assert float(last["mean"]) == pytest.approx(sum(seeds) / 3)
+    assert (float(last["lowest"]), float(last["highest"])) == (min(seeds), max(seeds))
+    _, _, least, most, end, _ = readout(curves)["v4"]
+    means = [float(row["mean"]) for row in rows if row["variant"] == "v4"]
+    assert [float(text.split(" at ")[0]) for text in (least, most, end)] == pytest.approx(
+        [min(means), max(means), means[-1]], rel=1e-3
+    )
+    with page.expect_download() as waiting:
+        curves.get_by_role("button", name="Save as SVG").click()
+    waiting.value.save_as(tmp_path / "curve.svg")
+    picture = ElementTree.parse(tmp_path / "curve.svg").getroot()
+    texts = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"v4", "v7", "metric 0", "step", "10", "100"} <= set(texts)
+    paths = [node for node in picture.iter("{http://www.w3.org/2000/svg}path") if node.get("stroke-width") == "2"]
+    assert len(paths) == 4  # two lines, two keys
+    assert "NaN" not in (tmp_path / "curve.svg").read_text()
 
 
 def test_by_keyboard_alone(open_page):

@@ -7,20 +7,23 @@ from typing import Any
 from contract.errors import ConfigError
 from tracker.cli.folders import results_folder
 from tracker.config.settings import load_settings, suggest
-from tracker.imports.formats import FORMATS
+from tracker.imports.formats import FORMATS, load_reader
 from tracker.imports.importing import Request, describe, import_runs
+from tracker.imports.run import Reader
 from tracker.imports.stored import FOLDER, MANIFEST, read_study
 from tracker.imports.study_file import ImportFile, checked_name, read_import_file, with_options
+
+EVALUATION = "evaluation"  # its readers are those of `compare`
 
 
 def run_import(arguments: argparse.Namespace) -> int:
     """Show what would be imported, or import it and collect."""
-    if arguments.format not in FORMATS:
-        raise ConfigError("import", "FORMAT", arguments.format, "is not a format", suggest(arguments.format, FORMATS))
+    reader = _reader(arguments.format)
     results = results_folder(arguments)
     name, written, where = _study(arguments, results)
     request = Request(
         format=arguments.format,
+        reader=reader,
         paths=arguments.paths,
         study=name,
         where=where,
@@ -41,6 +44,17 @@ def run_import(arguments: argparse.Namespace) -> int:
     problems = [f"note: {problem}" for problem in collected.problems]
     print("\n".join([*problems, f"{collected.database}: {outcome.new} new, {outcome.changed} changed"]))
     return 0
+
+
+def _reader(name: str) -> Reader:
+    if name == EVALUATION:
+        from tracker.evaluations.as_runs import read
+
+        return read
+    if name not in FORMATS:
+        known = [*FORMATS, EVALUATION]
+        raise ConfigError("import", "FORMAT", name, "is not a format", suggest(name, known))
+    return load_reader(name)
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:

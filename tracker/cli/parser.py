@@ -114,8 +114,9 @@ def _imports(commands: _Commands) -> None:
         "import",
         "tracker.cli.imports:run_import",
         "Read runs that other programs logged; without --yes show what they are, and write nothing.",
-        "formats: trainer_state (HF, TRL), verl, tensorboard, mlflow, wandb, trackio, database (this project's). "
-        "Example: ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
+        "formats: trainer_state (HF, TRL), verl, tensorboard, mlflow, wandb, trackio, database (this project's), "
+        "evaluation (lm-eval's samples, tables of items). Example: ablation import trainer_state runs/ --study lr "
+        "--metric eval_loss --direction min --margin 0.01",
     )
     _add_results(bring)
     bring.add_argument("format", metavar="FORMAT", help="what wrote the runs")

@@ -26,10 +26,9 @@ from tracker.config.logged import LOGGED
 from tracker.config.settings import suggest
 from tracker.config.study_schema import Analysis
 from tracker.imports import database, stored
-from tracker.imports.formats import load_reader
 from tracker.imports.lineage import derive
 from tracker.imports.merge import merged_items, merged_metrics, sorted_items, twice
-from tracker.imports.run import ImportedRun, metric_table
+from tracker.imports.run import ImportedRun, Reader, metric_table
 from tracker.imports.settings_beside import as_plain
 from tracker.imports.stored import ImportedStudy, PlacedRun, Record
 from tracker.imports.study_file import ImportFile, analysis_of
@@ -45,6 +44,7 @@ class Request:
     """What is to be imported. `written`: study.yaml with what the command line said; None: as at the last import."""
 
     format: str
+    reader: Reader
     paths: Sequence[Path]
     study: str
     where: str
@@ -201,7 +201,6 @@ def _declared(request: Request, written: ImportFile, before: ImportedStudy | Non
 def _read(request: Request, written: ImportFile, outcome: Outcome) -> Iterator[ImportedRun]:
     from fnmatch import fnmatchcase
 
-    reader = load_reader(request.format)
     problems = outcome.problems
     own = None
     if request.format == "database":
@@ -210,7 +209,7 @@ def _read(request: Request, written: ImportFile, outcome: Outcome) -> Iterator[I
     for path in request.paths:
         if not path.exists():
             raise ConfigError(path, "", None, "there is no such file or folder", "correct the name")
-        for run in reader(path, lambda line: problems.append(one_line(line, 500))):
+        for run in request.reader(path, lambda line: problems.append(one_line(line, 500))):
             if own is not None and not run.id.startswith(f"{own}/"):
                 continue
             if not any(fnmatchcase(run.name, pattern) for pattern in written.runs.leave_out):

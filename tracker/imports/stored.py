@@ -192,7 +192,7 @@ def _last(metrics: pa.Table) -> pa.Table:
     """Return the last row of each metric."""
     names = metrics["name"].to_pylist()
     places = {name: place for place, name in enumerate(names)}  # rows stand by step
-    return metrics.take(sorted(places.values()))
+    return metrics.take(pa.array(sorted(places.values()), pa.int64()))
 
 
 def _means(items: pa.Table | None, last: pa.Table, step: int) -> pa.Table:

@@ -99,8 +99,9 @@ def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
     Without `planning` the smallest detectable effects and the seeds needed, which no word depends on and which take
     most of the time, are not computed: for those who read the words and intervals only.
     """
-    prior = study_prior(study)
-    edges = [measure(study, child, parent, prior) for child, parent in study_pairs(study)]
+    reuse = Reuse()
+    prior = study_prior(study, reuse)
+    edges = [measure(study, child, parent, prior, reuse) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
     for edge in edges:
         conclude(study, edge, correction, planning=planning)
@@ -218,7 +219,7 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
     factors, reuse = _factors(study, child, parent), reuse or Reuse()
     edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
     values, seeds, problem = paired_values(study, [child, parent], reuse)
-    edge.cost_hours = _cost_hours(study, child, parent)
+    edge.cost_hours = _cost_hours(study, child, parent, reuse)
     edge.detail, edge.why = ("invalid", problem) if problem else ("", "")
     if not values:
         return edge
@@ -227,10 +228,12 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
 
     def estimate(arrays: Sequence[Array]) -> Estimate:
         names = [(name, *seeds[: arrays[0].shape[1]]) for name in (child, parent)]
-        return contrast(
+        found = contrast(
             arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters, names=names, known=reuse.draws
         )
+        return found.with_nothing_unseen(alpha) if found.noise.total == 0 and same else found
 
+    same = no_effect.same_measured(study.weights, child, parent, seeds)
     numbers = estimate(values)
     edge.estimate, edge.seeds, edge.items, edge.paired = numbers, numbers.seeds, numbers.items, tuple(seeds)
     edge.effect, edge.noise = numbers.effect, _moderated(numbers, (child, parent), prior)
@@ -290,6 +293,8 @@ def _word(
         tail = f"; {sign} by less than the margin, {shown}" if significant else ""
         inside = f"the interval lies within ±{analysis.margin:g}{at(look)}{tail}"
         nothing = "no item differs, in any seed: the change had no effect on these runs"
+        if no_effect.same_measured(study.weights, edge.child, edge.parent, edge.paired):
+            nothing = "the models that were measured are equal in every seed, so no item can differ"
         return "equivalent", nothing if same else inside, look.estimate
     if significant:
         return sign, f"{shown}{at(decided)}", decided.estimate
@@ -345,10 +350,7 @@ def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:
     return next(iter(enough or within[-1:]), None)
 
 
-def _cost_hours(study: Measurements, child: str, parent: str) -> float:
-    stages = study.stages
-    if stages.empty:
-        return 0.0
-    shared = set(stages.loc[stages["variant"] == parent, "key"])
-    own = stages[(stages["variant"] == child) & ~stages["key"].isin(shared)].drop_duplicates("key")
-    return float(own["hours"].sum())
+def _cost_hours(study: Measurements, child: str, parent: str, reuse: Reuse) -> float:
+    shared = reuse.stage_hours(study, parent)
+    own = [hours for key, hours in reuse.stage_hours(study, child).items() if key not in shared]
+    return float(np.array(own).sum()) if own else 0.0

@@ -23,6 +23,7 @@ class Reuse:
     draws: dict[Hashable, ArmDraws] = field(default_factory=dict)  # of (variant, seed, seed, ...)
     of_run: dict[tuple[str, int], str] = field(default_factory=dict)  # what is wrong with it
     of_items: dict[Hashable, list[str]] = field(default_factory=dict)  # what keeps two runs from being paired
+    hours: dict[str, dict[str, float]] = field(default_factory=dict)  # of each stage of a variant, by key
 
     def item_clusters(self, study: Measurements, variant: str, seed: int) -> list[Numbers]:
         """The clusters of a run's items, as the function of this name."""
@@ -35,6 +36,14 @@ class Reuse:
         if (variant, seed) not in self.of_run:
             self.of_run[variant, seed] = _fault(study, variant, seed)
         return self.of_run[variant, seed]
+
+    def stage_hours(self, study: Measurements, variant: str) -> dict[str, float]:
+        """Device-hours of each stage that a variant's runs used, by its key."""
+        if not self.hours:
+            columns = (study.stages[name].tolist() for name in ("variant", "key", "hours"))
+            for name, key, hours in zip(*columns, strict=True):
+                self.hours.setdefault(name, {}).setdefault(key, hours)
+        return self.hours.get(variant, {})
 
     def item_faults(self, study: Measurements, runs: Sequence[tuple[str, int]]) -> list[str]:
         """What keeps runs from being paired item by item."""

@@ -1,4 +1,4 @@
-"""The comparison tables of a database as files."""
+"""The comparison tables of a database as files, and how the verdicts of each study were made."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from contract.atomic import write_text
 from tracker.show.groups import check_key, group_table
+from tracker.show.methods import methods
 from tracker.show.subsets import subset_table
 from tracker.show.table_formats import to_csv, to_html, to_latex, to_markdown, to_runs_csv
 from tracker.show.tables import ComparisonTable, build_table
@@ -20,9 +21,9 @@ FORMATS: dict[str, Callable[[ComparisonTable], str]] = {
 
 
 def render_tables(database: Path, reports_dir: Path) -> list[Path]:
-    """Write `<reports_dir>/<study>/{table.md,table.csv,table.tex,table.html,subsets.csv,subsets.tex,runs.csv}`.
+    """Write a study's `table.md`, `.csv`, `.tex` and `.html`, `subsets.csv` and `.tex`, `runs.csv` and `methods.md`.
 
-    Returns the paths written.
+    They stand in `<reports_dir>/<study>/`; returns the paths written.
     """
     written = []
     with Store(database) as store:
@@ -31,9 +32,13 @@ def render_tables(database: Path, reports_dir: Path) -> list[Path]:
             folder, by_subset = reports_dir / study, subset_table(store, table)
             written += _write(folder, "table", table, FORMATS)
             written += _write(folder, "subsets", by_subset, ("csv", "tex"))
-            runs = folder / "runs.csv"
-            write_text(runs, to_runs_csv(study, store.runs(study), store.results(study)))
-            written.append(runs)
+            texts = {
+                "runs.csv": to_runs_csv(study, store.runs(study), store.results(study)),
+                "methods.md": methods(store, study),
+            }
+            for name, text in texts.items():
+                write_text(folder / name, text)
+                written.append(folder / name)
     return written
 
 

@@ -20,6 +20,9 @@ LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textba
 LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "->": r"$\to$", '"': r"\textquotedbl{}"}
 
 
+_NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+
+
 def to_markdown(table: ComparisonTable) -> str:
     """A GitHub-flavoured pipe table under a heading, with its caption and notes."""
     published = [c for c in table.columns if c.published]
@@ -73,14 +76,19 @@ def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
 
 
 def to_latex(table: ComparisonTable) -> str:
-    """A booktabs table float for a paper; it needs the packages booktabs and textcomp and the T1 font encoding."""
+    """A booktabs table float for a paper; it needs booktabs, graphicx and textcomp, and the T1 font encoding."""
     published = [c for c in table.columns if c.published]
     measured = len(table.columns)
-    lines = [r"% \usepackage[T1]{fontenc} \usepackage{booktabs,textcomp}", r"\begin{table}", r"\centering\small"]
+    lines = [
+        r"% \usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}",
+        r"\begin{table}",
+        r"\centering\small",
+    ]
     lines += [
         rf"\caption{{{latex(table.title)}. {latex(table.caption)}}}",
         rf"\label{{tab:{_label(table.study + table.suffix)}}}",
     ]
+    lines.append(_NO_WIDER_THAN_THE_PAGE)
     lines += [rf"\begin{{tabular}}{{@{{}}lp{{6cm}}{'r' * measured}r{'r' * len(published)}@{{}}}}", r"\toprule"]
     if published:
         lines.append(
@@ -101,7 +109,7 @@ def to_latex(table: ComparisonTable) -> str:
             ]
         tail = map(latex, [show_seeds(row), *show_published(row, table)])
         lines.append(_latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\bottomrule", r"\end{tabular}}"]
     notes = [*([CONFOUNDED] if any(row.confounded for row in table.rows) else []), *table.notes]
     lines += [rf"\par\smallskip\footnotesize {latex(shortened(note, 400))}" for note in notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"

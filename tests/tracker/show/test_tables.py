@@ -276,11 +276,12 @@ def test_latex_compiles(results, tmp_path):
     with Store(results / DATABASE) as store:
         others = [subset_table(store, table), group_table(table, store.variants("toy"), "rcs.alphas")]
     body = "".join(map(to_latex, (table, hostile_table(), *others)))
-    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs,textcomp}\begin{document}"
+    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs,graphicx,textcomp}\begin{document}"
     (tmp_path / "t.tex").write_text(head + body + r"\end{document}")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout  # no table is wider than the page
 
 
 def test_tables_are_the_same_bytes_with_the_folders_gone(results, tmp_path):
@@ -291,7 +292,7 @@ def test_tables_are_the_same_bytes_with_the_folders_gone(results, tmp_path):
     (results / "plan.json").unlink()
     second = [path.read_bytes() for path in render_tables(results / DATABASE, tmp_path / "two")]
     assert first == second
-    assert len(first) == 7
+    assert len(first) == 8
 
 
 # ---- by the value of a key, and by subset

@@ -38,7 +38,14 @@ from tracker.store.database import Store
 HERE = Path(__file__).parent
 STYLES = ("uPlot-1.6.32.min.css", "page.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
-SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page_tables.js", "page_curves.js", "page_pairs.js")
+SCRIPTS = (
+    "uPlot-1.6.32.iife.min.js",
+    "tablesort-5.7.1.min.js",
+    "page_tables.js",
+    "page_export.js",
+    "page_curves.js",
+    "page_pairs.js",
+)
 
 
 def write_report(database: Path, out: Path) -> Path:
