@@ -136,9 +136,14 @@ def _read(name: str, root: Path) -> _Module:
         except (SyntaxError, ValueError) as error:
             raise ConfigError(path, "", None, f"is not valid Python ({error})", "correct it") from None
         imported = tuple(_imports(tree, name, is_package=path.name == "__init__.py"))
-        _drop_docstrings(tree)
-        _CACHE[key] = _Module(hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:_LENGTH], key[1], imported)
+        _CACHE[key] = _Module(tree_digest(tree), key[1], imported)
     return _CACHE[key]
+
+
+def tree_digest(tree: ast.Module) -> str:
+    """Return 16 hex digits for a syntax tree, of which the docstrings are removed."""
+    _drop_docstrings(tree)
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:_LENGTH]
 
 
 def _imports(tree: ast.Module, name: str, *, is_package: bool) -> Iterable[str]:

@@ -177,7 +177,9 @@ def _rules(study: Study) -> list[dict[str, Any]]:
 
 def _variants(study: Study) -> list[dict[str, Any]]:
     variants, resolved = [], {}
-    first = {key: old for _, changes in reversed(study.tree().values()) for key, (old, _) in changes.items()}
+    first: dict[str, Any] = {}
+    for _, changes in study.tree().values():
+        first |= {key: old for key, (old, _) in changes.items() if key not in first}
     for variant, (parent, changes) in study.tree().items():
         flat = resolved.get(parent, first) | {key: new for key, (_, new) in changes.items()}
         resolved[variant] = flat

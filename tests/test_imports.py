@@ -111,7 +111,8 @@ CIRCLES = [
     ["trainers.policy.choices", "trainers.policy.config"],
 ]
 
-ROOMS = ("contract", *(f"tracker.{room}" for room in ("config", "plan", "imports", "store", "judge", "show", "cli")))
+_ROOMS = ("config", "plan", "imports", "store", "judge", "evaluations", "show", "cli")
+ROOMS = ("contract", *(f"tracker.{room}" for room in _ROOMS))
 
 
 def test_arrows_between_rooms_run_one_way():

@@ -57,6 +57,13 @@ class Lease:
         if self.share < 1:  # read by NVIDIA's MPS, where it runs
             os.environ.setdefault("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", f"{100 * self.share:.0f}")
 
+    @property
+    def name(self) -> str:
+        """Return `2 x NVIDIA H100`, as the driver calls the first; `cpu` where there is none."""
+        names = _names()
+        here = [names[int(index)] for index in map(_index, self.tokens) if index.isdigit() and int(index) < len(names)]
+        return f"{len(self.tokens)} x {here[0]}" if here else "cpu"
+
     def release(self) -> None:
         """Give the devices back before the process ends."""
         while self.descriptors:
@@ -204,7 +211,17 @@ def _index(token: str) -> str:
 
 
 def _uuids() -> list[str]:
-    """Return the UUIDs of the NVIDIA devices, without importing torch (which would fix the visible ones)."""
+    """Return the UUIDs of the NVIDIA devices."""
+    return _ask_driver("nvmlDeviceGetUUID")
+
+
+def _names() -> list[str]:
+    """Return the names of the NVIDIA devices."""
+    return _ask_driver("nvmlDeviceGetName")
+
+
+def _ask_driver(question: str) -> list[str]:
+    """Return a text for each NVIDIA device, without importing torch (which would fix the visible ones)."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -218,7 +235,7 @@ def _uuids() -> list[str]:
         for index in range(count.value):
             handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
             nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
-            nvml.nvmlDeviceGetUUID(handle, text, ctypes.c_uint(len(text)))
+            nvml[question](handle, text, ctypes.c_uint(len(text)))
             found.append(text.value.decode())
         return found
     finally:

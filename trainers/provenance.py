@@ -14,12 +14,16 @@ from contract.atomic import write_json, write_text
 from contract.status import read_state
 
 DIFF = "diff.patch"
+_PACKAGES = Path(__file__).resolve().parent.parent
 _FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
 
 
-def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str]) -> None:
-    """Write `provenance.json`, and `diff.patch` where the working tree differs from its commit, into `out`."""
-    git = describe_tree(Path(__file__).resolve().parent.parent)
+def write_provenance(out: Path, inputs: Mapping[str, Path], argv: Sequence[str], tree: Path = _PACKAGES) -> None:
+    """Write `provenance.json`, and `diff.patch` where the working tree differs from its commit, into `out`.
+
+    tree: the folder of the code; by default the one that holds this package.
+    """
+    git = describe_tree(tree)
     diff = git.pop("diff")
     (out / DIFF).unlink(missing_ok=True)
     if diff:

@@ -36,6 +36,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from contract.atomic import remove_leftovers, write_json, write_text
+from contract.code_files import FileCode, changed_files
 from contract.fingerprint import Code
 from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
@@ -53,7 +54,10 @@ if TYPE_CHECKING:
 EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
 REASON_LENGTH = 500
 _PROJECT = Path(__file__).resolve().parents[1]
-_DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
+_MACHINE_FAULTS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),  # of the disk
+    errno.ECANCELED,  # a command that was ended from outside
+)
 
 
 @dataclass
@@ -62,13 +66,19 @@ class Job:
 
     id: str
     plan: dict[str, Any]
-    code: Code
+    code: Code | FileCode
     inputs: dict[str, Path]
     out: Path
     gpus: int
     threads: int
     label: str
     gpu_share: float = 1.0
+    lock: int = -1
+
+    @property
+    def is_command(self) -> bool:
+        """Tell whether the stage is a command, and no module of ours."""
+        return isinstance(self.code, FileCode)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     end_on_signals()
     try:
         job = _read_job(arguments)
-        held = lock_folder(job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it"))
+        job.lock = lock_folder(
+            job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it")
+        )
     except FolderInUse as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_IN_USE
@@ -91,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {job.out}: {error}", file=sys.stderr)
         return EXIT_MACHINE
     finally:
-        os.close(held)
+        os.close(job.lock)
 
 
 def _run_alone(job: Job, since: Path | None) -> int:
@@ -99,7 +111,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
     if _take_over(job, since):
         _say(job, "finished by another process")
         return 0
-    if changed := changed_modules(job.code, _PROJECT):
+    if changed := _changed(job.code):
         names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         problem = f"its code is not that of the plan ({names}), so its key would lie; start snakemake again"
         print(f"error: {_title(job)}: {problem}", file=sys.stderr)
@@ -119,6 +131,11 @@ def _run_alone(job: Job, since: Path | None) -> int:
     except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
         start.say(f"error: {job.out}: {_one_line(error)}")
         return EXIT_MACHINE
+
+
+def _changed(code: Code | FileCode) -> list[str]:
+    """Return what of the code is not as the plan found it; the files of a command are below this folder."""
+    return changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
 
 
 def _take_over(job: Job, since: Path | None) -> bool:
@@ -161,13 +178,17 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             needs_torch = getattr(entry, "NEEDS_TORCH", True)
             fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=needs_torch)
         finally:
-            write_provenance(job.out, job.inputs, sys.argv)
+            write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
         _limit_memory(devices)
         stage = _build_stage(job, devices, log, mode, start.terminal)
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
-        if devices.tokens and stage.devices == ["cpu"]:
+        if devices.tokens and stage.devices == ["cpu"] and not job.is_command:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
-        entry.run(stage)
+        if job.is_command:
+            held = [job.lock, *devices.descriptors]
+            entry.run(stage, job.plan["config"], entry.CommandPlan(**job.plan["command"]), held, len(devices.tokens))
+        else:
+            entry.run(stage)
         if not needs_torch and "torch" in sys.modules:
             raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
     except Diverged as error:
@@ -182,7 +203,11 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was
         shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
-    return start.finish(state, reason, device=_device_name(devices), devices=len(_usable(devices)))
+    if job.is_command:
+        device, count = devices.name, max(1, len(devices.tokens))
+    else:
+        device, count = _device_name(devices), len(_usable(devices))
+    return start.finish(state, reason, device=device, devices=count)
 
 
 def _import_quickly(name: str) -> ModuleType:
@@ -199,7 +224,7 @@ def _is_of_the_machine(error: BaseException | None) -> bool:
     """Whether an error, or one that it came from, is a full or broken disk: another attempt may well succeed."""
     while error is not None:
         # safetensors and Arrow give the system's words without its number.
-        if getattr(error, "errno", None) in _DISK_FAULTS or os.strerror(errno.ENOSPC) in str(error):
+        if getattr(error, "errno", None) in _MACHINE_FAULTS or os.strerror(errno.ENOSPC) in str(error):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -260,7 +285,7 @@ def _read_job(arguments: argparse.Namespace) -> Job:
     return Job(
         id=plan["stage"],
         plan=plan,
-        code=Code(**plan["code"]),
+        code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
         inputs=inputs,
         out=arguments.out,
         gpus=arguments.gpus,

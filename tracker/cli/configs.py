@@ -92,7 +92,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     variant = study.variants[name]
     config = variant.values if arguments.scale else variant.declared
     size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows it as sized"
-    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config}")
+    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config or study.file}")
     defaults = study.config_model().model_dump(mode="json")
     for line in _marked(config, defaults):
         print(line)

@@ -18,6 +18,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    init = _add(
+        commands,
+        "init",
+        "tracker.cli.init:run_init",
+        "A project of your own: one study of one command, and a Snakefile.",
+    )
+    init.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: this)"
+    )
     _configurations(commands)
     _results(commands)
     _models(commands)
@@ -116,7 +125,7 @@ def _models(commands: _Commands) -> None:
 
 
 def _judgement(commands: _Commands) -> None:
-    """Add verdicts, certify, audit, decide, report."""
+    """Add verdicts, certify, audit, decide, compare, report."""
 
     def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"tracker.cli.{module}:run_{name}", text)
@@ -144,9 +153,48 @@ def _judgement(commands: _Commands) -> None:
     more.add_argument("--cores", default="all", help="of snakemake (default: all)")
     more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
     more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
+    _compare(commands)
     page = add("report", "report", "Write the report page: one HTML file that opens offline.")
     page.add_argument("--reports", type=Path, help="folder that index.html goes into (default: likewise)")
     page.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+
+
+def _compare(commands: _Commands) -> None:
+    """Add compare: evaluations that others wrote, without a project."""
+    both = _add(
+        commands,
+        "compare",
+        "tracker.cli.compare:run_compare",
+        "Compare evaluations by others' tools: verdict, effect, interval, p, and the items that changed most.",
+        "Formats: samples of lm-evaluation-harness, and tables (CSV, TSV, JSON lines, Parquet) of item, value[, seed, "
+        "subset, cluster]. Folders are searched; patterns in quotes are expanded.",
+    )
+    both.add_argument("files", nargs="*", metavar="A", help="evaluations of one side, all seeds and tasks")
+    both.add_argument("--with", nargs="+", dest="other", metavar="B", default=[], help="of the side compared with it")
+    both.add_argument("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
+    both.add_argument(
+        "--names", nargs=2, metavar=("A", "B"), help="what the sides are called (default: by their paths)"
+    )
+    both.add_argument("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
+    both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
+    both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
+    both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
+    both.add_argument("--margin", type=float, help="a smaller difference does not matter (default: 1% of the scale)")
+    both.add_argument("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
+    both.add_argument(
+        "--allow",
+        nargs="+",
+        choices=("prompt", "target", "task"),
+        default=[],
+        help="what may differ between the sides, being the change that is compared",
+    )
+    both.add_argument("--common-items", action="store_true", help="leave out items that some run does not have")
+    both.add_argument("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
+    both.add_argument("--flips", type=int, default=3, metavar="N", help="items shown at each end (default: 3)")
+    both.add_argument("--page", type=Path, metavar="FILE", help="write the report page as well")
+    shape = both.add_mutually_exclusive_group()
+    shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
+    shape.add_argument("--json", action="store_true", help="print all that is known, at full precision")
 
 
 def _audit(check: argparse.ArgumentParser) -> None:

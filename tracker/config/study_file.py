@@ -7,11 +7,12 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from contract.errors import ConfigError
+from tracker.config.base_model import model_of_base
 from tracker.config.names import is_safe_name
 from tracker.config.published_file import load_published
 from tracker.config.published_schema import PublishedFile
 from tracker.config.settings import suggest
-from tracker.config.study_schema import StudyFile
+from tracker.config.study_schema import ASSET_MODEL, ASSET_PREFIX, StudyFile
 from tracker.config.validation import check_key, validate
 from tracker.config.variant_files import RESERVED_KEYS
 from tracker.config.yaml_io import load_yaml
@@ -25,6 +26,19 @@ def read_study_file(file: Path) -> StudyFile:
         if key not in known:
             raise ConfigError(file, key, value, "is not a key of _study.yaml", suggest(key, sorted(known)))
     return validate(StudyFile, data, file)
+
+
+def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
+    """Return the config model that the study file names, or else that of its `base`. Raises ConfigError."""
+    if written.config is not None:
+        return import_model(written.config, file)
+    sources = (source for stage in written.stages.values() for source in stage.inputs.values())
+    assets = [source.removeprefix(ASSET_PREFIX) for source in sources if source.startswith(ASSET_PREFIX)]
+    model: dict[str, type[BaseModel]] = {}
+    if assets:
+        module, name = ASSET_MODEL.split(":")
+        model = dict.fromkeys(assets, getattr(importlib.import_module(module), name))
+    return model_of_base(written.base, file, model)
 
 
 def import_model(path: str, file: Path) -> type[BaseModel]:
@@ -61,8 +75,8 @@ def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
                     file, f"stages.{name}.reads", key, "is not a top-level key of the config model", remedy
                 )
         for label, source in stage.inputs.items():
-            if source.startswith("asset:"):
-                check_key(model, source.removeprefix("asset:"), file, f"stages.{name}.inputs.{label}")
+            if source.startswith(ASSET_PREFIX):
+                check_key(model, source.removeprefix(ASSET_PREFIX), file, f"stages.{name}.inputs.{label}")
 
 
 def check_figures(written: StudyFile, file: Path, variants: Iterable[str]) -> None:

@@ -1,14 +1,19 @@
 """The form of `_study.yaml`. Unknown keys are errors everywhere."""
 
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from contract.command import placeholders, split
 from contract.devices import QUARTERS
 from tracker.config.display_schema import CurveDefinition, FigureDefinition, TableDefinition
 from tracker.config.names import Module, StageName, Strict, Text
 
+ASSET_MODEL = "trainers.assets_config:Asset"
+ASSET_PREFIX = "asset:"  # of an input: the asset that a config key holds
+COMMAND_ENTRY = "trainers.command"  # what runs a stage that is a command
 GpuShare = Annotated[float, Field(gt=0, le=1, multiple_of=1 / QUARTERS)]
 
 
@@ -37,14 +42,88 @@ class Resources(Strict):
         return round(QUARTERS * self.gpu * self.gpu_share)
 
 
-class StageDefinition(Strict):
-    """One step of a run."""
+def _relative(pattern: str) -> str:
+    if PurePosixPath(pattern).is_absolute() or pattern.startswith("~"):
+        raise ValueError(f"{pattern!r} must be relative to the folder that holds configs/")
+    return pattern
 
-    entry: Module = Field(description="Module with `def run(stage)`.")
+
+def _inside(place: str) -> str:
+    if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
+        raise ValueError(f"{place!r} must lie in the folder of the command's output")
+    return place
+
+
+def _reader_and_place(item: Any) -> Any:
+    """Return `name` as `{reader: name}`, and `name: place` as `{reader: name, place: place}`."""
+    if isinstance(item, str):
+        return {"reader": item}
+    if isinstance(item, dict) and len(item) == 1 and "reader" not in item:
+        (reader, place), *_ = item.items()
+        return {"reader": reader, "place": place}
+    return item
+
+
+class Collected(Strict):
+    """Files of a command that become metrics and evaluation items."""
+
+    reader: Text = Field(description="What reads them: see docs/any-program.md.")
+    place: Annotated[Text, AfterValidator(_inside)] = Field(
+        default=".", description="File, folder or pattern (`eval/*.jsonl`) in the folder of the command's output."
+    )
+
+
+_COLLECTED = {
+    "anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 1}]
+}
+
+
+class StageDefinition(Strict):
+    """One step of a run: a module of ours, or any command."""
+
+    entry: Module | None = Field(default=None, description="Module with `def run(stage)`.")
+    command: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Instead of `entry`: a command line with {config} or {overrides}, {seed}, {output}, {input:NAME}; "
+        "as text, or as a list of words. No shell reads it.",
+    )
+    code: list[Annotated[Text, AfterValidator(_relative)]] = Field(
+        default=[], description="Of a command: its files, folders and patterns; a change of one runs the stage again."
+    )
+    collect: list[Annotated[Collected, BeforeValidator(_reader_and_place), WithJsonSchema(_COLLECTED)]] = Field(
+        default=[], description="Of a command: readers of the files that it leaves, `name` or `name: place`."
+    )
+    steps: Text | None = Field(default=None, description="Of a command: the key that holds its number of steps.")
+    time_limit: int | None = Field(
+        default=None, ge=1, description="Of a command: minutes after which it is ended, with all that it started."
+    )
     inputs: dict[StageName, Text] = Field(default={}, description="Name: an earlier stage, or `asset:<config key>`.")
     reads: list[Text] = Field(default=[], description="Top-level config keys that the stage may look at.")
     seeded: bool = Field(description="Whether its result depends on the seed.")
     resources: Resources = Field(default=Resources(), description="What one job asks for.")
+
+    @model_validator(mode="after")
+    def _entry_or_command(self) -> Self:
+        if (self.entry is None) == (self.command is None):
+            raise ValueError("give either `entry` or `command`")
+        if self.command is None:
+            given = [key for key in ("code", "collect", "steps", "time_limit") if getattr(self, key)]
+            if given:
+                raise ValueError(f"{given[0]} belongs to a `command`, and this stage is the module {self.entry}")
+            return self
+        placeholders(self.words)
+        return self
+
+    @property
+    def words(self) -> list[str]:
+        """Return the words of the command, with placeholders."""
+        assert self.command is not None
+        return split(self.command)
+
+    @property
+    def module(self) -> str:
+        """Return the module that runs the stage."""
+        return self.entry or COMMAND_ENTRY
 
 
 class Exclusion(Strict):
@@ -213,9 +292,9 @@ class StudyDefinition(Strict):
 class StudyFile(StudyDefinition):
     """`_study.yaml`: the definition, and what only planning reads."""
 
-    config: Annotated[
-        str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", description="module:Class of the config model.")
-    ]
+    config: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        default=None, description="module:Class of the config model; absent: `base` gives the keys and their types."
+    )
     base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
     factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
     exclusions: list[Exclusion] = Field(default=[])
@@ -229,8 +308,10 @@ class StudyFile(StudyDefinition):
     def _stages_agree(self) -> Self:
         earlier: set[str] = set()
         for name, stage in self.stages.items():
+            if stage.entry is not None and self.config is None:
+                raise ValueError(f"stages.{name}.entry: the module needs a config model: give `config: module:Class`")
             for source in stage.inputs.values():
-                if not source.startswith("asset:") and source not in earlier:
+                if not source.startswith(ASSET_PREFIX) and source not in earlier:
                     raise ValueError(f"stages.{name}.inputs: {source!r} is neither an earlier stage nor asset:<key>")
             earlier.add(name)
         ids = [rule.id for rule in self.health]

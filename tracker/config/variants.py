@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from contract.errors import ConfigError
 from tracker.config import dotted
 from tracker.config.changes import changes, refuse_idle, refuse_without_effect
+from tracker.config.commands import check_commands
 from tracker.config.constraints import check_exclusions, check_gpu
 from tracker.config.names import is_safe_name
 from tracker.config.scale import Scale, load_scale
@@ -18,7 +19,7 @@ from tracker.config.study_file import (
     check_edges,
     check_figures,
     check_keys,
-    import_model,
+    config_model,
     read_published,
     read_study_file,
 )
@@ -52,8 +53,9 @@ def _load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
             folder, "", None, "is not a usable study name", "use letters, digits, '-' and '_'; not `assets`"
         )
     written = read_study_file(file)
-    model = import_model(written.config, file)
+    model = config_model(written, file)
     check_keys(written, model, file)
+    check_commands(written, model, file)
     scale.check(model, set(written.stages))
     stages = _stages(written, scale, pool, file)
     base = _plain(validate(model, written.base, file, "base."))

@@ -16,6 +16,8 @@ from tracker.judge.significance import Array
 
 Numbers = NDArray[np.int64]
 
+_MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
+
 
 @dataclass(frozen=True)
 class Clusters:
@@ -122,10 +124,33 @@ def cluster_counts(clusters: int, replicates: int, seed: int) -> Array:
 
     All contrasts of as many clusters meet the same draws.
     """
-    generator = np.random.default_rng([seed, clusters])
+    return _draw_counts(np.random.default_rng([seed, clusters]), clusters, replicates)
+
+
+def _draw_counts(generator: np.random.Generator, clusters: int, replicates: int) -> Array:
     drawn = generator.integers(0, clusters, (replicates, clusters)) + clusters * np.arange(replicates)[:, None]
     counts = np.bincount(drawn.ravel(), minlength=clusters * replicates).reshape(replicates, clusters)
     return np.asarray(counts - 1.0, dtype=np.float64)
+
+
+def draw_sums(values: Array, replicates: int, seed: int) -> Array:
+    """What each bootstrap replicate adds to a sum over clusters: [replicates, ...] from values [clusters, ...].
+
+    The draws are those of `cluster_counts`; many clusters are drawn a few replicates at a time, in bounded memory.
+    """
+    clusters = len(values)
+    if clusters * replicates <= _MOST_COUNTS:
+        return _sums(cluster_counts(clusters, replicates, seed), values)
+    generator, parts, left = np.random.default_rng([seed, clusters]), [], replicates
+    while left:
+        count = min(left, max(1, _MOST_COUNTS // 8 // clusters))
+        parts.append(_sums(_draw_counts(generator, clusters, count), values))
+        left -= count
+    return np.concatenate(parts)
+
+
+def _sums(counts: Array, values: Array) -> Array:
+    return counts @ values if values.ndim == 1 else np.tensordot(counts, values, 1)
 
 
 def unfolding(values: Sequence[Array], means: Array) -> Array:

@@ -10,6 +10,7 @@ better.
 
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -19,9 +20,9 @@ from tracker.judge.resampling import (
     Clusters,
     Numbers,
     by_item,
-    cluster_counts,
     contributions,
     correlation_within,
+    draw_sums,
     draw_together,
     item_degrees,
     number_clusters,
@@ -82,8 +83,13 @@ class Estimate:
     per_seed: tuple[float, ...]
     # What other items would have made of the effect, less what it is: [replicates]. All contrasts of one study meet the
     # same draws, so that covariances of the draws are those of the effects, as far as items go.
-    item_draws: Array = field(repr=False, compare=False)
+    draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
+
+    @cached_property
+    def item_draws(self) -> Array:
+        """The draws, made when a family asks for them: one edge alone, of thousands of items, needs none."""
+        return self.draw_items()
 
     def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
         """The interval at 1 - alpha were the noise this one (of moderated variances, say).
@@ -182,13 +188,16 @@ def contrast(
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
     products = linear.T @ linear
     seed_variance = _seed_variance(_resolution(values, arms), means, direction, slopes, of_gains)
-    counts = cluster_counts(drawn.count, replicates, seed)
-    item_draws = counts @ linear.mean(axis=1)
+    drawn_means = linear.mean(axis=1)
+
+    def draw_items() -> Array:
+        return np.zeros(replicates) if items_only else draw_sums(drawn_means, replicates, seed)
+
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     if folds and not items_only and (chance := _chance_to_cross(unfolded, deviations, direction)) > _NEVER:
         kept = [None if known is None else known.get(name) for name in names] or [None] * len(means)
         draws = [
-            found or _draws_of_arm(counts, means[arm], deviations[:, arm], share[arm], direction)
+            found or _draws_of_arm((replicates, seed), means[arm], deviations[:, arm], share[arm], direction)
             for arm, found in enumerate(kept)
         ]
         if known is not None:
@@ -197,7 +206,11 @@ def contrast(
         folded = np.tensordot(drawn_gains, arms, ([0], [0])) - per_seed
         other = np.cov(folded.T, ddof=0).reshape(products.shape)
         if shared_variance(other) > shared_variance(products):
-            products, item_draws = other, folded.mean(axis=1)
+            products, drawn_folded = other, folded.mean(axis=1)
+
+            def draw_items() -> Array:
+                return drawn_folded
+
         reach = np.tensordot(together, arms, ([0], [0])).mean(axis=1)
         if seeds > 1 and reach.var() > 0:  # the seeds' noise widens the draws
             reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
@@ -226,20 +239,23 @@ def contrast(
         items_only=items_only,
         item_p=nan if items_only else crossing.p(p_value(centre, whole)),
         per_seed=tuple(per_seed.tolist()),
-        item_draws=np.zeros(replicates) if items_only else item_draws,
+        draw_items=draw_items,
         crossing=crossing,
     )
     low, high = estimate.interval(noise, 1 - confidence)
     return replace(estimate, low=low, high=high, p=estimate.p_value(noise))
 
 
-def _draws_of_arm(counts: Array, means: Array, deviations: Array, share: Array, direction: Direction) -> ArmDraws:
+def _draws_of_arm(
+    draws: tuple[int, int], means: Array, deviations: Array, share: Array, direction: Direction
+) -> ArmDraws:
     """Gains [replicates, seeds] of one arm under draws of the items: as drawn, and with its means drawn together.
 
     A draw may move a mean across the target, which the slopes do not know. `means` are [seeds, subsets], `deviations`
     [clusters, seeds, subsets], `share` [subsets].
     """
-    moved = means + np.tensordot(counts, deviations, 1)
+    replicates, seed = draws
+    moved = means + draw_sums(deviations, replicates, seed)
     unfolded = draw_together(moved[:, None], share[None])[:, 0]
     return gain(moved, direction).mean(axis=-1), gain(unfolded, direction).mean(axis=-1)
 

@@ -8,10 +8,10 @@ from typing import Any
 from contract.errors import ConfigError
 from tracker.config.settings import Settings, suggest
 from tracker.config.study import Study, Variant
-from tracker.config.study_schema import StageDefinition
+from tracker.config.study_schema import ASSET_MODEL, StageDefinition
 from tracker.config.variants import load_studies
 from tracker.plan.extra_seeds import extended, load_extra_seeds
-from tracker.plan.ingredients import ASSET_MODEL, ASSET_STAGE, Asset, Finder, Ingredients
+from tracker.plan.ingredients import ASSET_STAGE, Asset, Finder, Ingredients
 from tracker.plan.keys import key_of
 from tracker.plan.labels import asset_label, stage_label
 from tracker.plan.plan import ASSETS, Address, Plan
@@ -62,7 +62,7 @@ class _Builder:
 
     def __init__(self, settings: Settings, studies: Mapping[str, Study], root: Path) -> None:
         self.settings, self.studies = settings, dict(studies)
-        self.finder = Finder(root)
+        self.finder = Finder(root, settings.configs.parent)
         self.drafts: dict[Address, _Draft] = {}
         self.extra_seeds = load_extra_seeds(settings.results)
 
@@ -103,16 +103,17 @@ class _Builder:
             for name in definition.inputs
             if name in made_of.inputs or name in made_of.assets
         }
-        key = key_of(
-            {
-                "stage": id,
-                "config": made_of.hashed,
-                "seed": own_seed,
-                "inputs": {name: key for name, (_, key) in inputs.items()},
-                "abort": made_of.numbers,
-                "code": made_of.code_digest,
-            }
-        )
+        hashed = {
+            "stage": id,
+            "config": made_of.hashed,
+            "seed": own_seed,
+            "inputs": {name: key for name, (_, key) in inputs.items()},
+            "abort": made_of.numbers,
+            "code": made_of.code_digest,
+        }
+        if made_of.command:
+            hashed["command"] = {name: made_of.command[name] for name in ("words", "collect")}
+        key = key_of(hashed)
         needs_gpu = variant.gpu is not None and definition.resources.gpu > 0
         gpu = variant.gpu if variant.gpu is not None and needs_gpu else definition.resources.gpu
         draft = self.drafts.get((id, key))
@@ -121,13 +122,15 @@ class _Builder:
                 "stage": id,
                 "key": key,
                 "seed": own_seed,
-                "entry": definition.entry,
-                "model": study.written.config,
+                "entry": definition.module,
+                "model": study.written.config if definition.entry else None,
                 "reads": definition.reads,
                 "config": made_of.config,
                 "abort_rules": made_of.rules,
                 "code": made_of.code_as_written,
             }
+            if made_of.command:
+                config["command"] = made_of.command
             draft = _Draft(study.name, stage, definition, own_seed, inputs, config, gpu, {})
             self.drafts[id, key] = draft
         draft.variants[variant.name] = None
@@ -141,7 +144,7 @@ class _Builder:
                 "stage": ASSETS,
                 "key": asset.key,
                 "seed": None,
-                "entry": ASSET_STAGE.entry,
+                "entry": ASSET_STAGE.module,
                 "model": ASSET_MODEL,
                 "reads": sorted(asset.values),
                 "config": asset.values,
@@ -170,7 +173,7 @@ class _Builder:
             key=key,
             seed=draft.seed,
             label=draft.label or stage_label(list(draft.variants), of, draft.seed),
-            entry=draft.definition.entry,
+            entry=draft.definition.module,
             dir=self._dir(id, key),
             inputs={name: self._dir(*above) for name, above in draft.inputs.items()},
             resources=draft.definition.resources.with_gpu(draft.gpu),

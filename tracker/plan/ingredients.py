@@ -1,5 +1,6 @@
 """What a stage of a variant is made of, apart from its seed and its inputs: values, abort rules, code, assets."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -7,19 +8,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from contract.code_files import FileCode, code_files
 from contract.errors import ConfigError
 from contract.fingerprint import HARNESS, Code, code_of, digest_of
 from tracker.config import dotted
 from tracker.config.study import Study, Variant
-from tracker.config.study_schema import Resources, StageDefinition
+from tracker.config.study_schema import ASSET_PREFIX, Resources, StageDefinition
 from tracker.plan.keys import canonical, config_modules, key_of, key_values, path_digest
 from tracker.plan.plan import ASSETS
 
 ASSET_STAGE = StageDefinition(
     entry="trainers.assets", seeded=False, resources=Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
 )
-ASSET_MODEL = "trainers.assets_config:Asset"
-_ASSET_PREFIX = "asset:"
+READER = "tracker.cli.collected"  # the module by which a command's files become metrics and items
 _WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # of a health rule: what does not decide when it trips
 
 
@@ -36,16 +37,18 @@ class Asset:
 class Ingredients:
     """`config` is what config.json holds, `hashed` and `numbers` what the key holds of config and abort rules.
 
-    `assets` are the inputs that are assets, by name; `inputs` the others: name -> stage.
+    `assets` are the inputs that are assets, by name; `inputs` the others: name -> stage. `command` is what config.json
+    holds of a stage that is one: its words with placeholders, and what else its runner needs.
     """
 
     config: dict[str, Any]
     hashed: dict[str, Any]
     rules: list[dict[str, Any]]
     numbers: list[dict[str, Any]]
-    code: Code
+    code: Code | FileCode
     assets: dict[str, Asset]
     inputs: dict[str, str]
+    command: dict[str, Any] | None = None
 
     @cached_property
     def code_as_written(self) -> dict[str, Any]:
@@ -55,15 +58,16 @@ class Ingredients:
     @cached_property
     def code_digest(self) -> str:
         """Return what the key holds of the code."""
-        return digest_of(self.code.trees)
+        return digest_of(self.code.trees if isinstance(self.code, Code) else self.code.files)
 
 
 class Finder:
-    """Finds the ingredients of stages; what several of them share is looked at once. `root` holds the code."""
+    """Finds the ingredients of stages; what several of them share is looked at once."""
 
-    def __init__(self, root: Path) -> None:
-        """Look at the packages below `root`, where a module's code counts for the keys."""
-        self._root = root
+    def __init__(self, root: Path, project: Path = Path()) -> None:
+        """Look at the packages below `root`, and at the files of commands below `project`, which holds configs/."""
+        self._root, self._project = root, project
+        self._files: dict[tuple[str, ...], FileCode] = {}
         self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
         self._codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
 
@@ -73,7 +77,7 @@ class Finder:
         rules, numbers = self._abort_rules(study, stage)
         assets, inputs = {}, {}
         for name, source in definition.inputs.items():
-            key = source.removeprefix(_ASSET_PREFIX)
+            key = source.removeprefix(ASSET_PREFIX)
             if key == source:
                 inputs[name] = source
             elif dotted.get(variant.values, key, None) is not None:  # an asset key that is null is no input
@@ -83,9 +87,10 @@ class Finder:
             hashed=key_values(variant.resolved, variant.values, definition.reads),
             rules=rules,
             numbers=numbers,
-            code=self._code(study, variant, stage),
+            code=self._code(study, variant, stage) if definition.entry else self._command_code(study, stage),
             assets=assets,
             inputs=inputs,
+            command=None if definition.entry else command_of(definition),
         )
 
     def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -99,7 +104,7 @@ class Finder:
         return self._rules[study.name, stage]
 
     def _code(self, study: Study, variant: Variant, stage: str) -> Code:
-        entry = study.stages[stage].entry
+        entry = study.stages[stage].module
         used = getattr(variant.resolved, "used_modules", None)
         modules = (entry, *(used(stage) if used else ()))
         try:
@@ -108,6 +113,23 @@ class Finder:
             where = f"stages.{stage}.entry" if error.value == entry else f"stages.{stage}"
             problem = f"{error.file}: {error.problem}"
             raise ConfigError(study.file, where, error.value, problem, error.remedy) from None
+
+    def _command_code(self, study: Study, stage: str) -> FileCode:
+        """Return the files of a command. Raises ConfigError where there is none, or the command starts another."""
+        definition, where = study.stages[stage], f"stages.{stage}"
+        patterns = tuple(definition.code)
+        if patterns not in self._files:
+            try:
+                self._files[patterns] = code_files(patterns, self._project)
+            except ConfigError as error:
+                raise ConfigError(study.file, f"{where}.code", error.value, error.problem, error.remedy) from None
+        code = self._files[patterns]
+        for word in definition.words:
+            name = os.path.normpath(word)
+            if name not in code.files and not os.path.isabs(word) and (self._project / name).is_file():
+                problem = f"{word!r} is a file of the project, and a change of it would not run the stage again"
+                raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {name}")
+        return code
 
     def _reached(self, modules: tuple[str, ...], exclude: frozenset[str]) -> Code:
         if (modules, exclude) not in self._codes:
@@ -122,6 +144,17 @@ class Finder:
             raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
         values = dotted.get(variant.values, name)
         digests = [path_digest(Path(source["path"])) for source in values["sources"] if source.get("source") == "path"]
-        code = self._reached((ASSET_STAGE.entry,), config_modules(type(model)))
+        code = self._reached((ASSET_STAGE.module,), config_modules(type(model)))
         hashed = {"stage": ASSETS, "asset": key_values(model, values), "digests": digests}
         return Asset(key_of(hashed | {"code": digest_of(code.trees)}), values, code)
+
+
+def command_of(definition: StageDefinition) -> dict[str, Any]:
+    """Return what config.json holds of a command."""
+    return {
+        "words": definition.words,
+        "collect": [collected.model_dump() for collected in definition.collect],
+        "steps": definition.steps,
+        "time_limit": definition.time_limit,
+        "reader": READER,
+    }

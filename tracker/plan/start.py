@@ -6,8 +6,10 @@ prepare(plan, states) -> lines to say. From here on the files of the plan are th
 from pathlib import Path
 
 from contract.devices import QUARTERS
-from contract.errors import TrackerError
+from contract.errors import ConfigError, TrackerError
+from contract.fingerprint import PACKAGES
 from tracker.config.settings import load_settings
+from tracker.config.study_schema import COMMAND_ENTRY
 from tracker.plan.build import PROJECT, build_plan
 from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
@@ -18,7 +20,10 @@ from tracker.plan.retry import States, refuse_links, release, repair, retry_fail
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = [
+    "COMMAND",
+    "FORK_CLIENT",
     "QUARTERS",
+    "WORKFLOW",
     "Groups",
     "Plan",
     "States",
@@ -27,11 +32,29 @@ __all__ = [
     "groups_of",
     "load_settings",
     "prepare",
+    "refuse_hiding",
     "request_of",
     "selection_note",
     "states_of",
     "to_do",
 ]
+
+COMMAND = COMMAND_ENTRY  # entry of the stages that are commands
+FORK_CLIENT = str(PROJECT / "trainers" / "fork_client.py")
+
+
+WORKFLOW = str(Path(__file__).resolve().parents[1] / "workflow")  # rules, profiles, captions
+
+
+def refuse_hiding(project: Path = Path()) -> None:
+    """Raise ConfigError where a package of the project's folder would be imported in place of one of ours."""
+    for name in (*PACKAGES, "tracker"):
+        for path in (project / name, project / f"{name}.py"):
+            if path.exists() and path.resolve() != (PROJECT / path.name).resolve():
+                problem = "jobs run in this folder, so Python would import it in place of the tracker's own"
+                raise ConfigError(
+                    path, "", None, problem, "rename it, or keep configs/ and Snakefile in another folder"
+                )
 
 
 def selection_note(plan: Plan) -> list[str]:
@@ -43,14 +66,14 @@ def selection_note(plan: Plan) -> list[str]:
     ]
 
 
-def prepare(plan: Plan, states: States, root: Path = PROJECT) -> list[str]:
+def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     """Make what has to run again run again, and write plan.json and config.json; return what the user should know.
 
     `states` are those of every stage, as `states_of` has just read them; what has to run again becomes missing.
 
     Raises:
-        ConfigError: a study wants a clean tree below `root` and it is not; a stage's folder is a link; the folder
-            of reports shows other results.
+        ConfigError: a study wants a clean tree below `root`, by default the project, and it is not; a stage's folder is
+            a link; the folder of reports shows other results.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]
@@ -59,7 +82,9 @@ def prepare(plan: Plan, states: States, root: Path = PROJECT) -> list[str]:
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
     for stage in release(plan, states):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
-    said += [f"warning: {warning}" for warning in check_trees(plan, root, states)]  # of all that is to run
+    said += [
+        f"warning: {warning}" for warning in check_trees(plan, root or plan.settings.configs.parent, states)
+    ]  # of all that is to run
     if plan.settings.retry == "failed":
         retry_failed(plan, states)
     plan.write()

@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.config import GadConfig
-from trainers.gad.critic import repeat, score
+from trainers.gad.critic import score
 from trainers.gad.quality import qualities, rule_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
 from trainers.micro_batch import MicroBatch
 from trainers.policy.placement import Placement
+from trainers.policy.spread import Distinct
 from trainers.policy.value_model import ValueModel
 
 SUBSET = "test"
@@ -33,26 +35,32 @@ def measure(
 ) -> pd.DataFrame:
     """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
 
-    Values: chrf, rule (where the task has one), win (with a critic), length. The sampling seed is the same for all
-    variants and seeds, so that differences between them are paired also in their noise. lengths: the teacher's, over
-    the training prompts; its 99th percentile sets the limit, so one very long response costs nothing. memory: of
-    `evaluate.batch_size` rows, less where the device's memory does not suffice.
+    Values: chrf, rule (where the task has one), win (with a critic), length. Samples are spread evenly over a prompt's
+    responses (`trainers.policy.spread`). Their seed is the same for all variants and seeds, so that differences between
+    them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th percentile sets the
+    limit, so one very long response costs nothing. memory: of `evaluate.batch_size` rows, less where there is too
+    little memory.
     """
     settings, task = config.evaluate, rule_of(config)
     limit = math.ceil(settings.length_factor * lengths["p99"])
+    generator = torch.Generator().manual_seed(settings.seed)
+    greedy = Rollouts(student, tokenizer, placement, limit=limit)
+    sampled = replace(greedy, temperature=settings.temperature)
+    sequences, texts = greedy.sample(rows, group_size=1, generator=generator, memory=memory)
+    found = {
+        "greedy": (Distinct.single(sequences), texts),
+        "sampled": sampled.evenly(rows, samples=settings.samples, generator=generator, memory=memory),
+    }
+    teacher = None if critic is None else score(critic, greedy.teacher(rows), memory, config.pooling).pooled
     frames = []
-    for protocol, samples, temperature in (("greedy", 1, None), ("sampled", settings.samples, settings.temperature)):
-        rollouts = Rollouts(student, tokenizer, placement, limit=limit, temperature=temperature)
-        generator = torch.Generator().manual_seed(settings.seed)
-        sequences, texts = rollouts.sample(rows, group_size=samples, generator=generator, memory=memory)
-        values = qualities(task, [row for row in rows for _ in range(samples)], texts)
-        values["length"] = sequences.mask.sum(1).tolist()
-        if critic is not None:
-            teacher = repeat(score(critic, rollouts.teacher(rows), memory, config.pooling), samples)
-            diff = score(critic, sequences, memory, config.pooling).pooled - teacher.pooled
+    for protocol, (distinct, texts) in found.items():
+        values = qualities(task, [rows[i] for i in distinct.prompts.tolist()], texts)
+        values["length"] = distinct.sequences.mask.sum(1).tolist()
+        if critic is not None and teacher is not None:
+            diff = score(critic, distinct.sequences, memory, config.pooling).pooled - teacher[distinct.prompts]
             values["win"] = (0.5 + 0.5 * diff.sign()).tolist()
         for name, column in values.items():
-            means = torch.tensor(column, dtype=torch.float64).view(-1, samples).mean(1).tolist()
+            means = distinct.mean(torch.tensor(column, dtype=torch.float64)).tolist()
             cells = [(row.id, SUBSET, protocol, name, value) for row, value in zip(rows, means, strict=True)]
             frames.append(pd.DataFrame(cells, columns=COLUMNS))
     return pd.concat(frames)

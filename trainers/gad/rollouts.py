@@ -11,6 +11,7 @@ from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
 from trainers.policy.responses import Responder
+from trainers.policy.spread import Distinct
 from trainers.policy.text import message_tokens, pad, pad_token, response_tokens
 
 
@@ -42,6 +43,19 @@ class Rollouts:
             limit=self.limit,
             temperature=self.temperature or 1.0,
             generator=None if self.temperature is None else generator,
+            memory=memory,
+        )
+
+    def evenly(
+        self, rows: Sequence[Row], *, samples: int, generator: torch.Generator, memory: MicroBatch
+    ) -> tuple[Distinct, list[str]]:
+        """Return the different ones among `samples` responses per row, spread evenly, and their texts."""
+        return self._responder.evenly(
+            self._prompts_of(rows),
+            samples=samples,
+            limit=self.limit,
+            temperature=self.temperature or 1.0,
+            generator=generator,
             memory=memory,
         )
 

@@ -233,12 +233,16 @@ class Precision(_Strict):
 class Evaluate(_Strict):
     """How a policy is measured."""
 
-    samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
-    batch_size: int = Field(default=512, ge=1, description="Responses at once.")
+    samples: int = Field(default=4, ge=1, description="Sampled responses per problem, spread evenly.")
+    batch_size: int = Field(default=512, ge=1, description="Responses at once, even if all differ.")
     seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
     temperature: float = Field(
         default=1.0, gt=0, description="Of the sampled protocol; the same for variants that train at another one."
     )
+    checkpoints: int = Field(
+        default=1, ge=1, description="Last policies of a training that are measured; a value is their mean."
+    )
+    apart: int = Field(default=1, ge=1, description="Steps between two of these policies.")
 
 
 class PolicyConfig(_Strict):
@@ -319,6 +323,11 @@ class PolicyConfig(_Strict):
                 self.model is None and getattr(self.task, "form", "textual") == "textual",
                 "a textual task needs a pretrained `model`; form compact can be learnt from scratch",
             ),
+            (
+                (self.evaluate.checkpoints - 1) * self.evaluate.apart >= self.steps,
+                f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart, need more than "
+                f"{(self.evaluate.checkpoints - 1) * self.evaluate.apart} steps; there are {self.steps}",
+            ),
         ]
         for wrong, problem in problems:
             if wrong:
@@ -350,6 +359,8 @@ class PolicyConfig(_Strict):
         if self.kl.coef > 0 or self.update.entropy_coef > 0:
             reason = "the KL and the entropy bonus need every response (kl.coef, update.entropy_coef)"
             keys["update.drop_zero_advantage"] = reason
+        if self.evaluate.checkpoints == 1:
+            keys["evaluate.apart"] = "evaluate.checkpoints is 1"
         if self.model is not None:
             keys["scratch"] = "the policy is `model`"
         if self.warm_start.steps == 0:

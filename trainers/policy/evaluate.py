@@ -1,4 +1,7 @@
-"""Stages `evaluate_warm` and `evaluate`: the test split, read once per policy; one row per problem in items.parquet."""
+"""Stages `evaluate_warm` and `evaluate`: the test split, read once per run; one row per problem in items.parquet.
+
+Where `evaluate.checkpoints` asks for more policies than the last one, a problem's values are their means.
+"""
 
 from pathlib import Path
 
@@ -6,7 +9,8 @@ import pandas as pd
 
 from trainers.policy.config import PolicyConfig
 from trainers.policy.experience import Sampler
-from trainers.policy.measure import Measured, measure
+from trainers.policy.last_steps import kept_policies
+from trainers.policy.measure import Measured, average, measure
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
@@ -23,16 +27,22 @@ def run(stage: Stage) -> None:
     config: PolicyConfig = stage.config
     placement = Placement.of(stage.devices, config.precision)
     folder = policy_folder(stage, "policy")
-    sampler = Sampler(
-        model=load_policy(folder, placement.policy, config.precision),
-        tokenizer=load_tokenizer(folder),
-        task=load_task(config.task, asset_files(stage, "data_source")),
-        sampling=config.sampling,
-        placement=placement,
-        reward_model=load_reward_model(stage, config.reward, placement),
-    )
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
-    results = measure(sampler, problems, config.evaluate, stage.micro_batch(config.evaluate.batch_size))
+    memory = stage.micro_batch(config.evaluate.batch_size)
+    found = []
+    for number, each in enumerate([folder, *kept_policies(stage.inputs["policy"])]):
+        sampler = Sampler(
+            model=load_policy(each, placement.policy, config.precision),
+            tokenizer=load_tokenizer(folder),
+            task=load_task(config.task, asset_files(stage, "data_source")),
+            sampling=config.sampling,
+            placement=placement,
+            reward_model=load_reward_model(stage, config.reward, placement),
+        )
+        # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
+        settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
+        found.append(measure(sampler, problems, settings, memory))
+    results = {protocol: average([each[protocol] for each in found]) for protocol in found[0]}
     rows = pd.concat([_rows(problems, protocol, result) for protocol, result in results.items()])
     if "warm" in stage.inputs:
         rows = pd.concat([rows, _warm_rows(stage.inputs["warm"])])

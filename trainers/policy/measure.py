@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from trainers.micro_batch import MicroBatch
-from trainers.policy.batch import Sequences
 from trainers.policy.config import Evaluate
 from trainers.policy.experience import Sampler
+from trainers.policy.responses import Responder
+from trainers.policy.spread import Distinct
 from trainers.tasks.interface import Problem
 
 
@@ -26,39 +27,45 @@ class Measured:
         return sum(self.values[name]) / len(self.values[name])
 
 
+def average(measured: Sequence[Measured]) -> Measured:
+    """Return the mean of each value of each problem over several measurements."""
+    columns = {name: zip(*(each.values[name] for each in measured), strict=True) for name in measured[0].values}
+    return Measured({name: [sum(values) / len(values) for values in rows] for name, rows in columns.items()})
+
+
 def measure(
     sampler: Sampler, problems: Sequence[Problem], settings: Evaluate, memory: MicroBatch
 ) -> dict[str, Measured]:
     """Return the results of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
 
-    The sampling seed is the same for all variants and seeds: differences between them are paired also in their noise.
+    Samples are spread evenly over a problem's responses (`trainers.policy.spread`). Their seed is the same for all
+    variants and seeds: differences between them are paired also in their noise.
     memory: of `settings.batch_size` responses, less where the device's memory does not suffice.
     """
-    generator = torch.Generator().manual_seed(settings.seed)
-    drawn = {
-        "greedy": (1, None),
-        "sampled": (settings.samples, generator),
-    }
+    respond = Responder(sampler.model, sampler.tokenizer, sampler.placement)
+    prompts, limit = sampler.prompts(problems), sampler.sampling.max_new_tokens
+    sequences, texts = respond(prompts, group_size=1, limit=limit, memory=memory)
+    found, different = respond.evenly(
+        prompts,
+        samples=settings.samples,
+        limit=limit,
+        temperature=settings.temperature,
+        generator=torch.Generator().manual_seed(settings.seed),
+        memory=memory,
+    )
     return {
-        protocol: _measured(
-            sampler,
-            problems,
-            *sampler.responses(
-                problems, group_size=samples, generator=numbers, memory=memory, temperature=settings.temperature
-            ),
-        )
-        for protocol, (samples, numbers) in drawn.items()
+        "greedy": _measured(sampler, problems, Distinct.single(sequences), texts),
+        "sampled": _measured(sampler, problems, found, different),
     }
 
 
-def _measured(sampler: Sampler, problems: Sequence[Problem], sequences: Sequences, texts: list[str]) -> Measured:
-    samples = len(texts) // len(problems)
-    pairs = [(problem, texts[i * samples + k]) for i, problem in enumerate(problems) for k in range(samples)]
+def _measured(sampler: Sampler, problems: Sequence[Problem], found: Distinct, texts: list[str]) -> Measured:
+    pairs = [(problems[i], text) for i, text in zip(found.prompts.tolist(), texts, strict=True)]
 
     def means(values: list[float]) -> list[float]:
-        return torch.tensor(values, dtype=torch.float64).view(-1, samples).mean(1).tolist()
+        return found.mean(torch.tensor(values, dtype=torch.float64)).tolist()
 
-    values = {"length": means(sequences.mask.sum(1).tolist())}
+    values = {"length": means(found.sequences.mask.sum(1).tolist())}
     if all(problem.answer for problem in problems):
         values["accuracy"] = means([float(sampler.task.correct(problem, text)) for problem, text in pairs])
         values["reward"] = means([sampler.task.reward(problem, text) for problem, text in pairs])

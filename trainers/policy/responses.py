@@ -11,6 +11,7 @@ from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
 from trainers.policy.rollout import sample_all
+from trainers.policy.spread import Distinct, sample_evenly
 from trainers.policy.text import decode, pad, pad_token
 
 
@@ -57,6 +58,37 @@ class Responder:
 
         sequences = (memory or MicroBatch()).retry(rows, draw)
         return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+
+    def evenly(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        samples: int,
+        limit: int,
+        temperature: float,
+        generator: torch.Generator,
+        memory: MicroBatch,
+    ) -> tuple[Distinct, list[str]]:
+        """Return the different ones among `samples` responses per prompt, spread evenly, and their texts.
+
+        For evaluation: less noise than independent samples (`trainers.policy.spread`). Arguments as above.
+        """
+        uniforms = torch.rand(len(prompts), samples, limit, generator=generator, dtype=torch.float64)
+
+        def draw(batch_size: int) -> Distinct:
+            with self.placement.autocast(self.placement.policy):
+                return sample_evenly(
+                    self.model,
+                    *self.padded(prompts),
+                    uniforms=uniforms,
+                    eos=self.tokenizer.eos_token_id,
+                    pad=pad_token(self.tokenizer),
+                    temperature=temperature,
+                    batch_size=batch_size,
+                )
+
+        found = memory.retry(len(prompts) * samples, draw)
+        return found, decode(self.tokenizer, found.sequences.response_ids, found.sequences.mask)
 
     def padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return ids and mask (B, P), padded on the left, on the policy's device."""

@@ -18,8 +18,9 @@ SPLITS = ("warm", "train", "dev", "test")
 class Problem:
     """One problem: what the policy reads, the expected answer, and a worked response for the supervised warm start.
 
-    answer: empty for a prompt that only a reward model judges. cluster: problems of one cluster have so much in common
-    that a policy is likely to be right or wrong at all of them; None: nothing is known of that.
+    answer: empty for a prompt that only a reward model judges. cluster: problems of one cluster came into the split
+    together and have so much in common that a policy is likely to be right or wrong at all of them; None: each problem
+    was drawn by itself, or nothing is known.
     """
 
     id: str

@@ -3,7 +3,8 @@
 Generator and checker of this project; the puzzles of Xie et al. (arXiv 2410.23123) and the prompts of Logic-RL (arXiv
 2502.14768) are the model of the textual form. Train, dev and test are split by *structure* (the statements up to the
 people's names and order, and up to the order of what and, or, iff join), so that a test puzzle is never a renamed or
-reshuffled training puzzle; `held_out: puzzles` splits single puzzles instead. Puzzles of one structure are a cluster.
+reshuffled training puzzle; `held_out: puzzles` splits single puzzles instead. Where structures are held out, those of a
+split are a sample of all, and puzzles of one structure a cluster; single puzzles are drawn one by one, and are none.
 """
 
 import functools
@@ -174,7 +175,8 @@ class Puzzles:
             )
         prompt = _compact(structure, names) if self.settings.form == "compact" else _textual(structure, names)
         answer = " ".join(f"{name} {_role(knight)}" for name, knight in zip(names, solution, strict=True))
-        cluster = f"structure-{bucket(canonical(structure), 16**8):08x}"
+        apart = self.settings.held_out == "structures"
+        cluster = f"structure-{bucket(canonical(structure), 16**8):08x}" if apart else None
         return Problem(f"kk-{bucket(prompt, 16**12):012x}", prompt, answer, demonstration, cluster)
 
     def _demonstration(

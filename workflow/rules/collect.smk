@@ -14,7 +14,7 @@ rule collect:
     benchmark:
         f"{RESULTS}/logs/collect.tsv"
     conda:
-        "../../environment.yml"
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=4000,

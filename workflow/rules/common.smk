@@ -10,7 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tracker.plan.start import (
+    COMMAND,
+    FORK_CLIENT,
     QUARTERS,
+    WORKFLOW,
     Groups,
     Plan,
     States,
@@ -19,6 +22,7 @@ from tracker.plan.start import (
     groups_of,
     load_settings,
     prepare,
+    refuse_hiding,
     request_of,
     selection_note,
     states_of,
@@ -40,6 +44,7 @@ def load_plan() -> tuple[Plan, States | None]:
         pool = sys.maxsize
     states = None
     try:
+        refuse_hiding()
         plan = build_plan(load_settings(config), pool)
         if plan.settings.wandb:
             os.environ.update(ABLATION_WANDB=plan.settings.wandb)  # what the stages read
@@ -81,7 +86,7 @@ def hold_results(plan: Plan) -> None:
 def prefer_own_sacct() -> None:
     """Let the Slurm plugin find our `sacct` first; the file says why. Without Slurm nothing happens."""
     if shutil.which("sbatch"):
-        folder = os.path.join(workflow.basedir, "workflow", "profiles", "slurm", "bin")
+        folder = os.path.join(WORKFLOW, "profiles", "slurm", "bin")
         os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
 
 
@@ -227,6 +232,14 @@ def arguments_of(id: str) -> Callable[[Any, Any], str]:
     return arguments
 
 
+def start_of(id: str) -> Callable[[Any, Any], str]:
+    """Return the function for what Python starts: a fork of a process that has torch imported, or a process of its own.
+
+    A command is a process of its own in any case. Derived, as above.
+    """
+    return lambda wildcards, output: FORK if FORKS and PLAN.stage(id, wildcards.key).entry != COMMAND else ALONE
+
+
 def has_curves(study: str) -> bool:
     """Tell whether a study declares learning curves, and so gets a figure of them."""
     return bool(PLAN.studies[study].written.curves)
@@ -254,6 +267,8 @@ STUDIES = list(PLAN.studies)
 PLAN_DIGEST = PLAN.digest
 RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)
 
+ENVIRONMENT = os.path.join(workflow.basedir, "environment.yml")  # beside the Snakefile; looked at with --sdm conda only
+
 # The interpreter that runs Snakemake also runs the jobs, unless each job has an environment of its own.
 PYTHON = "python" if workflow.deployment_settings.deployment_method else shlex.quote(sys.executable)
 # exec: what Snakemake starts is its own child and ends with it, also when Snakemake is killed.
@@ -269,11 +284,10 @@ FORKS = (
     and not workflow.deployment_settings.deployment_method
     and sys.platform == "linux"
 )
-START = (
-    f"-I -S {shlex.quote(os.path.join(workflow.basedir, 'trainers', 'fork_client.py'))}" if FORKS else "-m trainers.run"
-)
+FORK = f"-I -S {shlex.quote(FORK_CLIENT)}"
+ALONE = "-m trainers.run"
 RUN_STAGE = (
-    f"exec {PYTHON} {START} {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
+    f"exec {PYTHON} {{params.start}} {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
     " --threads {threads} --wait {resources.runtime} --parent $PPID"
 )
 

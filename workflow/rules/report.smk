@@ -37,7 +37,7 @@ rule tables:
     benchmark:
         f"{RESULTS}/logs/tables.tsv"
     conda:
-        "../../environment.yml"
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=2000,
@@ -94,7 +94,7 @@ rule figures:
     benchmark:
         f"{RESULTS}/logs/figures.tsv"
     conda:
-        "../../environment.yml"
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=2000,
@@ -117,7 +117,7 @@ rule certify:
     benchmark:
         f"{RESULTS}/logs/certify.tsv"
     conda:
-        "../../environment.yml"
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=2000,
@@ -141,7 +141,7 @@ rule report:
     benchmark:
         f"{RESULTS}/logs/report.tsv"
     conda:
-        "../../environment.yml"
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=4000,
@@ -167,7 +167,7 @@ rule gate:
         f"{RESULTS}/logs/gate.tsv"
     retries: 0
     conda:
-        "../../environment.yml"
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=1000,

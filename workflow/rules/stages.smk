@@ -19,7 +19,7 @@ for id in PLAN.stage_ids():
         group:
             group_of(id)
         conda:
-            "../../environment.yml"
+            ENVIRONMENT
         threads: resource_of(id, "threads")
         resources:
             **scheduler_request(id),
@@ -30,6 +30,7 @@ for id in PLAN.stage_ids():
         params:
             label=label_of(id),
             arguments=arguments_of(id),
+            start=start_of(id),
         message:
             f"{id}  {{params.label}}"
         shell:

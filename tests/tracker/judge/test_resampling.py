@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from tracker.judge import resampling
 from tracker.judge.resampling import (
     cluster_counts,
     correlation_within,
+    draw_sums,
     draw_together,
     item_degrees,
     number_clusters,
@@ -99,3 +101,12 @@ def test_unfolding_tells_residual_noise_from_spread():
     same = np.repeat((rng.random((1, 1, items)) < 0.5).astype(float), 3, axis=1)
     together = draw_together(same.mean(axis=2)[..., None], unfolding([same], same.mean(axis=2)[..., None]))
     assert np.ptp(together) == 0
+
+
+def test_many_clusters_are_drawn_in_parts_and_alike(monkeypatch):
+    values = np.random.default_rng(1).normal(size=(50, 2))
+    whole = draw_sums(values, 300, 4)
+    assert np.array_equal(whole, np.tensordot(cluster_counts(50, 300, 4), values, 1))
+    monkeypatch.setattr(resampling, "_MOST_COUNTS", 8 * 50 * 7)  # 7 replicates at a time
+    np.testing.assert_allclose(draw_sums(values, 300, 4), whole, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(draw_sums(values[:, 0], 300, 4), whole[:, 0], rtol=1e-12, atol=1e-12)

@@ -163,6 +163,47 @@ def test_edges_count_verdicts_in_the_order_of_the_page():
     assert by_name["c"].interval.point > by_name["b"].interval.point > edges.axis.x(0)
 
 
+def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
+    """Pairs give a variant several edges, and none with its parent; each has its row, its change and its evidence."""
+
+    def pairs(plan):
+        declared = [["v2", "v1"], ["v2", "v0"], ["v3", "v0"], ["v3", "v1"]]
+        plan["studies"][0]["analysis"]["edges"] = declared
+
+    lineage = {
+        "v0": (None, {}),
+        "v1": ("v0", {"lr": (1, 2)}),
+        "v2": ("v1", {"clip": (0.1, 0.2)}),
+        "v3": ("v2", {"lr": (2, 3)}),
+    }
+    study = Study("s", lineage=lineage, seeds=3, items={"all": 400}, distances={"v3": 0.4, "v2": 0.0})
+    html = page(build(tmp_path, [study], edit=pairs))
+    seen = text_of(html)
+    assert "Of 4 changes, 1 is better and 3 are confounded." in seen
+    assert re.findall(r"Better: (v\d) .* over (v\d)\). 3 seeds", seen) == [("v2", "v1")]
+    for child, parent in (("v2", "v1"), ("v2", "v0"), ("v3", "v0"), ("v3", "v1")):
+        assert f"Evidence for {child} against {parent}" in seen
+    rows = re.findall(r'<div class="row against".*?<details>', html, re.S)
+    changes = [re.findall(r'class="key">(.*?)<', row) for row in rows]
+    assert changes == [["lr", "clip"], ["lr", "clip"], ["lr", "clip"]]
+    assert "not with its parent" in seen
+    assert '<option value="v1\x1fv3"' in html
+    cell = re.search(r'<th scope="row"[^>]*>v3</th>\s*<td[^>]*>(.*?)</td>', html, re.S)[1]
+    assert " ".join(Elements(cell).text.split()) == "confounded against v0 confounded against v1"
+
+
+def test_edges_from_the_root_say_what_differs_from_the_root(tmp_path):
+    def root(plan):
+        plan["studies"][0]["analysis"]["edges"] = "root"
+
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"clip": (0.1, 0.2)})}
+    html = page(build(tmp_path, [Study("s", lineage=lineage)], edit=root))
+    assert "Evidence for v1 against v0" in text_of(html)
+    [row] = re.findall(r'<div class="row against".*?<details>', html, re.S)
+    assert "v2 </span>" in row
+    assert re.findall(r'class="key">(.*?)<', row) == ["lr", "clip"]
+
+
 # ---- words
 
 

@@ -9,7 +9,7 @@ import torch
 
 from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
 from trainers.objectives.advantages import gae as advantage_gae
-from trainers.policy import evaluate, reinforce
+from trainers.policy import evaluate, reinforce, task_data
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
 from trainers.policy.config import (
@@ -23,6 +23,7 @@ from trainers.policy.config import (
 from trainers.policy.learner import Learner
 from trainers.policy.placement import Placement
 from trainers.tasks.interface import read_problems
+from trainers.tasks.settings.knights_knaves import KnightsKnaves
 
 VARIANTS = {
     "grpo": {},
@@ -175,7 +176,16 @@ def test_evaluation_gives_one_row_per_puzzle_and_keeps_the_warm_starts(prepared,
     final.metrics.close()
     metrics = pd.read_parquet(tmp_path / "final" / "metrics.parquet").set_index("name")["value"]
     assert metrics["sampled/mean/accuracy"] == pytest.approx(accuracy["sampled"].mean())
-    structures = {problem.id: problem.cluster for problem in read_problems(task / "test.jsonl")}
+    assert "cluster" not in items  # single puzzles, drawn one by one
+
+
+def test_the_items_of_a_held_out_structure_are_a_cluster(prepared, tmp_path):
+    config = PolicyConfig(**(SMALL | {"task": KnightsKnaves(held_out="structures")}))
+    task_data.run(stage(tmp_path / "task", config, {}))
+    inputs = {"task_data": tmp_path / "task", "policy": prepared["warm_start"]}
+    evaluate.run(stage(tmp_path / "final", config, inputs))
+    items = pd.read_parquet(tmp_path / "final" / "items.parquet")
+    structures = {problem.id: problem.cluster for problem in read_problems(tmp_path / "task" / "test.jsonl")}
     assert (items["cluster"] == items["item"].map(structures)).all()
 
 

@@ -116,12 +116,12 @@ class StudyPage:
         return {row.variant.name: number for number, row in enumerate(self.edges.rows, 1)}
 
     @property
-    def highlight(self) -> str | None:
-        """The variant whose edge moved the figure most, decided ones first: what the curves show at first."""
-        edges = [row for row in self.edges.rows if row.interval and row.variant.parent]
-        decided = [row for row in edges if row.verdict in ("better", "worse")]
-        best = max(decided or edges, key=lambda row: abs(row.evidence["effect"]), default=None)
-        return best.variant.name if best else None
+    def highlight(self) -> tuple[str, str] | None:
+        """The edge (parent, variant) with the largest effect, decided ones first: what the curves show at first."""
+        edges = [(name, edge) for name, edge in self.edges.comparisons if edge.interval]
+        decided = [(name, edge) for name, edge in edges if edge.verdict in ("better", "worse")]
+        best = max(decided or edges, key=lambda found: abs(found[1].evidence["effect"]), default=None)
+        return (best[1].parent, best[0]) if best else None
 
     @property
     def edge_of(self) -> dict[str, EdgeRow]:

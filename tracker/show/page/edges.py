@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracker.config.changes import differences
+from tracker.config.study import Change
 from tracker.judge.edges import WORDS
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page.format import decimals_for, is_number
@@ -30,14 +32,42 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """One judged edge: with `parent`, which need not be the variant's own; `changes` is what differs from it."""
+
+    parent: str
+    verdict: str
+    evidence: Mapping[str, Any]
+    interval: Interval | None
+    changes: Sequence[Change]
+
+
+@dataclass(frozen=True)
 class EdgeRow:
-    """One variant in the lineage and the edge that leads to it (`verdict` None: no such edge was judged)."""
+    """One variant in the lineage and the edge that leads to it (`verdict` None: no such edge was judged).
+
+    `others`: the edges that the analysis plan declares with variants other than its parent.
+    """
 
     graph: GraphRow
     variant: PlannedVariant
     verdict: str | None
     evidence: Mapping[str, Any]
     interval: Interval | None
+    others: Sequence[Comparison] = ()
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Every judged edge of the variant, that with its parent first."""
+        if self.verdict is None or self.variant.parent is None:
+            return list(self.others)
+        own = Comparison(self.variant.parent, self.verdict, self.evidence, self.interval, self.variant.changes)
+        return [own, *self.others]
+
+    @property
+    def word(self) -> str | None:
+        """The verdict that stands for the variant: that of the edge with its parent, else of the first other."""
+        return next((comparison.verdict for comparison in self.comparisons), None)
 
 
 @dataclass(frozen=True)
@@ -55,6 +85,11 @@ class Edges:
         """Number of edges with a verdict."""
         return sum(count for _, count in self.counts)
 
+    @property
+    def comparisons(self) -> list[tuple[str, Comparison]]:
+        """Every judged edge with its variant's name, in the order of the rows."""
+        return [(row.variant.name, comparison) for row in self.rows for comparison in row.comparisons]
+
 
 def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float | None) -> Edges:
     """Join the variants of one study with its verdicts.
@@ -67,25 +102,30 @@ def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, marg
     axis = forest_axis(bounds, margin)
     halves = [(r["high"] - r["low"]) / 2 for r in records if is_number(r.get("low")) and is_number(r.get("high"))]
     by_edge = {(record["parent"], record["child"]): record for record in records}
-    by_child = {record["child"]: record for record in reversed(records)}  # a plan may name others than the parent
     named = {variant.name: variant for variant in variants}
     rows = []
     parents = {variant.name: variant.parent for variant in variants}
     graphs = graph_rows(parents)
     for graph in graphs:
         variant = named[graph.variant]
-        rows.append(
-            _row(graph, variant, by_edge.get((variant.parent, graph.variant)) or by_child.get(graph.variant, {}), axis)
+        own = by_edge.get((variant.parent, variant.name), {})
+        others = tuple(
+            Comparison(parent, record["verdict"], record, _interval(record, axis), _changes(named.get(parent), variant))
+            for (parent, child), record in by_edge.items()
+            if child == variant.name and parent != variant.parent
         )
-    found = [row.verdict for row in rows if row.verdict]
+        rows.append(EdgeRow(graph, variant, own.get("verdict"), own, _interval(own, axis), others))
+    found = [record["verdict"] for record in records if record["child"] in named]
     words = [*WORDS, *sorted(set(found) - set(WORDS))]
     counts = [(word, found.count(word)) for word in words if word in found]
     decimals = decimals_for(halves or [margin or math.nan], least=3)
     return Edges(rows, axis, decimals, counts, picture(graphs, parents))
 
 
-def _row(graph: GraphRow, variant: PlannedVariant, record: Mapping[str, Any], axis: ForestAxis) -> EdgeRow:
-    return EdgeRow(graph, variant, record.get("verdict"), record, _interval(record, axis))
+def _changes(parent: PlannedVariant | None, child: PlannedVariant) -> list[Change]:
+    """What differs between two variants that are no parent and child."""
+    found = differences(parent.resolved, child.resolved) if parent else ()
+    return [Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in found]
 
 
 def _interval(record: Mapping[str, Any], axis: ForestAxis) -> Interval | None:

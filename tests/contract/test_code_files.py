@@ -1,0 +1,62 @@
+"""Which files are a command's code, and what of them counts."""
+
+import pytest
+
+from contract.code_files import changed_files, code_files
+from contract.errors import ConfigError
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name, text in {
+        "train.py": "x = 1  # one\n",
+        "src/a.py": '"""A."""\ny = 2\n',
+        "src/deep/b c.yaml": "k: 1\n",
+        "src/__pycache__/a.cpython-311.pyc": "no code",
+        "src/.hidden": "no code",
+        "other.py": "",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("patterns", "files"),
+    [
+        (["train.py"], ["train.py"]),
+        (["src"], ["src/a.py", "src/deep/b c.yaml"]),
+        (["src/", "train.py"], ["src/a.py", "src/deep/b c.yaml", "train.py"]),
+        (["**/*.py"], ["other.py", "src/a.py", "train.py"]),
+        (["src/*"], ["src/a.py"]),
+    ],
+)
+def test_what_patterns_name(root, patterns, files):
+    assert list(code_files(patterns, root).files) == files
+
+
+def test_python_counts_by_its_syntax_tree_and_all_else_by_its_bytes(root):
+    code = code_files(["train.py", "src"], root)
+    (root / "train.py").write_text("# another comment\nx = 1\n")
+    (root / "src/a.py").write_text('"""Other words."""\n\ny = 2\n')
+    assert changed_files(code, root) == []
+    (root / "train.py").write_text("x = 2\n")
+    (root / "src/deep/b c.yaml").write_text("k: 1 \n")
+    (root / "src/new.py").touch()
+    (root / "src/a.py").unlink()
+    assert changed_files(code, root) == ["src/a.py", "src/deep/b c.yaml", "src/new.py", "train.py"]
+
+
+def test_python_that_is_none_counts_by_its_bytes(root):
+    (root / "train.py").write_text("x = {{ template }\n")
+    code = code_files(["train.py"], root)
+    assert changed_files(code, root) == []
+    (root / "train.py").write_text("x = {{ template }  # more\n")
+    assert changed_files(code, root) == ["train.py"]
+
+
+@pytest.mark.parametrize("pattern", ["gone.py", "sorc/", "src/*.txt"])
+def test_a_pattern_that_names_nothing_is_refused(root, pattern):
+    with pytest.raises(ConfigError, match="names no file in"):
+        code_files([pattern], root)

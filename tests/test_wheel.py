@@ -1,0 +1,106 @@
+"""The wheel, in an environment without this repository: `ablation init`, and its grid to the end."""
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+pytestmark = pytest.mark.slow
+
+
+def run(*words, cwd, **environment):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SNAKEMAKE", "SLURM_"))}
+    return subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env={**kept, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def well(*words, cwd, **environment):
+    done = run(*words, cwd=cwd, **environment)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build from the files that git knows, so that nothing else gets in."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in well("git", "ls-files", "-z", cwd=ROOT).strip("\0").split("\0"):
+        source, copy = ROOT / name, folder / "tree" / name
+        if name.split("/")[0] in (
+            "contract",
+            "tracker",
+            "trainers",
+            "workflow",
+            "pyproject.toml",
+            "README.md",
+            "LICENSE",
+        ):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, copy, follow_symlinks=False)
+    words = ("wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder)
+    well(sys.executable, "-m", "pip", *words, cwd=folder / "tree")
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(wheel, tmp_path_factory):
+    """Return the interpreter of an environment with the wheel; its other packages are those of this one."""
+    folder = tmp_path_factory.mktemp("fresh") / "environment"
+    venv.create(folder, with_pip=False)
+    interpreter = folder / "bin" / "python"
+    well(sys.executable, "-m", "pip", "--python", interpreter, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    own = Path(well(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
+    others = [path for path in sys.path if path.endswith("-packages")]
+    (own / "others.pth").write_text("\n".join(others) + "\n")
+    return interpreter
+
+
+def test_the_wheel_holds_what_runs_outside_the_repository(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for file in [
+        *ROOT.glob("workflow/**/*"),
+        *ROOT.glob("tracker/cli/new_project/**/*"),
+        *ROOT.glob("tracker/**/*.html"),
+    ]:
+        if file.is_file() and "__pycache__" not in file.parts:
+            inside = file.relative_to(ROOT).as_posix()
+            assert inside.replace("workflow/", "tracker/workflow/", inside.startswith("workflow/")) in names
+    assert {name.partition("/")[0] for name in names if not name.startswith("ablation_tracker-")} == {
+        "contract",
+        "tracker",
+        "trainers",
+    }
+
+
+def test_init_and_the_grid_of_its_project(python, tmp_path):
+    path = {"PATH": f"{python.parent}:{os.environ['PATH']}", "ABLATION_LEASES": str(tmp_path / "leases")}
+    place = well(python, "-c", "import tracker; print(tracker.__file__)", cwd=tmp_path)
+    assert place.startswith(str(python.parents[1])), "the wheel's own"
+    assert "snakemake --cores 2" in well(python.parent / "ablation", "init", "my project", cwd=tmp_path)
+    project = tmp_path / "my project"
+    assert "4 variants, 20 runs" in well(python.parent / "ablation", "validate", cwd=project)
+    said = well(python, "-m", "snakemake", "--cores", "2", "--config", "seeds=2", cwd=project, **path)
+    assert "Using workflow specific profile profiles/default" in said
+    assert len(list(project.glob("results/stages/example/train/*/items.parquet"))) == 8
+    assert (project / "reports" / "index.html").is_file()
+    verdicts = well(python.parent / "ablation", "verdicts", "example", cwd=project)
+    assert "slow-average" in verdicts
+    again = well(python, "-m", "snakemake", "--cores", "2", "--config", "seeds=2", "-n", cwd=project, **path)
+    assert "Nothing to be done" in again
+    assert not (project / "tracker").exists()

@@ -1,0 +1,136 @@
+"""What a command left becomes metrics and items, whichever reader finds it."""
+
+import json
+
+import pytest
+
+from contract.errors import ConfigError
+from tracker.cli.collected import collect
+from tracker.config.commands import READERS
+from tracker.imports.formats import FORMATS, load_reader
+
+
+def collected(output, *wanted):
+    metrics, items = collect(output, [{"place": ".", **entry} for entry in wanted])
+    values = {(row["step"], row["name"]): row["value"] for row in metrics.to_pylist()}
+    found = [tuple(row.values()) for row in items.to_pylist()]
+    assert len(values) == metrics.num_rows
+    return values, found
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_collect_names_every_reader_of_one_run():
+    assert set(READERS) == {"items", "metrics", *FORMATS} - {"database"}
+    for name in set(READERS) - {"items", "metrics"}:
+        assert callable(load_reader(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("metrics.csv", "step,loss,note,lr\n1,0.5,hi,\n2,0.25,,1e-3\n"),
+        ("metrics.csv", "step,name,value\n1,loss,9\n1,loss,0.5\n2,loss,.25\n2,lr,0.001\n"),
+        (
+            "metrics.jsonl",
+            '{"step": 1, "loss": 0.5, "note": "hi", "x": [1]}\n\n{"step": 2, "loss": 0.25, "lr": 1e-3}\n{"ste',
+        ),
+    ],
+)
+def test_plain_metrics(tmp_path, capsys, name, text):
+    (tmp_path / name).write_text(text)
+    assert collected(tmp_path, {"reader": "metrics"})[0] == {(1, "loss"): 0.5, (2, "loss"): 0.25, (2, "lr"): 0.001}
+    said = capsys.readouterr().err
+    assert ("note is no number" in said) == ("hi" in text)
+    assert ("line 4 is no JSON object" in said) == text.endswith('{"ste')
+
+
+def test_plain_items_in_all_their_forms(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.csv").write_text(
+        "item,subset,right,tokens,answer,seed\nq1,math,true,30,x,4\nq2,math,0,50,y,4\n"
+    )
+    (tmp_path / "a" / "2.csv").write_text("item,subset,name,value,cluster\nq1,code,right,1,c\n")
+    metrics, items = collected(tmp_path, {"reader": "items", "place": "a/*.csv"})
+    assert items == [
+        ("q1", "math", "test", "right", 1.0, None),
+        ("q1", "math", "test", "tokens", 30.0, None),
+        ("q2", "math", "test", "right", 0.0, None),
+        ("q2", "math", "test", "tokens", 50.0, None),
+        ("q1", "code", "test", "right", 1.0, "c"),
+    ]
+    assert metrics == {
+        (0, "test/math/right"): 0.5,
+        (0, "test/math/tokens"): 40.0,
+        (0, "test/code/right"): 1.0,
+        (0, "test/mean/right"): 0.75,
+    }
+
+
+def test_what_a_command_logged_is_not_replaced_by_a_mean(tmp_path):
+    (tmp_path / "items.csv").write_text("item,value\na,1\nb,0\n")
+    (tmp_path / "metrics.csv").write_text("step,test/all/value\n7,0.9\n")
+    assert collected(tmp_path, {"reader": "metrics"}, {"reader": "items"})[0] == {(7, "test/all/value"): 0.9}
+
+
+def test_a_trainer_state_and_the_items_of_a_script_of_ones_own(tmp_path):
+    state = {"global_step": 4, "max_steps": 4, "log_history": [{"step": 2, "loss": 1.5}, {"step": 4, "eval_loss": 1.0}]}
+    for folder in ("checkpoint-2", "checkpoint-4"):
+        (tmp_path / "run" / folder).mkdir(parents=True)
+        (tmp_path / "run" / folder / "trainer_state.json").write_text(json.dumps(state))
+    (tmp_path / "items.csv").write_text("item,value\na,1\n")
+    values, items = collected(tmp_path, {"reader": "trainer_state", "place": "run"}, {"reader": "items"})
+    assert values == {(2, "loss"): 1.5, (4, "eval_loss"): 1.0, (4, "test/all/value"): 1.0}
+    assert len(items) == 1
+
+
+def test_the_last_evaluation_of_a_training(tmp_path):
+    write(tmp_path / "log.jsonl", [{"step": step, "data": {"reward": step}} for step in (5, 10)])
+    for step in (5, 10):
+        rows = [{"input": q, "output": "x", "gts": "y", "score": step / 10, "step": step} for q in "ab"]
+        write(tmp_path / "val" / f"{step}.jsonl", rows)
+    values, items = collected(tmp_path, {"reader": "verl"})
+    assert {name for _, _, name in ((row[2], row[1], row[1]) for row in items)} == {"step 5", "step 10", "last"}
+    assert [row[4] for row in items if row[1] == "last"] == [1.0, 1.0]
+    assert values[10, "validation/last/score"] == 1.0
+    assert values[10, "validation/step 5/score"] == 0.5
+    assert (10, "validation/mean/score") not in values
+
+
+def test_several_runs_are_no_stage(tmp_path):
+    for name in ("one", "two"):
+        write(tmp_path / f"{name}.jsonl", [{"step": 1, "data": {"reward": 1}}])
+    with pytest.raises(ConfigError, match=r"holds 2 runs \(.*one, .*two\), and a stage is one; name the place of one"):
+        collected(tmp_path, {"reader": "verl"})
+    assert collected(tmp_path, {"reader": "verl", "place": "two.jsonl"})[0] == {(1, "reward"): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("items.csv", "item,value\n,1\n", "line 2: item: is missing"),
+        ("items.csv", "item,text\na,b\n", "line 2: value: is missing"),
+        ("items.csv", "item,value\na,nan\n", "line 2: value = 'nan': is NaN"),
+        ("items.csv", "item,value\na,x\n", "line 2: value = 'x': is no number"),
+        ("items.parquet", "no parquet", "cannot be read"),
+        ("metrics.csv", "loss\n1\n", "line 2: step: is no whole number"),
+        ("metrics.csv", "step,loss\n1.5,1\n", "line 2: step = '1.5': is no whole number"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, name, text, problem):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        collected(tmp_path, {"reader": name.partition(".")[0]})
+    assert problem in str(caught.value)
+
+
+def test_one_place_and_one_format(tmp_path):
+    with pytest.raises(ConfigError, match=r"items\.csv, items\.jsonl, items\.parquet"):
+        collected(tmp_path, {"reader": "items"})
+    for suffix in ("csv", "jsonl"):
+        (tmp_path / f"items.{suffix}").touch()
+    with pytest.raises(ConfigError, match="is there more than once"):
+        collected(tmp_path, {"reader": "items"})

@@ -1,0 +1,127 @@
+"""What a command left becomes the metrics and items of its stage: the readers that its `collect` names.
+
+    python -m tracker.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]'
+
+Writes PLACE/metrics.parquet and PLACE/items.parquet. The stage's runner starts it when the command has ended well. The
+readers are those of `ablation import`, and two for files that any program can write, `metrics` and `items`
+(tracker.imports.plain).
+
+Items of a subset `step N`, the way in which readers name the evaluations during a training, are those of the subset
+`last` as well where N is the largest of their protocol.
+
+Each protocol, subset and name of items gives a metric `<protocol>/<subset>/<name>`, its mean, unless the command logged
+one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from contract.atomic import replacing
+from contract.errors import ConfigError, TrackerError
+from tracker.imports.formats import load_reader
+from tracker.imports.plain import read_items, read_metrics
+from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Reader, metric_table
+
+_OWN: dict[str, Reader] = {"items": read_items, "metrics": read_metrics}
+_STEP = re.compile(r"step (\d+)")
+Metrics = dict[tuple[int, str], float]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read what a command left; return the exit status."""
+    output, place = Path(arguments[0]), Path(arguments[1])
+    try:
+        metrics, items = collect(output, json.loads(arguments[2]))
+        for name, table in (("metrics", metrics), ("items", items)):
+            with replacing(place / f"{name}.parquet") as aside:
+                pq.write_table(table, aside, compression="zstd")
+    except (TrackerError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def collect(output: Path, wanted: Sequence[Mapping[str, str]]) -> tuple[pa.Table, pa.Table]:
+    """Return metrics and items of what the readers find below `output`.
+
+    wanted: `{reader, place}`, the place a file, a folder or a pattern. Of one metric and step the reader that is named
+    last counts.
+
+    Raises:
+        ConfigError: a reader finds nothing at its place, or several runs, or not what it reads; an item's value is no
+            number.
+    """
+    metrics: Metrics = {}
+    items: list[pa.Table] = []
+    for run in (run for entry in wanted for run in _runs(output, entry["reader"], entry["place"])):
+        columns = (run.metrics.column(name).to_pylist() for name in METRIC_ROWS.names)
+        metrics.update({(step, name): value for step, name, value in zip(*columns, strict=True)})
+        if run.items is not None:
+            items.append(_with_last(run.items))
+    together = pa.concat_tables([ITEM_ROWS.empty_table(), *(table.select(ITEM_ROWS.names) for table in items)])
+    logged = {name for _, name in metrics}
+    last = max((step for step, _ in metrics), default=0)
+    metrics |= {(last, name): value for name, value in _means(together).items() if name not in logged}
+    return metric_table((step, name, value) for (step, name), value in metrics.items()), together
+
+
+def _runs(output: Path, reader: str, place: str) -> list[ImportedRun]:
+    """Return what a reader finds: one run, or files of our own formats; what it could not read it says in the log."""
+    read = _OWN.get(reader) or load_reader(reader)
+    paths = sorted(output.glob(place)) if set("*?[") & set(place) else [output / place]
+    found: list[ImportedRun] = []
+    for path in paths:
+        if not path.exists():
+            raise ConfigError(
+                path, "collect", reader, "there is nothing", "let the command write it, or mend the place"
+            )
+        found += read(path, lambda line: print(f"{reader}: {line}", file=sys.stderr))
+    if not found:
+        raise ConfigError(output / place, "collect", reader, "holds nothing to read", "mend the place, or the command")
+    if len(found) > 1 and reader not in _OWN:
+        names = ", ".join(run.name for run in found[:5])
+        problem = f"holds {len(found)} runs ({names}), and a stage is one"
+        raise ConfigError(output / place, "collect", reader, problem, f"name the place of one: {{{reader}: PLACE}}")
+    return found
+
+
+def _with_last(items: pa.Table) -> pa.Table:
+    """Return the items, and those of the last `step N` of each protocol once more as the subset `last`."""
+    steps: dict[str, int] = {}
+    for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():
+        if match := _STEP.fullmatch(row["subset"]):
+            steps[row["protocol"]] = max(int(match[1]), steps.get(row["protocol"], 0))
+    tables = [items]
+    for protocol, step in steps.items():
+        chosen = pc.and_(pc.equal(items["protocol"], protocol), pc.equal(items["subset"], f"step {step}"))
+        copies = items.filter(chosen)
+        place = items.schema.get_field_index("subset")
+        tables.append(copies.set_column(place, "subset", pa.array(["last"] * copies.num_rows, pa.string())))
+    return pa.concat_tables(tables)
+
+
+def _means(items: pa.Table) -> dict[str, float]:
+    """Return the mean of each protocol, subset and name, and that over the subsets where there are several."""
+    groups = items.group_by(["protocol", "subset", "name"], use_threads=False).aggregate([("value", "mean")])
+    found: dict[tuple[str, str], list[float]] = {}
+    means: dict[str, float] = {}
+    for row in groups.to_pylist():
+        means[f"{row['protocol']}/{row['subset']}/{row['name']}"] = row["value_mean"]
+        if row["subset"] == "last" or _STEP.fullmatch(row["subset"]):
+            continue  # moments of one run are no subsets of an evaluation
+        found.setdefault((row["protocol"], row["name"]), []).append(row["value_mean"])
+    for (protocol, name), values in found.items():
+        if len(values) > 1:
+            means.setdefault(f"{protocol}/mean/{name}", sum(values) / len(values))
+    return means
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

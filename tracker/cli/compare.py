@@ -1,0 +1,87 @@
+"""The command compare: verdicts on evaluations that others wrote, without a project."""
+
+import argparse
+import json
+from pathlib import Path
+
+from contract.errors import ConfigError
+from tracker.cli.common import terminal_width
+from tracker.config.study_schema import Target
+from tracker.evaluations.arms import Options, expand, name_arms, read_arm
+from tracker.evaluations.comparison import Comparison, Rules, compare
+from tracker.evaluations.measure import Direction, Lineage
+from tracker.evaluations.sheet import Wanted
+from tracker.evaluations.text import as_rows, in_words
+
+
+def run_compare(arguments: argparse.Namespace) -> int:
+    """Print the verdicts; with --page write the page as well."""
+    comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
+    if arguments.page:
+        from tracker.show.page.compared import write_comparison
+
+        write_comparison(comparison, arguments.page)
+    if arguments.csv:
+        from tracker.judge.verdicts import edge_rows
+
+        print(edge_rows(found.edge for found in comparison.compared).to_csv(index=False), end="")
+    elif arguments.json:
+        print(json.dumps(as_rows(comparison), indent=2, ensure_ascii=False))
+    else:
+        print(in_words(comparison, terminal_width()))
+    return 0
+
+
+def _from_files(arguments: argparse.Namespace) -> Comparison:
+    if not arguments.files or not arguments.other:
+        remedy = "ablation compare A... --with B..., or --study FILE"
+        raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
+    sides = expand(arguments.files), expand(arguments.other)
+    if twice := [path for path in sides[0] if path in sides[1]]:
+        raise ConfigError(twice[0], "", None, "is on both sides", "compare it with another")
+    parent, child = arguments.names or name_arms(*sides)
+    if parent == child:
+        raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
+    options = Options(
+        Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks)), arguments.seed_from, arguments.latest
+    )
+    arms = [read_arm(name, paths, options) for name, paths in zip((parent, child), sides, strict=True)]
+    lineage = {parent: Lineage(None, "the first side"), child: Lineage(parent, "the second side")}
+    return compare(f"{child} against {parent}", arms, lineage, _rules(arguments))
+
+
+def _rules(arguments: argparse.Namespace) -> Rules:
+    return Rules(
+        direction=_direction(arguments.direction) if arguments.direction else None,
+        margin=arguments.margin,
+        allow=frozenset(arguments.allow),
+        common_items=arguments.common_items,
+        flips=arguments.flips,
+        chosen=Wanted(arguments.metric, arguments.filter),
+    )
+
+
+def _direction(text: str) -> Direction:
+    if text in ("max", "min"):
+        return "max" if text == "max" else "min"
+    name, _, number = text.partition("=")
+    try:
+        if name == "target":
+            return Target(target=float(number))
+    except ValueError:
+        pass
+    raise ConfigError("compare", "--direction", text, "is no direction", "max, min or target=0.5")
+
+
+def _from_study(arguments: argparse.Namespace) -> Comparison:
+    from tracker.evaluations.study_file import read_study_file
+
+    given = [
+        f"--{name}"
+        for name in ("metric", "filter", "tasks", "margin", "direction", "seed_from")
+        if getattr(arguments, name)
+    ]
+    if arguments.files or arguments.other or given:
+        problem = f"goes without {', '.join(given) or 'files on the command line'}"
+        raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")
+    return read_study_file(Path(arguments.study)).compare(arguments)

@@ -1,0 +1,1 @@
+"""Evaluations that others wrote, read, paired and judged: `ablation compare`. Documented in docs/compare.md."""

@@ -1,0 +1,43 @@
+"""The report page of evaluations that others wrote: drawn as a grid's is, from a database made for it.
+
+write_comparison(comparison, out)
+"""
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from tracker.config.display_schema import ColumnDefinition, TableDefinition
+from tracker.evaluations.comparison import Comparison
+from tracker.show.page.render import write_report
+from tracker.store.evaluated import STAGE, write_evaluated
+from tracker.store.stored_study import StoredStudy
+
+
+def write_comparison(comparison: Comparison, out: Path) -> Path:
+    """Write the page; return `out`."""
+    measured = comparison.measured
+    analysis = measured.analysis
+    formats = sorted({sheet.source.suffix.lstrip(".") for arm in comparison.arms.values() for sheet in arm.sheets})
+    filters = sorted({sheet.filter for arm in comparison.arms.values() for sheet in arm.sheets} - {""})
+    columns = [
+        ColumnDefinition(metric=f"{analysis.protocol}/{subset}/{analysis.value}", label=subset)
+        for subset in analysis.subsets
+    ]
+    digest = hashlib.sha256(analysis.model_dump_json().encode()).hexdigest()[:16]
+    definition = StoredStudy(
+        name=measured.name,
+        title=measured.name,
+        question=f"Does {analysis.value}{f' ({filters[0]})' if filters else ''} change?",
+        source=f"evaluation files ({', '.join(formats)})",
+        table=TableDefinition(columns=columns),
+        analysis=analysis,
+        analysis_digest=digest,
+        published=None,
+        last_stage=STAGE,
+        analysis_history=[],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "compared.duckdb"
+        write_evaluated(database, definition, measured.variants, measured.values, measured.clusters)
+        return write_report(database, out)

@@ -1,0 +1,209 @@
+"""The stage that is a command: any program, started without a shell, and its files read by the tracker's readers.
+
+Its folder is `output/` in that of the stage; it says what it likes to `log.txt`. Exit status 0 is the only good end.
+Where it is killed from outside, as for want of memory, the stage leaves no status and is started again with the same
+folder, in which the program may find a checkpoint of its own.
+"""
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from signal import Signals
+from typing import Any, NamedTuple
+
+import yaml
+
+from contract.atomic import write_json, write_text
+from contract.command import OUTPUT, Filling, fill
+from contract.reading import one_line, read_json
+from trainers.command_progress import Follower
+from trainers.stage import Stage
+
+NEEDS_TORCH = False
+GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names others
+_GUARD = Path(__file__).with_name("command_guard.py")
+_FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
+_TAIL = 1 << 16
+_SHELL = 128  # a shell, and whoever speaks as one, adds the number of the signal
+_ERROR = re.compile(r"^(?:\[\w+\]: *)?[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b: .*")
+_WRAPPERS = ("CalledProcessError", "ChildFailedError")  # of launchers, which say only that the program failed
+_COLLECTED = "collected"
+
+
+class Killed(OSError):
+    """The command was ended from outside: a fault of the machine, and no result."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(errno.ECANCELED, text)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class CommandPlan(NamedTuple):
+    """What config.json holds of a command: words with placeholders, readers, key of the steps, minutes, and module."""
+
+    words: list[str]
+    collect: list[dict[str, str]]
+    steps: str | None
+    time_limit: int | None
+    reader: str
+
+
+def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequence[int], devices: int) -> None:
+    """Run the command and read what it leaves.
+
+    Args:
+        stage: the stage.
+        values: the configuration: what the stage reads.
+        plan: the command.
+        held: descriptors of the locks of folder and devices, which are kept until nothing of the command is left.
+        devices: accelerators that are leased.
+
+    Raises:
+        RuntimeError: it failed, was too slow, or left nothing that the readers can read; the text says why.
+        Killed: it was ended from outside.
+        Diverged: an abort rule trips on the metrics that it left.
+    """
+    output = (stage.out / OUTPUT).absolute()
+    output.mkdir(exist_ok=True)
+    words = fill(plan.words, _filling(stage, values, output, devices))
+    stage.log.info("starts %s", json.dumps(words))
+    log = stage.out / "log.txt"
+    begin = log.stat().st_size
+    total = _value(values, plan.steps) if plan.steps else None
+    follower = Follower(output, log, begin, [collected["reader"] for collected in plan.collect], total)
+
+    def follow() -> None:
+        if (found := follower.look()) is not None:
+            stage.progress(*found)
+
+    stage.progress(0, total or 1, "steps" if total else "commands")
+    code = _run_guarded(words, held, follow, plan.time_limit)
+    if code != 0:
+        _raise(code, _last_words(log, begin))
+    if plan.collect:
+        _collect(stage, plan, output, held)
+
+
+def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int) -> Filling:
+    """Write the files that `{config}` names, and return what the placeholders become."""
+    files = {kind: (stage.out / f"settings.{kind}").absolute() for kind in ("yaml", "json")}
+    write_json(files["json"], values)
+    write_text(files["yaml"], yaml.dump(dict(values), Dumper=_Yaml, sort_keys=False, allow_unicode=True))
+    return Filling(
+        config=files,
+        values=values,
+        seed=stage.seed,
+        output=output,
+        inputs={name: _left_by(folder) for name, folder in stage.inputs.items()},
+        devices=max(1, devices),
+        threads=stage.threads,
+        python=sys.executable,
+    )
+
+
+class _Yaml(yaml.SafeDumper):
+    """Text that YAML 1.1 or 1.2 could take for a number is quoted; PyYAML itself knows 1.1 only."""
+
+
+_Yaml.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if re.match(r"[-+.\d]", text) else None
+    ),
+)
+
+
+def _left_by(folder: Path) -> Path:
+    """Return where the stage of an input left its files: a command has a folder of its own there."""
+    is_command = "command" in read_json(folder / "config.json")
+    return (folder / OUTPUT if is_command else folder).absolute()
+
+
+def _value(values: Mapping[str, Any], key: str) -> Any:
+    found: Any = values
+    for part in key.split("."):
+        found = found[part]
+    return found
+
+
+def _run_guarded(
+    words: Sequence[str], held: Sequence[int], follow: Callable[[], None], minutes: int | None = None
+) -> int:
+    """Run a command below a guard; return its exit status, or minus the number of the signal that ended it."""
+    watched, ours = os.pipe()
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_GUARD), str(watched), os.environ.get("ABLATION_GRACE", GRACE), *words],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
+        pass_fds=[watched, *held],
+    )
+    with open(watched, "rb"), open(ours, "wb") as life:
+        deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        late = False
+        while True:
+            try:
+                code = guard.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                follow()
+                if deadline is not None and not late and time.monotonic() > deadline:
+                    late = True
+                    life.close()
+            else:
+                break
+    if late:
+        raise RuntimeError(f"ended after its time_limit of {minutes} minutes")
+    return code
+
+
+def _raise(code: int, words: str) -> None:
+    """Raise the error of an exit status that is not 0; `words` are the last that the command said."""
+    said = f": {words}" if words else ""
+    number = -code if code < 0 else code - _SHELL
+    name = Signals(number).name if number in {*Signals} else ""
+    if name and Signals(number) in _FROM_OUTSIDE:
+        raise Killed(f"the command was ended by {name}{said}")
+    raise RuntimeError(f"the command was ended by {name}{said}" if code < 0 else f"exit status {code}{said}")
+
+
+def _last_words(log: Path, begin: int) -> str:
+    """Return the line of the log that says best why the command failed: the last error, or else the last line."""
+    with log.open("rb") as file:
+        file.seek(max(begin, log.stat().st_size - _TAIL))
+        text = file.read().decode(errors="replace")
+    lines = [line.rpartition("\r")[2].strip() for line in text.replace("\r\n", "\n").split("\n")]
+    spoken = [line for line in lines if line]
+    errors = [line for line in spoken if _ERROR.match(line) and not any(word in line for word in _WRAPPERS)]
+    return one_line((errors or spoken or [""])[-1], 300)
+
+
+def _collect(stage: Stage, plan: CommandPlan, output: Path, held: Sequence[int]) -> None:
+    """Let the readers read what the command left; log it as the stage's metrics and items."""
+    import pyarrow.parquet as pq
+
+    place = stage.out / _COLLECTED
+    log = stage.out / "log.txt"
+    begin = log.stat().st_size
+    words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect)]
+    code = _run_guarded(words, held, lambda: None)
+    if code != 0:
+        raise RuntimeError(f"collect: {_last_words(log, begin).removeprefix('error: ').replace(f'{output}/', '')}")
+    items = pq.read_table(place / "items.parquet")
+    if items.num_rows:
+        columns = items.to_pydict()
+        names = ("item", "subset", "protocol", "name", "value")
+        clusters = dict(zip(columns["item"], columns["cluster"], strict=True))
+        known = None if None in clusters.values() else clusters
+        stage.save_items(zip(*(columns[name] for name in names), strict=True), known)
+    steps: dict[int, dict[str, float]] = {}
+    for row in pq.read_table(place / "metrics.parquet").to_pylist():
+        steps.setdefault(row["step"], {})[row["name"]] = row["value"]
+    for step in sorted(steps):
+        stage.log_metrics(step, steps[step])
