@@ -14,7 +14,8 @@
 | `{devices}`, `{threads}` | how many accelerators (1 on a machine without any) and CPU threads the command may use |
 | `{python}` | the interpreter of this process |
 
-Braces that are none of these are doubled: `{{`.
+`{output!h}`, `{input!h:NAME}` and so on: quoted as Hydra's overrides need it. Braces that are none of these are
+doubled: `{{`.
 """
 
 import json
@@ -50,9 +51,11 @@ class Placeholder(NamedTuple):
 
     kind: str
     name: str
+    conversion: str = ""
 
     def __str__(self) -> str:
-        return f"{{{self.kind}:{self.name}}}" if self.name else f"{{{self.kind}}}"
+        kind = self.kind + (f"!{self.conversion}" if self.conversion else "")
+        return f"{{{kind}:{self.name}}}" if self.name else f"{{{kind}}}"
 
 
 @dataclass(frozen=True)
@@ -99,15 +102,27 @@ def _filled(word: str, filling: Filling) -> list[str]:
     parts = list(_parts(word))
     if len(parts) == 1 and isinstance(parts[0], Placeholder) and parts[0].kind == "overrides":
         return [parts[0].name + override for override in hydra_overrides(filling.values)]
-    return ["".join(part if isinstance(part, str) else _text(part, filling) for part in parts)]
+    return ["".join(part if isinstance(part, str) else _converted(part, filling) for part in parts)]
+
+
+def _converted(placeholder: Placeholder, filling: Filling) -> str:
+    if placeholder.conversion and placeholder.kind == "value":
+        return hydra_value(_value(placeholder.name, filling))
+    text = _text(placeholder, filling)
+    return hydra_value(text) if placeholder.conversion else text
+
+
+def _value(key: str, filling: Filling) -> Any:
+    value: Any = filling.values
+    for part in key.split("."):
+        value = value[part]
+    return value
 
 
 def _text(placeholder: Placeholder, filling: Filling) -> str:
-    kind, name = placeholder
+    kind, name, _ = placeholder
     if kind == "value":
-        value: Any = filling.values
-        for part in name.split("."):
-            value = value[part]
+        value = _value(name, filling)
         return value if isinstance(value, str) else json.dumps(value)
     if kind == "input":
         return str(filling.inputs[name])
@@ -121,12 +136,12 @@ def _parts(word: str) -> Iterator[str | Placeholder]:
         if literal:
             yield literal
         if name is not None:
-            yield Placeholder(name + (f"!{conversion}" if conversion else ""), spec or "")
+            yield Placeholder(name, spec or "", conversion or "")
 
 
 def _check(placeholder: Placeholder) -> None:
-    kind, name = placeholder
-    if kind not in KINDS:
+    kind, name, conversion = placeholder
+    if kind not in KINDS or conversion not in ("", "h") or (conversion and kind in ("overrides", "seed")):
         known = ", ".join(f"{{{known}}}" for known in KINDS)
         raise ValueError(f"{placeholder} is no placeholder (there are {known}); write {{{{ and }}}} for plain braces")
     allowed = KINDS[kind]

@@ -6,6 +6,7 @@ LONGEST_FIRST = (
     "test_damage",
     "test_full_disk",
     "test_workflow",
+    "test_trl",
     "test_hostile",
     "test_kill",
 )

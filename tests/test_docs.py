@@ -17,7 +17,7 @@ from tracker.config.settings import KNOWN
 from tracker.config.study_schema import Analysis, StudyFile
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FOLLOWED = ("add-a-trainer.md", "add-a-task.md")  # tests/test_followed_pages.py runs their commands
 GENERATED = runpy.run_path(str(ROOT / "docs/make_reference.py"))["pages"]()
 

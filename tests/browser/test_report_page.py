@@ -1,12 +1,17 @@
 """The report page as a reader uses it: in a real browser, from file://, by mouse and keyboard, on a phone, in print."""
 
+import csv
 import re
+from xml.etree import ElementTree
 
 import pytest
 
 from tests.simulate import DEBIAS, Study, simulate
+from tracker.judge.measurements import read_measurements
+from tracker.judge.pairs import judge_pair
 from tracker.show.page.render import write_report
 from tracker.store.collect import collect
+from tracker.store.database import Store
 
 ATTACK = "<script>alert(1)</script>"
 LINEAGE = {**DEBIAS, ATTACK: ("v8", {"rcs.alphas": ([0, 1, 2], ATTACK)})}
@@ -87,7 +92,7 @@ def test_a_variant_named_like_a_script_is_text(open_page):
     curves = drawn(page)
     curves.locator(f"label:has-text('{ATTACK}') input").check()
     assert ATTACK in curves.locator(".readout").inner_text()
-    assert page.locator("script").count() == 2 + 4
+    assert page.locator("script").count() == 2 * 2 + 6
 
 
 def test_sorting_goes_both_ways_and_leaves_the_reference_and_the_missing_in_place(open_page):
@@ -200,6 +205,163 @@ def test_means_and_bands_are_those_of_the_seeds(open_page):
     assert (low, high) == (min(by_hand), max(by_hand))
 
 
+def compared(page):
+    """Texts of the first study's comparison: outcome, notes, and the rows of what differs."""
+    compare = page.locator(".compare").first
+    rows = [row.locator("th, td").all_inner_texts() for row in compare.locator(".diff tbody tr").all()]
+    return compare.locator(".outcome").inner_text(), compare.locator(".outcome-notes").inner_text(), rows
+
+
+def test_any_two_variants_are_compared_with_what_differs_and_their_curves(open_page, file):
+    page = open_page()
+    curves = drawn(page)
+    compare = page.locator(".compare").first
+    compare.locator("select.one").select_option("v6")
+    compare.locator("select.other").select_option("v5")
+    outcome, notes, rows = compared(page)
+    with Store(file.parent / "results/tracker.duckdb") as store:
+        edge = judge_pair(read_measurements(store, "debias"), "v6", "v5").edge
+    assert outcome.startswith("v6 against v5: ")
+    assert numbers(re.findall(r"[−+][\d.]+", outcome.replace("+", ""))) == pytest.approx(
+        [value for value in (edge.effect, edge.low, edge.high) if value < 0], abs=6e-4
+    )
+    assert outcome.endswith(edge.detail)
+    assert "not corrected; 95% interval; 3 seeds" in notes
+    assert "2 factors differ (grpo" not in notes  # weight, beta and gamma of grpo are one factor
+    assert rows == [["grpo.beta", "0.1", "0.05"], ["grpo.gamma", "1.5", "1"]]
+    assert set(readout(curves)) == {"v5", "v6"}
+    assert curves.get_by_label("Show").input_value() == ""
+    compare.get_by_role("button", name="Swap").click()
+    turned, _, rows = compared(page)
+    assert turned.startswith("v5 against v6: ")
+    assert numbers([turned.split(": ")[1].replace("+", "")]) == [
+        -x for x in numbers([outcome.split(": ")[1].replace("+", "")])
+    ]
+    assert rows[0] == ["grpo.beta", "0.05", "0.1"]
+    compare.get_by_label("also keys").check()
+    assert ["grpo.weight", "0.3", "0.3"] in compared(page)[2]
+    compare.locator("select.other").select_option("v4")
+    assert "The study’s own verdict on this change, corrected, is" in compared(page)[1]
+    assert curves.get_by_label("Show").input_value() == "v4\x1fv5"
+
+
+def test_the_table_by_the_value_of_a_key_is_chosen(open_page):
+    page = open_page()
+    groups = page.locator(".groups").first
+    groups.locator("summary").click()
+    groups.get_by_label("Key").select_option("grpo.gamma")
+    shown = groups.locator(".group:visible")
+    assert shown.count() == 1
+    rows = {
+        row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in shown.locator("tbody tr").all()
+    }
+    assert list(rows) == ["0.5", "1", "1.5"]
+    assert rows["0.5"][:2] == ["baseline, v1", "2"]
+    assert rows["1.5"][:2] == ["v5", "1"]
+    table = page.locator("table.cmp").first
+    index = table.locator("thead th").all_inner_texts().index("gender")
+    cell = table.locator("tbody tr", has_text="v5").first.locator("th, td").nth(index).inner_text()
+    assert rows["1.5"][2].split()[0] == cell.split()[0]  # one variant: its own mean over seeds
+    assert page.locator(".groups .group:visible").count() == 1
+
+
+def test_a_failed_variant_is_compared_by_configuration_alone(open_page):
+    page = open_page()
+    compare = page.locator(".compare").first
+    compare.locator("select.one").select_option("v9")
+    compare.locator("select.other").select_option(ATTACK)
+    outcome, notes, rows = compared(page)
+    assert " ".join(outcome.split()) == f"v9 against {ATTACK}: invalid"
+    assert "v9 seed 0 is failed" in notes
+    assert ["rcs.alphas", ATTACK, "[0, 1, 2]"] in rows
+    compare.locator("select.other").select_option("v9")
+    assert compared(page)[0] == "The same variant twice."
+
+
+def test_a_cell_of_all_pairs_chooses_them(open_page):
+    page = open_page()
+    page.locator(".all-pairs > summary").first.click()
+    matrix = page.locator(".matrix").first
+    names = [text.split(" ", 1)[1] for text in matrix.locator("tbody th").all_inner_texts()]
+    cell = matrix.locator("tbody tr").nth(names.index("v2")).locator("td").nth(names.index("v1"))
+    shown = cell.inner_text()
+    cell.click()
+    outcome = compared(page)[0]
+    assert outcome.startswith("v2 against v1: ")
+    assert shown.split()[1] in outcome
+    drawn(page)
+    assert page.locator(".curves").first.get_by_label("Show").input_value() == "v1\x1fv2"
+
+
+def test_smoothing_keeps_the_raw_line_and_the_numbers(open_page):
+    page = open_page()
+    curves = drawn(page)
+    numbers_before, plain = readout(curves), ink(curves)
+    curves.locator(".smooth").fill("0.9")
+    assert readout(curves) == numbers_before
+    assert ink(curves)[1] != plain[1]
+    assert (
+        "Thick lines are smoothed (exponential moving average, weight 0.90)" in curves.locator(".method").inner_text()
+    )
+    drawn_lines = curves.evaluate("root => root.curves.chart.series.length")
+    curves.locator(".smooth").fill("0")
+    assert curves.evaluate("root => root.curves.chart.series.length") == drawn_lines - len(numbers_before)
+    line = curves.evaluate("""root => { const c = root.curves; c.find('.smooth').value = 0.5; c.draw();
+        const p = c.picture().lines[0]; return [p.raw.slice(0, 3), p.mean.slice(0, 3)]; }""")
+    (a, b, c), found = line
+    assert found == pytest.approx([a, (a / 4 + b / 2) / 0.75, (a / 8 + b / 4 + c / 2) / 0.875])
+
+
+def test_metrics_are_found_by_words_and_by_regular_expression(open_page):
+    page = open_page()
+    curves = drawn(page)
+    search, metric = curves.get_by_label("Search metrics"), curves.locator("select.metric")
+    every = metric.locator("option").all_inner_texts()
+    search.fill("METRIC 1")
+    assert metric.locator("option").all_inner_texts() == ["metric 1 (train/m01)"]
+    assert "metric 1" in curves.locator(".chart-title").inner_text()
+    assert curves.locator(".metric-count").inner_text() == f"1 of {len(every)}"
+    search.fill("m0[02]")
+    assert metric.locator("option").all_inner_texts() == [every[0], every[2]]
+    search.fill("m0[")  # half typed: no regular expression yet
+    assert curves.locator(".metric-count").inner_text() == f"0 of {len(every)}"
+    search.fill("")
+    assert metric.locator("option").all_inner_texts() == every
+
+
+def test_a_curve_is_saved_as_data_and_as_a_picture(open_page, tmp_path):
+    page = open_page()
+    curves = drawn(page)
+    curves.get_by_label("Show").select_option(label="v7 and its parent v4")
+    curves.get_by_label("logarithmic steps").check()
+    with page.expect_download() as waiting:
+        curves.get_by_role("button", name="Save data as CSV").click()
+    waiting.value.save_as(tmp_path / "data.csv")
+    assert waiting.value.suggested_filename == "study-debias-train-m00.csv"
+    with (tmp_path / "data.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    steps = curves.evaluate("root => root.curves.metric.steps")
+    assert len(rows) == 2 * len(steps)
+    last = [row for row in rows if row["variant"] == "v4"][-1]
+    seeds = [float(last[f"seed {seed}"]) for seed in range(3)]
+    assert float(last["mean"]) == pytest.approx(sum(seeds) / 3)
+    assert (float(last["lowest"]), float(last["highest"])) == (min(seeds), max(seeds))
+    _, _, least, most, end, _ = readout(curves)["v4"]
+    means = [float(row["mean"]) for row in rows if row["variant"] == "v4"]
+    assert [float(text.split(" at ")[0]) for text in (least, most, end)] == pytest.approx(
+        [min(means), max(means), means[-1]], rel=1e-3
+    )
+    with page.expect_download() as waiting:
+        curves.get_by_role("button", name="Save as SVG").click()
+    waiting.value.save_as(tmp_path / "curve.svg")
+    picture = ElementTree.parse(tmp_path / "curve.svg").getroot()
+    texts = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"v4", "v7", "metric 0", "step", "10", "100"} <= set(texts)
+    paths = [node for node in picture.iter("{http://www.w3.org/2000/svg}path") if node.get("stroke-width") == "2"]
+    assert len(paths) == 4  # two lines, two keys
+    assert "NaN" not in (tmp_path / "curve.svg").read_text()
+
+
 def test_by_keyboard_alone(open_page):
     page = open_page()
     page.keyboard.press("Tab")
@@ -305,5 +467,8 @@ def test_dark_mode_is_dark_and_a_print_of_it_is_light(open_page):
 def test_without_scripts_all_but_the_curves_is_there(open_page):
     page = open_page(scripts=False)
     text = page.locator("main").inner_text()
-    assert "The curves need JavaScript; everything else on this page does not." in text
+    assert "The curves need JavaScript." in text
+    assert "Choosing two variants needs JavaScript" in text
+    page.locator(".all-pairs > summary").first.click()
+    assert "1 baseline" in page.locator(".matrix").first.inner_text()
     assert "v8-earlystop-max" in text

@@ -1,13 +1,15 @@
 """Words with placeholders, and Hydra's grammar."""
 
-import importlib.util
+import json
 import random
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from contract.command import Filling, fill, hydra_overrides, hydra_value, placeholders, split
+from tests.peers.environment import python_of
 
 VALUES = {"lr": 1e-05, "name": "it's a {test}", "reward": {"kind": "a", "weights": [1, 0.5]}, "clip": None, "on": True}
 FILLING = Filling(
@@ -34,6 +36,10 @@ FILLING = Filling(
         ("torchrun --nproc_per_node {devices} -t{threads}", ["torchrun", "--nproc_per_node", "2", "-t4"]),
         ("x '{{\"a\": {seed}}}' ';' '$HOME' '*'", ["x", '{"a": 3}', ";", "$HOME", "*"]),
         (["a b", "{seed}", "'"], ["a b", "3", "'"]),
+        (
+            "x dir={output!h} model={input!h:train} lr={value!h:lr} name={value!h:name}",
+            ["x", "dir='/r/a b/output'", r"model='/r/it\'s/output'", "lr=1e-05", r"name='it\'s a {test}'"],
+        ),
     ],
 )
 def test_placeholders_are_filled_in_and_never_split_again(command, words):
@@ -55,7 +61,8 @@ def test_overrides_are_words_of_their_own():
         ("{config:toml}", r"write \{config\}, \{config:yaml\}, \{config:json\}"),
         ("{input}", r"\{input\} lacks a name: \{input:NAME\}"),
         ("{}", r"\{\} is no placeholder"),
-        ("{seed!r}", r"\{seed!r\} is no placeholder"),
+        ("{output!r}", r"\{output!r\} is no placeholder"),
+        ("{overrides!h}", r"\{overrides!h\} is no placeholder"),
         ("a={overrides}", r"\{overrides\} becomes several words"),
         ("{", "brace|'{'"),
         ("}", "'}'"),
@@ -66,7 +73,7 @@ def test_what_is_no_placeholder_is_refused(word, message):
         placeholders([word])
 
 
-# Each was read back by Hydra 1.3 and OmegaConf 2.3 as the same value; a test below asks them where they are installed.
+# Each was read back by Hydra 1.3 and OmegaConf 2.3 as the same value; a test below asks them.
 HYDRA = [
     ("plain", "plain"),
     ("", "''"),
@@ -101,18 +108,30 @@ def test_an_empty_map_is_a_leaf():
     assert hydra_overrides({"a": {"b": {}, "c": {"d": 1}}}) == ["a.b={}", "a.c.d=1"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("hydra") is None, reason="hydra-core is not installed")
-def test_hydra_reads_back_what_was_written():
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
+ASK_HYDRA = """
+import json, sys
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
-    parser, chance = OverridesParser.create(), random.Random(0)
+parser = OverridesParser.create()
+for overrides in json.load(sys.stdin):
+    config = OmegaConf.create({"a": {"b": None}})
+    ConfigLoaderImpl._apply_overrides_to_config(parser.parse_overrides(overrides), config)
+    print(json.dumps(OmegaConf.to_container(config, resolve=True)))
+"""
+
+
+@pytest.mark.peers
+def test_hydra_reads_back_what_was_written():
+    chance = random.Random(0)
     letters = "a \\'\"${}[],:=.#%()~+-*1e\t\nü/"
-    values = [value for value, _ in HYDRA]
-    values += ["".join(chance.choices(letters, k=chance.randint(0, 7))) for _ in range(500)]
-    for value in values:
-        config = OmegaConf.create({"a": {"b": None}})
-        overrides = parser.parse_overrides(hydra_overrides({"a": {"b": value}}))
-        ConfigLoaderImpl._apply_overrides_to_config(overrides, config)
-        assert OmegaConf.to_container(config, resolve=True) == {"a": {"b": value}}
+    values = [value for value, _ in HYDRA] + [
+        "".join(chance.choices(letters, k=chance.randint(0, 7))) for _ in range(2000)
+    ]
+    overrides = json.dumps([hydra_overrides({"a": {"b": value}}) for value in values])
+    done = subprocess.run(
+        [python_of("verl"), "-c", ASK_HYDRA], input=overrides, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["a"]["b"] for line in done.stdout.splitlines()] == values

@@ -1,6 +1,8 @@
 """What a command left becomes metrics and items, whichever reader finds it."""
 
 import json
+import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -24,9 +26,33 @@ def write(path, rows):
 
 
 def test_collect_names_every_reader_of_one_run():
-    assert set(READERS) == {"items", "metrics", *FORMATS} - {"database"}
-    for name in set(READERS) - {"items", "metrics"}:
+    assert set(READERS) == {"items", "metrics", "lm_eval", *FORMATS} - {"database"}
+    for name in set(READERS) - {"items", "metrics", "lm_eval"}:
         assert callable(load_reader(name))
+
+
+def test_samples_of_the_real_lm_eval(tmp_path):
+    archive = Path(__file__).parent / "evaluations" / "fixtures" / "lm_eval.tar.gz"
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path, filter="data")
+    run = tmp_path / "runs" / "base" / "seed0"
+    (results,) = (json.loads(path.read_text()) for path in run.rglob("results_*.json"))
+    values, items = collected(run, {"reader": "lm_eval"})
+    reported = results["results"]
+    assert values[0, "lm_eval/openbook/acc"] == pytest.approx(reported["openbook"]["acc,none"])
+    assert values[0, "lm_eval/openbook/acc_norm"] == pytest.approx(reported["openbook"]["acc_norm,none"])
+    for name in ("strict-match", "flexible-extract"):
+        expected = reported["letters"][f"exact_match,{name}"]
+        assert values[0, f"lm_eval/letters/exact_match,{name}"] == pytest.approx(expected)
+    assert len({(item, subset, name) for item, subset, _, name, _, _ in items}) == len(items)
+    later = next(run.rglob("samples_openbook_*.jsonl"))
+    rows = [json.loads(line) | {"acc": 1.0} for line in later.read_text().splitlines()]
+    write(later.with_name("samples_openbook_2099-01-01T00-00-00.jsonl"), rows)  # begun again: the newest counts
+    values, again = collected(run, {"reader": "lm_eval"})
+    assert values[0, "lm_eval/openbook/acc"] == 1.0
+    assert len(again) == len(items)
+    with pytest.raises(ConfigError, match="run lm_eval with --log_samples"):
+        collected(tmp_path, {"reader": "lm_eval", "place": "runs/base/seed0/model/results*"})
 
 
 @pytest.mark.parametrize(

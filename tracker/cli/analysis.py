@@ -9,6 +9,7 @@ import pandas as pd
 
 from contract.errors import ConfigError
 from tracker.cli.common import check_study, terminal_width
+from tracker.cli.folders import results_folder
 from tracker.config.settings import load_settings
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.edges import Edge
@@ -74,7 +75,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _results(arguments: argparse.Namespace, overrides: dict[str, str]) -> Path:
-    return arguments.results or load_settings(overrides).results
+    return results_folder(arguments, overrides)
 
 
 def _reasons(edges: Sequence[Edge]) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.errors import ConfigError
+from tracker.cli.folders import results_folder
 from tracker.config.published_schema import PublishedFile
-from tracker.config.settings import load_settings, suggest
+from tracker.config.settings import suggest
 from tracker.judge.audit.finding import Finding
 from tracker.judge.audit.reproduction import Measured
 
@@ -63,7 +64,7 @@ def _published(study: str) -> tuple[Path, PublishedFile]:
 
 
 def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured | None:
-    results = arguments.results or load_settings({}).results
+    results = results_folder(arguments)
     if not (results / "plan.json").exists():
         return None
     # The database takes a second to import, which a table alone need not pay.

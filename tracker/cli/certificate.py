@@ -4,7 +4,7 @@ import argparse
 import textwrap
 
 from tracker.cli.common import check_study, terminal_width
-from tracker.config.settings import load_settings
+from tracker.cli.folders import results_folder
 from tracker.judge.certificate.files import CERTIFICATE, certified
 from tracker.judge.certificate.record import Evidence, StudyCertificate
 from tracker.judge.certificate.tally import describe
@@ -14,7 +14,7 @@ from tracker.store.database import Store
 
 def run_certify(arguments: argparse.Namespace) -> int:
     """Certify one study or all; print what is certified of each word, and the record of all studies."""
-    results = arguments.results or load_settings({}).results
+    results = results_folder(arguments)
     with Store(load_or_collect(results)) as store:
         check_study(store, "certify", arguments.study)
         made = certified(store, results, arguments.study)

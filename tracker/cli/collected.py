@@ -3,8 +3,8 @@
     python -m tracker.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]'
 
 Writes PLACE/metrics.parquet and PLACE/items.parquet. The stage's runner starts it when the command has ended well. The
-readers are those of `ablation import`, and two for files that any program can write, `metrics` and `items`
-(tracker.imports.plain).
+readers are those of `ablation import`, `lm_eval` of `ablation compare`, and two for files that any program can write,
+`metrics` and `items` (tracker.imports.plain).
 
 Items of a subset `step N`, the way in which readers name the evaluations during a training, are those of the subset
 `last` as well where N is the largest of their protocol.
@@ -17,6 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from tracker.imports.plain import read_items, read_metrics
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Reader, metric_table
 
 _OWN: dict[str, Reader] = {"items": read_items, "metrics": read_metrics}
+_EVALUATIONS = {"lm_eval": "tracker.evaluations.as_run"}
 _STEP = re.compile(r"step (\d+)")
 Metrics = dict[tuple[int, str], float]
 
@@ -74,7 +76,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, str]]) -> tuple[pa.Table
 
 def _runs(output: Path, reader: str, place: str) -> list[ImportedRun]:
     """Return what a reader finds: one run, or files of our own formats; what it could not read it says in the log."""
-    read = _OWN.get(reader) or load_reader(reader)
+    read = _OWN.get(reader) or _load(reader)
     paths = sorted(output.glob(place)) if set("*?[") & set(place) else [output / place]
     found: list[ImportedRun] = []
     for path in paths:
@@ -90,6 +92,14 @@ def _runs(output: Path, reader: str, place: str) -> list[ImportedRun]:
         problem = f"holds {len(found)} runs ({names}), and a stage is one"
         raise ConfigError(output / place, "collect", reader, problem, f"name the place of one: {{{reader}: PLACE}}")
     return found
+
+
+def _load(reader: str) -> Reader:
+    """Return a reader of evaluations, or of runs; imported when it is asked for."""
+    if reader not in _EVALUATIONS:
+        return load_reader(reader)
+    read: Reader = import_module(_EVALUATIONS[reader]).read
+    return read
 
 
 def _with_last(items: pa.Table) -> pa.Table:

@@ -29,6 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _configurations(commands)
     _results(commands)
+    _imports(commands)
     _models(commands)
     _judgement(commands)
     return parser
@@ -79,7 +80,13 @@ def _results(commands: _Commands) -> None:
     status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
     status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
     add("collect", "Build the DuckDB file from the stage folders; the old one is replaced when it is done.")
-    add("tables", "Write each study's table as Markdown, CSV, LaTeX and HTML, and runs.csv, one row per run.")
+    tables = add(
+        "tables",
+        "Write each study's table as Markdown, CSV, LaTeX and HTML, the same by subset as CSV and LaTeX, and runs.csv.",
+    )
+    tables.add_argument(
+        "--by", metavar="KEY", help="instead: a row per value of this configuration key (by-KEY.md, .csv, .tex, .html)"
+    )
     add("figures", "Draw each study's learning curves, primary metric and lineage as SVG and PNG.")
     add("gate", "List what failed, diverged, is blocked or corrupt; exit status 1 if anything is.")
     sql = add(
@@ -98,6 +105,39 @@ def _results(commands: _Commands) -> None:
     board.add_argument("--to", type=Path, metavar="FOLDER", help="of the event files (default: RESULTS/tensorboard)")
     board.add_argument("--write-only", action="store_true", help="write the event files and start nothing")
     board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
+
+
+def _imports(commands: _Commands) -> None:
+    """Add import."""
+    bring = _add(
+        commands,
+        "import",
+        "tracker.cli.imports:run_import",
+        "Read runs that other programs logged; without --yes show what they are, and write nothing.",
+        "formats: trainer_state (HF, TRL), verl, tensorboard, mlflow, wandb, trackio, database (this project's), "
+        "evaluation (lm-eval's samples, tables of items). Example: ablation import trainer_state runs/ --study lr "
+        "--metric eval_loss --direction min --margin 0.01",
+    )
+    _add_results(bring)
+    bring.add_argument("format", metavar="FORMAT", help="what wrote the runs")
+    bring.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
+    bring.add_argument("--study", required=True, metavar="S", help="name of the imported study, or its study.yaml")
+    bring.add_argument(
+        "--map",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
+        "metrics.NEW=, study=: docs/import.md",
+    )
+    bring.add_argument("--metric", nargs="+", metavar="NAME", help="the final metric that decides")
+    bring.add_argument("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
+    bring.add_argument("--direction", metavar="D", help="max, min or target:X")
+    bring.add_argument("--margin", type=float, metavar="M", help="a smaller difference does not matter")
+    shown = bring.add_mutually_exclusive_group()
+    shown.add_argument("--dry-run", action="store_true", help="show what would be imported (the default)")
+    shown.add_argument("--yes", action="store_true", help="import it")
 
 
 def _models(commands: _Commands) -> None:
@@ -179,7 +219,7 @@ def _compare(commands: _Commands) -> None:
     both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
     both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
     both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
-    both.add_argument("--margin", type=float, help="a smaller difference does not matter (default: 1% of the scale)")
+    both.add_argument("--margin", type=float, help="what makes no difference (default: a hundredth of the scale)")
     both.add_argument("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
     both.add_argument(
         "--allow",

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tracker.config.settings import load_settings
+from tracker.cli.folders import reports_folder, results_folder
 from tracker.plan.reports import claim_reports
 from tracker.show.page.render import write_report
 from tracker.store.current import load_or_collect
@@ -10,8 +10,7 @@ from tracker.store.current import load_or_collect
 
 def run_report(arguments: argparse.Namespace) -> int:
     """Write the page and print where it is."""
-    settings = load_settings({})
-    results, reports = arguments.results or settings.results, arguments.reports or settings.reports
+    results, reports = results_folder(arguments), reports_folder(arguments)
     database = load_or_collect(results)
     if not arguments.out:
         claim_reports(results, reports)

@@ -19,7 +19,7 @@ from typing import Any
 
 from contract.errors import TrackerError
 from contract.reading import one_line
-from tracker.config.settings import load_settings
+from tracker.cli.folders import reports_folder, results_folder
 from tracker.plan.reports import claim_reports
 
 FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
@@ -50,17 +50,20 @@ def run_collect(arguments: argparse.Namespace) -> int:
     collected = collect(_results(arguments))
     rows = ", ".join(f"{count} {table}" for table, count in collected.rows.items())
     states = ", ".join(f"{count} {state}" for state, count in collected.states.items())
+    for problem in collected.problems:
+        print(f"note: {problem}", file=sys.stderr)
     print(f"{collected.database}: {rows}; stages: {states}")
     return 0
 
 
 def run_tables(arguments: argparse.Namespace) -> int:
-    """Write the tables."""
-    from tracker.show.table_files import render_tables
+    """Write the tables, or those by the value of one key."""
+    from tracker.show.table_files import render_groups, render_tables
     from tracker.store.current import load_or_collect
 
     database = load_or_collect(_results(arguments))
-    _list(render_tables(database, _claimed_reports(arguments)))
+    reports = _claimed_reports(arguments)
+    _list(render_groups(database, reports, arguments.by) if arguments.by else render_tables(database, reports))
     return 0
 
 
@@ -202,12 +205,12 @@ def _json(value: Any) -> Any:
 
 
 def _results(arguments: argparse.Namespace) -> Path:
-    return arguments.results or load_settings().results
+    return results_folder(arguments)
 
 
 def _claimed_reports(arguments: argparse.Namespace) -> Path:
     """Return the folder of reports. Raises ConfigError where it shows other results."""
-    reports: Path = arguments.reports or load_settings().reports
+    reports = reports_folder(arguments)
     claim_reports(_results(arguments), reports)
     return reports
 

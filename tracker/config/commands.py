@@ -10,7 +10,7 @@ from tracker.config.settings import suggest
 from tracker.config.study_schema import StageDefinition, StudyFile
 from tracker.config.validation import check_key
 
-READERS = ("items", "metrics", "trainer_state", "verl", "tensorboard", "mlflow", "wandb", "trackio")
+READERS = ("items", "metrics", "lm_eval", "trainer_state", "verl", "tensorboard", "mlflow", "wandb", "trackio")
 """What `collect` may name; `tracker.cli.collected` reads them."""
 
 

@@ -2,7 +2,8 @@
 
 Parameters are the configuration: MLflow keeps them as text, which is read back as the numbers, truth values and lists
 that it was made from. A tag `seed` is the seed. A nested run is a run; its name begins with those of the runs above it.
-Runs that were deleted are left out, and said. So are MLflow's own system metrics, without a word.
+Runs that were deleted are left out, and said; so are runs that logged nothing and only hold others. MLflow's own system
+metrics are left out without a word.
 
 MLflow gives step 0 to what is logged without a step. A metric that was logged more than once, and always at step 0, is
 numbered in the order of logging; of any other metric, a step that was logged twice keeps the value logged last.
@@ -34,7 +35,7 @@ _STATES: dict[str, Literal["finished", "running", "failed"]] = {
     "KILLED": "failed",
 }
 
-_Points = Callable[[RawRun], Iterable[tuple[int, str, float]]]
+_Points = Callable[[RawRun, Problem], Iterable[tuple[int, str, float]]]
 """Returns what a run logged, in the order of logging."""
 
 
@@ -50,10 +51,10 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     for file in databases:
         with open_database(file) as connection:
             runs = mlflow_database.raw_runs(connection, file, problem)
-            yield from _imported(file, runs, partial(mlflow_database.points, connection, problem), problem)
+            yield from _imported(file, runs, partial(mlflow_database.points, connection), problem)
     for folder in folders:
         runs = list(mlflow_files.raw_runs(folder, problem))
-        yield from _imported(folder, runs, partial(mlflow_files.points, problem), problem)
+        yield from _imported(folder, runs, mlflow_files.points, problem)
 
 
 def _stores(path: Path, problem: Problem) -> tuple[list[Path], list[Path]]:
@@ -81,11 +82,19 @@ def _imported(store: Path, runs: Sequence[RawRun], points: _Points, problem: Pro
     if deleted:
         words = "run that was deleted is" if len(deleted) == 1 else "runs that were deleted are"
         problem(f"{store}: {len(deleted)} {words} left out: {shortened(deleted)}")
+    holders = {run.tags.get(_PARENT) for run in runs}
+    empty = []
     for run in runs:
         if run.deleted:
             continue
         config = {name: typed(text) for name, text in run.params.items()}
-        logged = [row for row in points(run) if not row[1].startswith(_SYSTEM)]
+        damage: list[str] = []
+        logged = [row for row in points(run, damage.append) if not row[1].startswith(_SYSTEM)]
+        for line in damage:
+            problem(line)
+        if not logged and not damage and run.key in holders:
+            empty.append(f"{run.name} ({run.key})")
+            continue
         yield ImportedRun(
             source=run.place,
             id=run.key,
@@ -97,6 +106,8 @@ def _imported(store: Path, runs: Sequence[RawRun], points: _Points, problem: Pro
             metrics=metric_table(_numbered(logged)),
             items=None,
         )
+    if empty:
+        problem(f"{store}: left out, as they logged nothing and only hold nested runs: {shortened(empty)}")
 
 
 def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:

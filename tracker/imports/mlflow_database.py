@@ -64,7 +64,7 @@ def raw_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRu
     return found
 
 
-def points(connection: Connection, problem: Problem, run: RawRun) -> Iterator[tuple[int, str, float]]:
+def points(connection: Connection, run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:
     """Yield (step, name, value) of a run in the order of logging.
 
     NaN has a flag, because its value is 0 there; infinities are the largest numbers that there are.

@@ -103,7 +103,7 @@ def _texts(folder: Path, problem: Problem) -> dict[str, str]:
     return texts
 
 
-def points(problem: Problem, run: RawRun) -> Iterator[tuple[int, str, float]]:
+def points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:
     """Yield (step, name, value) of a run, metric by metric in the order of logging."""
     for name, file in _files(run.place / "metrics"):
         try:

@@ -1,11 +1,14 @@
 """A run that another program made, as every reader returns it."""
 
 import math
+import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from contract.rows import CLUSTER, ITEMS, METRICS
@@ -47,16 +50,33 @@ class ImportedRun:
     items: pa.Table | None
 
 
+_ONLY_A_SEED = re.compile(r"(seed|s)?[-_=]?\d+", re.IGNORECASE)
+
 Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
 """Yields the runs at a path. Raises ConfigError where the path is not of the reader's format."""
 
 
 def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
-    """Return METRIC_ROWS of (step, name, value): by step, then name; of what was logged twice, the last."""
-    values = {(step, name): value for step, name, value in logged}
-    ordered = sorted(values)
-    columns = [[step for step, _ in ordered], [name for _, name in ordered], [values[key] for key in ordered]]
-    return pa.table(dict(zip(METRIC_ROWS.names, columns, strict=True)), schema=METRIC_ROWS)
+    """Return METRIC_ROWS of (step, name, value): by step, then name; of what was logged twice, the last.
+
+    A row needs 20 bytes until it is in the table, so that runs with tens of millions of them can be read.
+    """
+    codes: dict[str, int] = {}
+    columns = array("q"), array("i"), array("d")
+    for step, name, value in logged:
+        columns[0].append(step)
+        columns[1].append(codes.setdefault(name, len(codes)))
+        columns[2].append(value)
+    names = sorted(codes)
+    ranks = np.empty(len(names), np.int32)
+    ranks[[codes[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+    steps, logged_codes, values = (np.array(column) for column in columns)
+    places = ranks[logged_codes]
+    order = np.lexsort((places, steps))  # it keeps the order of equals
+    same = (np.diff(steps[order]) == 0) & (np.diff(places[order]) == 0)
+    kept = order[~np.append(same, False)] if len(order) else order
+    texts = pa.DictionaryArray.from_arrays(pa.array(places[kept]), pa.array(names, pa.string())).cast(pa.string())
+    return pa.table([pa.array(steps[kept]), texts, pa.array(values[kept])], schema=METRIC_ROWS)
 
 
 def as_number(value: Any) -> float | None:
@@ -75,4 +95,6 @@ def name_below(root: Path, place: Path) -> str:
     A folder called `seed_1` alone names no variant, so the name of the one above is a part of it.
     """
     parts = place.relative_to(root).parts if place != root and place.is_relative_to(root) else ()
+    if len(parts) == 1 and _ONLY_A_SEED.fullmatch(parts[0]):
+        parts = (root.resolve().name, *parts)
     return "/".join(parts) if parts else "/".join(place.resolve().parts[-2:])

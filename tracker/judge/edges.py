@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracker.config.lineage import ancestors, compared
+from tracker.config.logged import LOGGED
 from tracker.config.study_schema import Analysis
 from tracker.judge import no_effect
 from tracker.judge.family import Family, Member, covariances
@@ -21,6 +22,7 @@ from tracker.judge.statistics import Estimate, contrast, run_statistics
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
 _NAN = float("nan")
+_IMPORTED = ("imported runs, without code fingerprint",)
 _CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
@@ -97,8 +99,9 @@ def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
     Without `planning` the smallest detectable effects and the seeds needed, which no word depends on and which take
     most of the time, are not computed: for those who read the words and intervals only.
     """
-    prior = study_prior(study)
-    edges = [measure(study, child, parent, prior) for child, parent in study_pairs(study)]
+    reuse = Reuse()
+    prior = study_prior(study, reuse)
+    edges = [measure(study, child, parent, prior, reuse) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
     for edge in edges:
         conclude(study, edge, correction, planning=planning)
@@ -111,7 +114,7 @@ def conclude(study: Measurements, edge: Edge, correction: Correction, *, plannin
         if planning:
             _plan_ahead(edge, edge.estimate, study, correction)
         _decide(edge, edge.estimate, study, correction, planning=planning)
-    edge.notes = _idle(study, edge)
+    edge.notes = (*_idle(study, edge), *(_IMPORTED if study.imported else ()))
     edge.warnings = warnings(study, (edge.child, edge.parent))
 
 
@@ -201,7 +204,7 @@ def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Corr
         edge.detail, edge.why, of = _word(edge, numbers, study, correction, planning=planning)
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:
-            edge.why += f"; {_these_items(numbers)}"
+            edge.why += f"; {_these_items(numbers, analysis)}"
     edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
 
 
@@ -216,7 +219,7 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
     factors, reuse = _factors(study, child, parent), reuse or Reuse()
     edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
     values, seeds, problem = paired_values(study, [child, parent], reuse)
-    edge.cost_hours = _cost_hours(study, child, parent)
+    edge.cost_hours = _cost_hours(study, child, parent, reuse)
     edge.detail, edge.why = ("invalid", problem) if problem else ("", "")
     if not values:
         return edge
@@ -225,10 +228,12 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
 
     def estimate(arrays: Sequence[Array]) -> Estimate:
         names = [(name, *seeds[: arrays[0].shape[1]]) for name in (child, parent)]
-        return contrast(
+        found = contrast(
             arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters, names=names, known=reuse.draws
         )
+        return found.with_nothing_unseen(alpha) if found.noise.total == 0 and same else found
 
+    same = no_effect.same_measured(study.weights, child, parent, seeds)
     numbers = estimate(values)
     edge.estimate, edge.seeds, edge.items, edge.paired = numbers, numbers.seeds, numbers.items, tuple(seeds)
     edge.effect, edge.noise = numbers.effect, _moderated(numbers, (child, parent), prior)
@@ -274,7 +279,7 @@ def _word(
     """The word, why, and the numbers that it rests on: those of the look that decided."""
     analysis = study.analysis
     if numbers.seeds == 1:
-        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis.alpha)}", numbers
+        return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis)}", numbers
     decided = _smallest_p(edge) or _seen(edge, numbers, analysis)
     sign = "better" if decided.estimate.centre > 0 else "worse"
     significant = edge.p_adjusted <= analysis.alpha
@@ -288,6 +293,8 @@ def _word(
         tail = f"; {sign} by less than the margin, {shown}" if significant else ""
         inside = f"the interval lies within ±{analysis.margin:g}{at(look)}{tail}"
         nothing = "no item differs, in any seed: the change had no effect on these runs"
+        if no_effect.same_measured(study.weights, edge.child, edge.parent, edge.paired):
+            nothing = "the models that were measured are equal in every seed, so no item can differ"
         return "equivalent", nothing if same else inside, look.estimate
     if significant:
         return sign, f"{shown}{at(decided)}", decided.estimate
@@ -300,10 +307,10 @@ def _word(
     return "undecided", f"{shown}{more}", numbers
 
 
-def _on_items_alone(numbers: Estimate, alpha: float) -> str:
+def _on_items_alone(numbers: Estimate, analysis: Analysis) -> str:
     if numbers.items_only:
-        return _these_items(numbers)
-    tendency = "no difference" if numbers.item_p > alpha else ("better" if numbers.effect > 0 else "worse")
+        return _these_items(numbers, analysis)
+    tendency = "no difference" if numbers.item_p > analysis.alpha else ("better" if numbers.effect > 0 else "worse")
     return f"item noise alone would say {tendency} (p = {numbers.item_p:.2g})"
 
 
@@ -314,7 +321,9 @@ def _more(edge: Edge, looks: Sequence[int]) -> str:
     return f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
 
 
-def _these_items(numbers: Estimate) -> str:
+def _these_items(numbers: Estimate, analysis: Analysis) -> str:
+    if analysis.protocol == LOGGED:
+        return "of final metrics, without items: the noise of their evaluation is not in the interval"
     clusters = "1 cluster" if numbers.clusters == 1 else f"{numbers.clusters} clusters"
     return f"items of {clusters} are too few to stand for others: this is about these items only"
 
@@ -341,10 +350,7 @@ def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:
     return next(iter(enough or within[-1:]), None)
 
 
-def _cost_hours(study: Measurements, child: str, parent: str) -> float:
-    stages = study.stages
-    if stages.empty:
-        return 0.0
-    shared = set(stages.loc[stages["variant"] == parent, "key"])
-    own = stages[(stages["variant"] == child) & ~stages["key"].isin(shared)].drop_duplicates("key")
-    return float(own["hours"].sum())
+def _cost_hours(study: Measurements, child: str, parent: str, reuse: Reuse) -> float:
+    shared = reuse.stage_hours(study, parent)
+    own = [hours for key, hours in reuse.stage_hours(study, child).items() if key not in shared]
+    return float(np.array(own).sum()) if own else 0.0

@@ -41,6 +41,7 @@ class Measurements:
     weights: no_effect.TrainedWeights = field(default_factory=dict)
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
     cluster_fault: str = ""  # an item that two runs put into different clusters
+    imported: bool = False  # other programs made the runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
     @property
@@ -88,6 +89,7 @@ def read_measurements(store: Store, name: str, value: str | None = None) -> Meas
         cluster_fault=cluster_fault,
         stages=stages,
         weights=_trained_weights(store, name),
+        imported=bool(definition.imported),
         history=definition.analysis_history,
     )
 

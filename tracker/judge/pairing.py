@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tracker.judge.measurements import Measurements, Rule
 from tracker.judge.significance import Array
 from tracker.judge.statistics import ArmDraws
+from tracker.store.database import ENDED_WELL
 
 Numbers = NDArray[np.int64]
 
@@ -22,6 +23,7 @@ class Reuse:
     draws: dict[Hashable, ArmDraws] = field(default_factory=dict)  # of (variant, seed, seed, ...)
     of_run: dict[tuple[str, int], str] = field(default_factory=dict)  # what is wrong with it
     of_items: dict[Hashable, list[str]] = field(default_factory=dict)  # what keeps two runs from being paired
+    hours: dict[str, dict[str, float]] = field(default_factory=dict)  # of each stage of a variant, by key
 
     def item_clusters(self, study: Measurements, variant: str, seed: int) -> list[Numbers]:
         """The clusters of a run's items, as the function of this name."""
@@ -34,6 +36,14 @@ class Reuse:
         if (variant, seed) not in self.of_run:
             self.of_run[variant, seed] = _fault(study, variant, seed)
         return self.of_run[variant, seed]
+
+    def stage_hours(self, study: Measurements, variant: str) -> dict[str, float]:
+        """Device-hours of each stage that a variant's runs used, by its key."""
+        if not self.hours:
+            columns = (study.stages[name].tolist() for name in ("variant", "key", "hours"))
+            for name, key, hours in zip(*columns, strict=True):
+                self.hours.setdefault(name, {}).setdefault(key, hours)
+        return self.hours.get(variant, {})
 
     def item_faults(self, study: Measurements, runs: Sequence[tuple[str, int]]) -> list[str]:
         """What keeps runs from being paired item by item."""
@@ -99,7 +109,7 @@ def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]
 def _fault(study: Measurements, variant: str, seed: int) -> str:
     run = (variant, seed)
     state, reason = study.states[run]
-    if state != "ok":
+    if state not in ENDED_WELL:
         return f"{variant} seed {seed} is {state}" + (f" ({reason})" if reason else "")
     if run in study.aborted:
         return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"

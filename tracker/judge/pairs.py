@@ -7,7 +7,7 @@ A pair that a reader picks after the results is one of many that could have been
 study: those are the analysis plan's, corrected for all of them (`tracker.judge.edges`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -48,8 +48,8 @@ def _judge(
     edge = measure(study, child, parent, prior, reuse)
     edge.p_adjusted = edge.p
     differing: dict[str, list[tuple[str, Any, Any]]] = {}
-    for factor, *change in _differing(study, child, parent):
-        differing.setdefault(factor, []).append((change[0], change[1], change[2]))
+    for factor, key, old, new in _differing(study, child, parent):
+        differing.setdefault(factor, []).append((key, old, new))
     edge.factors, edge.confounded = tuple(differing), len(differing) > 1
     conclude(study, edge, Correction("none", study.analysis.alpha), planning=planning)
     return Pair(edge, differing)
@@ -60,5 +60,10 @@ def _differing(study: Measurements, child: str, parent: str) -> Iterator[tuple[s
     configs = {variant.name: variant.resolved for variant in study.variants}
     factors = {change.key: change.factor for variant in study.variants for change in variant.changes}
     for key, old, new in differences(configs[parent], configs[child]):
-        above = [known for known in factors if dotted.covers(known, key)]
-        yield factors[max(above, key=len)] if above else key, key, old, new
+        yield factor_among(key, factors), key, old, new
+
+
+def factor_among(key: str, factors: Mapping[str, str]) -> str:
+    """The factor that a key counts as, {changed key: factor} of a study's variants; the key where none covers it."""
+    above = [known for known in factors if dotted.covers(known, key)]
+    return factors[max(above, key=len)] if above else key

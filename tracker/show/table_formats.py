@@ -20,10 +20,13 @@ LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textba
 LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "->": r"$\to$", '"': r"\textquotedbl{}"}
 
 
+_NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+
+
 def to_markdown(table: ComparisonTable) -> str:
     """A GitHub-flavoured pipe table under a heading, with its caption and notes."""
     published = [c for c in table.columns if c.published]
-    heads = ["variant", "changed from its parent", *(c.label for c in table.columns), "seeds"]
+    heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
     heads += [f"published {c.label}" for c in published]
     lines = [_pipe(heads), _pipe(["---", "---", *["---:"] * (len(heads) - 2)], escape=False)]
     for row in table.rows:
@@ -31,7 +34,8 @@ def to_markdown(table: ComparisonTable) -> str:
             measured = [shortened(row.status, REASON_WIDTH), *[""] * (len(table.columns) - 1)]
         else:
             measured = [
-                show_cell(cell, column, row.seeds) for cell, column in zip(row.cells, table.columns, strict=True)
+                show_cell(cell, column, row.seeds, table.counted)
+                for cell, column in zip(row.cells, table.columns, strict=True)
             ]
         lines.append(_pipe([row.name, changed(row), *measured, show_seeds(row), *show_published(row, table)]))
     text = [f"# {_markdown(table.title)}", "", _markdown(table.caption), "", *lines]
@@ -43,16 +47,19 @@ def to_markdown(table: ComparisonTable) -> str:
 
 
 def to_csv(table: ComparisonTable) -> str:
-    """One row a variant at full precision: mean, sd, n and published number of every column."""
-    heads = ["study", "variant", "parent", "changed", "confounded", "state", "reason", "seeds", "planned"]
-    for column in table.columns:
-        heads += [f"{column.label} {part}" for part in ("mean", "sd", "n", "published")]
-    rows: list[list[Any]] = [heads]
+    """One row a variant (or value, in a table by key) at full precision: mean, sd, n and published of every column."""
+    of_variants = table.counted == "seeds"
+    parts = ("mean", "sd", "n", "published") if of_variants else ("mean", "sd", "n")
+    heads = ["study", table.heads[0], "variants", "n", "planned"]
+    if of_variants:
+        heads = ["study", "variant", "parent", "changed", "confounded", "state", "reason", "seeds", "planned"]
+    rows: list[list[Any]] = [[*heads, *(f"{column.label} {part}" for column in table.columns for part in parts)]]
     for row in table.rows:
-        state = [row.name, row.parent, row.changed, row.confounded, row.state, row.reason, row.seeds, row.planned]
-        line: list[Any] = [table.study, *state]
+        line: list[Any] = [table.study, row.name]
+        line += [row.parent, row.changed, row.confounded, row.state, row.reason] if of_variants else [row.changed]
+        line += [row.seeds, row.planned]
         for cell, value in zip(row.cells, row.published, strict=True):
-            line += [cell.mean, cell.sd, len(cell.values), value]
+            line += [cell.mean, cell.sd, len(cell.values), value][: len(parts)]
         rows.append(line)
     return _csv(rows)
 
@@ -69,11 +76,19 @@ def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
 
 
 def to_latex(table: ComparisonTable) -> str:
-    """A booktabs table float for a paper; it needs the packages booktabs and textcomp and the T1 font encoding."""
+    """A booktabs table float for a paper; it needs booktabs, graphicx and textcomp, and the T1 font encoding."""
     published = [c for c in table.columns if c.published]
     measured = len(table.columns)
-    lines = [r"% \usepackage[T1]{fontenc} \usepackage{booktabs,textcomp}", r"\begin{table}", r"\centering\small"]
-    lines += [rf"\caption{{{latex(table.title)}. {latex(table.caption)}}}", rf"\label{{tab:{_label(table.study)}}}"]
+    lines = [
+        r"% \usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}",
+        r"\begin{table}",
+        r"\centering\small",
+    ]
+    lines += [
+        rf"\caption{{{latex(table.title)}. {latex(table.caption)}}}",
+        rf"\label{{tab:{_label(table.study + table.suffix)}}}",
+    ]
+    lines.append(_NO_WIDER_THAN_THE_PAGE)
     lines += [rf"\begin{{tabular}}{{@{{}}lp{{6cm}}{'r' * measured}r{'r' * len(published)}@{{}}}}", r"\toprule"]
     if published:
         lines.append(
@@ -82,16 +97,19 @@ def to_latex(table: ComparisonTable) -> str:
         )
         first = measured + 4
         lines.append(rf"\cmidrule(lr){{3-{measured + 2}}}\cmidrule(l){{{first}-{first + len(published) - 1}}}")
-    heads = ["variant", "changed from its parent", *(c.label for c in table.columns), "seeds"]
+    heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
     lines += [_latex_row(map(latex, [*heads, *(c.label for c in published)])), r"\midrule"]
     for row in table.rows:
         if row.status:
             middle = [rf"\multicolumn{{{measured}}}{{l}}{{\emph{{{latex(shortened(row.status, 60))}}}}}"]
         else:
-            middle = [latex(show_cell(cell, c, row.seeds)) for cell, c in zip(row.cells, table.columns, strict=True)]
+            middle = [
+                latex(show_cell(cell, c, row.seeds, table.counted))
+                for cell, c in zip(row.cells, table.columns, strict=True)
+            ]
         tail = map(latex, [show_seeds(row), *show_published(row, table)])
         lines.append(_latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\bottomrule", r"\end{tabular}}"]
     notes = [*([CONFOUNDED] if any(row.confounded for row in table.rows) else []), *table.notes]
     lines += [rf"\par\smallskip\footnotesize {latex(shortened(note, 400))}" for note in notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
@@ -113,7 +131,7 @@ def changed(row: Row) -> str:
     return f"{row.changed} *" if row.confounded else row.changed
 
 
-def show_cell(cell: Cell, column: ComparisonColumn, seeds: int) -> str:
+def show_cell(cell: Cell, column: ComparisonColumn, seeds: int, counted: str = "seeds") -> str:
     """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged.
 
     Where not all the `seeds` of the row have logged it, it says how many have: `0.0312 (1 of 2 seeds)`.
@@ -124,7 +142,7 @@ def show_cell(cell: Cell, column: ComparisonColumn, seeds: int) -> str:
         return "-"
     mean = f"{cell.mean:.{column.decimals}f}"
     shown = mean if not cell.sd else f"{mean} ± {cell.sd:.{column.decimals}f}"
-    return shown if len(cell.values) == seeds else f"{shown} ({len(cell.values)} of {seeds} seeds)"
+    return shown if len(cell.values) == seeds else f"{shown} ({len(cell.values)} of {seeds} {counted})"
 
 
 def show_seeds(row: Row) -> str:

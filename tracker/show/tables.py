@@ -11,7 +11,7 @@ from contract.status import FAILED
 from tracker.config.display_schema import ReferenceDefinition
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.lineage import lineage
-from tracker.store.database import Store
+from tracker.store.database import ENDED_WELL, Store
 from tracker.store.health_events import OUT_OF_MEMORY
 from tracker.store.stored_study import StoredStudy
 from tracker.store.unlogged import find_unlogged
@@ -92,6 +92,9 @@ class ComparisonTable:
     columns: tuple[ComparisonColumn, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    heads: tuple[str, str, str] = ("variant", "changed from its parent", "seeds")  # of the columns that name and count
+    counted: str = "seeds"  # what the values of a cell are of
+    suffix: str = ""  # of the label by which LaTeX refers to it
 
     @property
     def has_published(self) -> bool:
@@ -120,7 +123,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
             node.confounded,
             cells,
             tuple(reported.get((node.name, c.published)) if c.published else None for c in columns),
-            int((of_variant["state"] == "ok").sum()),
+            int(of_variant["state"].isin(ENDED_WELL).sum()),
             len(of_variant),
             *_worst(of_variant),
         )
@@ -128,7 +131,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
         notes += _notes(row, of_variant, columns)
         notes += [f"{node.name}, {text}" for variant, text in short_of_memory if variant == node.name]
     reference, warnings = _reference_row(definition.table.reference, columns, results)
-    shown = tuple(_with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
+    shown = tuple(with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
     warnings += find_unlogged(store, study)
     head = (study, definition.title, store.meta()["scale"], caption)
@@ -145,14 +148,14 @@ def _worst(runs: pd.DataFrame) -> tuple[str, str]:
         hit = runs[runs["state"] == state]
         if len(hit):
             return state, str(hit["reason"].iloc[0])
-    return "ok", ""
+    return ("imported" if (runs["state"] == "imported").any() else "ok"), ""
 
 
 def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) -> list[str]:
     """One sentence for every run that is behind a smaller n, and for every figure that is not finite."""
     notes = []
     if row.seeds:
-        for run in runs[runs["state"] != "ok"].to_dict("records"):
+        for run in runs[~runs["state"].isin(ENDED_WELL)].to_dict("records"):
             word = "not run" if run["state"] == "missing" else run["state"]
             notes.append(f"{row.name}, seed {run['seed']}: {word}{': ' if run['reason'] else ''}{run['reason']}")
     for column, cell in zip(columns, row.cells, strict=True):
@@ -189,7 +192,7 @@ def _reference_row(
     return [Row(reference.label, None, "reference", False, tuple(cells), empty, seeds, seeds, state, "", True)], notes
 
 
-def _with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
+def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
     """Two significant digits of the typical spread; without a spread, four of the largest value."""
     cells = [row.cells[index] for row in rows]
     spreads = sorted(cell.sd for cell in cells if cell.sd)
@@ -210,11 +213,14 @@ def _decimals_of(value: float) -> int:
 def _caption(store: Store, definition: StoredStudy) -> str:
     study = definition.name
     counts = store.item_counts(study)
-    items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or "none yet"
-    parts = [f"Scale: {store.meta()['scale']}."]
+    none = "none" if definition.imported else "none yet"
+    items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or none
+    parts = [] if definition.imported else [f"Scale: {store.meta()['scale']}."]
     if assets := describe_assets(store.variants(study)):
         parts.append(f"Measured with {assets}.")
     parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
+    if definition.imported:
+        parts.append(definition.imported)
     if published := definition.published:
         reported = ", ".join(f"{column} {count}" for column, count in published.items.items())
         counted = f", items {reported}" if reported else ""

@@ -1,4 +1,4 @@
-"""plan.json and the stage folders become one DuckDB file, complete or not at all."""
+"""plan.json, the stage folders and imported runs become one DuckDB file, complete or not at all."""
 
 import fcntl
 import json
@@ -20,11 +20,13 @@ from contract.stage_folder import DATABASE
 from contract.status import STATUS, StageState, read_state
 from tracker.config.lineage import compared
 from tracker.config.published_schema import PublishedFile
-from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedVariant, digest_of_plan, read_plan
+from tracker.imports.stored import studies as imported_studies
+from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
 from tracker.plan.retry import note_collected
 from tracker.store.analysis_history import record_analysis
 from tracker.store.database import SCHEMA, SCHEMA_VERSION
 from tracker.store.health_events import find_events
+from tracker.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows, study_row
 from tracker.store.shards import DOCUMENTS, drop_corrupt, insert, load_documents, load_shards
 from tracker.store.stored_study import StoredStudy
 
@@ -38,16 +40,17 @@ class Collected:
     database: Path
     rows: dict[str, int] = field(default_factory=dict)
     states: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)  # imported studies that could not be read
 
 
 def collect(results: Path) -> Collected:
-    """Build `results/tracker.duckdb` from `results/plan.json` and the stage folders.
+    """Build `results/tracker.duckdb` from `results/plan.json`, the stage folders and `results/imported`.
 
     The file is built aside, checkpointed, closed, synced and renamed, so that readers see the old or the new one. A
     stage with an unreadable file becomes `corrupt`, with the reason, and contributes no rows; all others stay.
 
     Raises:
-        ConfigError: there is no plan, or it cannot be read.
+        ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
         TrackerError: the rows written are not those of the shards, or the disk is full; the old database stays.
     """
     with _alone(results):
@@ -72,26 +75,32 @@ def _alone(results: Path) -> Iterator[None]:
 
 
 def _collect(results: Path) -> Collected:
-    database, plan = results / DATABASE, read_plan(results / PLAN_FILE)
+    database, plan = results / DATABASE, _plan(results)
     places = plan.folders(results)
     with suppress(OSError):  # somebody else's files: only Snakemake minds, and says so
         date(from_the_future(folder / STATUS for folder in places.values()))
     read = {key: read_state(folder, key) for key, folder in places.items()}
     states = dict(read)
     studies = _with_history(results, plan, states)
+    imports = load_imports(results, [study.name for study in studies])
+    known_places, known_states = places | imports.places, states | imports.states
     with replacing(database) as aside:
         try:
             with duckdb.connect(str(aside)) as connection:
                 connection.execute(SCHEMA)
                 _write_plan(connection, plan, studies)
                 for table in SHARDS:
-                    load_shards(connection, table, places, states)
+                    load_shards(connection, table, known_places, known_states)
                 for table in DOCUMENTS:
-                    load_documents(connection, table, places, states)
-                drop_corrupt(connection, states)
+                    load_documents(connection, table, known_places, known_states)
+                drop_corrupt(connection, known_states)
+                states = {key: known_states[key] for key in states}
+                imports.states = {key: known_states[key] for key in imports.states}
                 insert(connection, "health", find_events(connection, plan))
                 _write_stages(connection, plan, places, states)
+                _write_imports(connection, results, imports)
                 collected = _summary(connection, database)
+                collected.problems = imports.problems
                 connection.execute("CHECKPOINT")
         except _DISK_FAULTS as error:  # a full disk, then, in a commit or at the checkpoint
             raise OSError(" ".join(str(error).split())) from error
@@ -102,6 +111,13 @@ def _collect(results: Path) -> Collected:
     return collected
 
 
+def _plan(results: Path) -> PlanFile:
+    """Return the plan; an empty one where runs were imported and nothing is planned."""
+    if (results / PLAN_FILE).exists() or not imported_studies(results):
+        return read_plan(results / PLAN_FILE)
+    return PlanFile(scale=IMPORTED, results=results, reports=results, studies=(), stages=())
+
+
 def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState]) -> list[StoredStudy]:
     """Return the studies with the history of their analysis plans since they had results."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -109,12 +125,17 @@ def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState]) 
     for study in plan.studies:
         last = {run.stages[study.last_stage] for run in study.runs}
         finished = any(key in states and states[key].state == "ok" for key in last)
-        analysis = study.analysis.model_dump(mode="json")
-        edges = compared(study.analysis.edges, study.parents)
-        digest = study.analysis_digest
-        history = record_analysis(results, study.name, digest, analysis, edges, has_results=finished, now=now)
+        history = _history(results, study, study.parents, has_results=finished, now=now)
         stored.append(StoredStudy(**study.as_recorded(), analysis_history=history))
     return stored
+
+
+def _history(
+    results: Path, study: StudyRecord, parents: dict[str, str | None], *, has_results: bool, now: str
+) -> list[dict[str, Any]]:
+    analysis, edges = study.analysis.model_dump(mode="json"), compared(study.analysis.edges, parents)
+    digest = study.analysis_digest
+    return record_analysis(results, study.name, digest, analysis, edges, has_results=has_results, now=now)
 
 
 def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy]) -> None:
@@ -123,7 +144,7 @@ def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: 
     insert(connection, "meta", meta.items())
     for study, planned in zip(studies, plan.studies, strict=True):
         name = study.name
-        insert(connection, "studies", [(name, study.title, study.question, study.source, study.model_dump_json())])
+        insert(connection, "studies", [_study(study)])
         insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(planned.variants)))
         rows = [
             (name, run.variant, run.seed, stage, position, key)
@@ -132,6 +153,23 @@ def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: 
         ]
         insert(connection, "run_stages", rows)
         insert(connection, "published", _published(name, study.published))
+
+
+def _write_imports(connection: duckdb.DuckDBPyConnection, results: Path, imports: Imports) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for name, imported in imports.studies.items():
+        study = study_row(name, imported)
+        parents = {variant.name: variant.parent for variant in imported.variants}
+        history = _history(results, study, parents, has_results=True, now=now)
+        stored = StoredStudy(**study.as_recorded(), analysis_history=history, imported=note(imported))
+        insert(connection, "studies", [_study(stored)])
+        insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(imported.variants)))
+        insert(connection, "run_stages", run_stage_rows(name, imported))
+        insert(connection, "stages", stage_rows(imports, name, imported))
+
+
+def _study(study: StoredStudy) -> tuple[Any, ...]:
+    return (study.name, study.title, study.question, study.source, study.model_dump_json())
 
 
 def _variant(study: str, position: int, entry: PlannedVariant) -> tuple[Any, ...]:

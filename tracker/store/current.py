@@ -10,8 +10,9 @@ from tracker.store.database import is_whole
 def load_or_collect(results: Path) -> Path:
     """Return the path of the database, collecting first where there is none that can be read to its end."""
     database = results / DATABASE
-    if not database.exists() and not (results / "plan.json").exists():
-        raise ConfigError(results, "", None, "nothing was planned or run here", "run `snakemake`")
+    sources = (database, results / "plan.json", *results.glob("imported/*/study.json"))
+    if not any(source.exists() for source in sources):
+        raise ConfigError(results, "", None, "nothing was planned, run or imported here", "run `snakemake`")
     if not is_whole(database):
         from tracker.store.collect import collect  # late: who only reads the database does without pydantic
 

@@ -12,6 +12,7 @@ import duckdb
 from contract.errors import ConfigError, TrackerError
 from contract.rows import OPTIONAL, SHARDS
 from contract.stage_folder import DATABASE
+from tracker.config.logged import LOGGED
 
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
     import pandas as pd
@@ -21,7 +22,8 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
 
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
-SCHEMA_VERSION = "5"
+SCHEMA_VERSION = "6"
+ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
 _NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
 
 TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
@@ -48,20 +50,20 @@ CREATE TABLE weights (key VARCHAR, digest VARCHAR, moved DOUBLE[]);
 CREATE TABLE provenance (key VARCHAR, data JSON);
 CREATE TABLE published (study VARCHAR, variant VARCHAR, col VARCHAR, value DOUBLE, source VARCHAR);
 
--- The first stage that is not ok says why a run is not.
+-- The first stage that did not end well says why a run did not; a run of which a stage was imported is imported.
 CREATE VIEW runs AS
 SELECT study, variant, seed,
-    coalesce(min_by(s.state, position) FILTER (s.state <> 'ok'), 'ok') AS state,
-    coalesce(min_by(s.reason, position) FILTER (s.state <> 'ok'), '') AS reason,
+    coalesce(min_by(s.state, position) FILTER (s.state NOT IN ('ok', 'imported')), min(s.state)) AS state,
+    coalesce(min_by(s.reason, position) FILTER (s.state NOT IN ('ok', 'imported')), '') AS reason,
     sum(wall_s) AS wall_s
 FROM run_stages r JOIN stages s USING (key, study, stage, seed)
 GROUP BY study, variant, seed;
 
--- The key of the last stage of every run that is ok.
+-- The keys of the last stage of every run that ended well: one, or of an imported run one for each of its sources.
 CREATE VIEW finals AS
 SELECT r.study, r.variant, r.seed, s.key
 FROM runs r JOIN studies d USING (study) JOIN run_stages s USING (study, variant, seed)
-WHERE r.state = 'ok' AND s.stage = d.definition->>'last_stage';
+WHERE r.state IN ('ok', 'imported') AND s.stage = d.definition->>'last_stage';
 
 -- NaN, not NULL, for a number that is not finite: avg() must not skip it.
 CREATE VIEW results AS
@@ -70,10 +72,11 @@ SELECT study, variant, seed, name AS metric,
 FROM finals JOIN metrics USING (key)
 GROUP BY study, variant, seed, name;
 
+-- The last stage logs results; where it is the only one, it logs the curves too.
 CREATE VIEW curves AS
 SELECT r.study, r.variant, r.seed, r.stage, m.step, m.name AS metric, m.value
 FROM run_stages r JOIN studies d USING (study) JOIN metrics m USING (key)
-WHERE r.stage <> d.definition->>'last_stage';
+WHERE r.stage <> d.definition->>'last_stage' OR r.position = 0;
 """
 )
 
@@ -202,10 +205,10 @@ class Store:
         return self.sql(query, [study, protocol, name])
 
     def item_counts(self, study: str) -> pd.DataFrame:
-        """subset, items: distinct evaluation items behind the results of the study, in the order of their first use."""
+        """subset, items: distinct evaluation items behind the results; metrics that stand as items are none."""
         query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
-                   WHERE study = ? GROUP BY subset ORDER BY subset"""
-        return self.sql(query, [study])
+                   WHERE study = ? AND protocol <> ? GROUP BY subset ORDER BY subset"""
+        return self.sql(query, [study, LOGGED])
 
     def published(self, study: str) -> pd.DataFrame:
         """variant, col, value, source: numbers that others reported."""

@@ -18,7 +18,7 @@ from trainers.gad.order import generator, number_of_steps, rows_of_step
 from trainers.gad.quality import qualities, quality_metrics, rule_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row, read_rows
-from trainers.gad.students import keep_models, latest_critic, latest_student, save_models
+from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_student, save_models
 from trainers.gad.version import count_steps, set_steps, steps_taken
 from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
@@ -26,6 +26,7 @@ from trainers.objectives.losses.aggregation import masked_mean
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
+from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.models import frozen_copy, load_policy, load_tokenizer
 from trainers.policy.objective import clipped_objective
@@ -65,6 +66,9 @@ def train(stage: Stage, course: Course) -> None:
     trainer = Trainer(stage, course)
     dev = read_rows(stage.inputs["data"] / "dev.jsonl")
     first, every = trainer.restore(), stage.config.keep_checkpoints
+    measured = measured_steps(trainer.steps, stage.config.evaluate)[:-1] if course.name == "gad" else []
+    if any(number < 1 for number in measured):
+        raise ValueError(f"evaluate.checkpoints: {len(measured) + 1} students, but the stage has {trainer.steps} steps")
     if first == 0:
         stage.log_metrics(course.first_step, trainer.before())
 
@@ -73,6 +77,8 @@ def train(stage: Stage, course: Course) -> None:
         stage.log_metrics(done, trainer.step(number))
         if every and done % every == 0:
             keep_models(stage, done, trainer.student, trainer.tokenizer, trainer.critic)
+        if number + 1 in measured:
+            keep_models(stage, done, trainer.student, trainer.tokenizer, trainer.critic, among=MEASURED)
 
     state, steps = trainer.state, trainer.steps
     run_steps(stage, step, steps=steps, first=first, state=state, checkpoint_every=stage.config.checkpoint_every)

@@ -5,6 +5,7 @@ The defaults are the published ones (seed 002) where it states them. Only pydant
 that it reads and no others. What the study shares with `innovations` and `gspo` comes from their engine's settings.
 """
 
+import math
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -165,13 +166,17 @@ class Balanced(_Strict):
 class Evaluate(_Strict):
     """How a student is measured: alike for all variants, whatever they sample with in training."""
 
-    samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
+    samples: int = Field(default=4, ge=1, description="Sampled responses per prompt, spread evenly.")
     temperature: float = Field(default=0.8, gt=0, description="Of the sampled responses.")
     length_factor: float = Field(
         default=1.5, gt=0, description="Longest response, in the teacher's 99th percentile over the training prompts."
     )
-    batch_size: int = Field(default=512, ge=1, description="Responses at once.")
+    batch_size: int = Field(default=512, ge=1, description="Responses at once, even if all differ.")
     seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
+    checkpoints: int = Field(
+        default=1, ge=1, description="Last students of the stage `gad` that are measured; a value is their mean."
+    )
+    apart: int = Field(default=1, ge=1, description="Steps between two of these students.")
 
 
 class GadConfig(_Strict):
@@ -262,15 +267,26 @@ class GadConfig(_Strict):
                 self.critic.init == "student" and self.reward_model is not None,
                 "reward_model is not used: set critic.init to reward_model",
             ),
+            (
+                self.gad.enabled and self._steps_back >= (self.gad.max_steps or math.inf),
+                f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart, need a "
+                f"gad.max_steps above {self._steps_back}; it is {self.gad.max_steps}",
+            ),
         ]
         for wrong, problem in problems:
             if wrong:
                 raise ValueError(problem)
         return self
 
+    @property
+    def _steps_back(self) -> int:
+        return (self.evaluate.checkpoints - 1) * self.evaluate.apart
+
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys: dict[str, str] = {}
+        if self.evaluate.checkpoints == 1:
+            keys["evaluate.apart"] = "evaluate.checkpoints is 1"
         for name in ("seqkd", "warmup", "gad"):
             part = getattr(self, name)
             if not part.enabled:

@@ -1,4 +1,8 @@
-"""Stages `evaluate_start` and `evaluate`: the test split, read once per student; a row per prompt in items.parquet."""
+"""Stages `evaluate_start` and `evaluate`: the test split, read once per student; a row per prompt in items.parquet.
+
+Where `evaluate.checkpoints` asks for more students of the stage `gad` than the last one, values of `sampled` are their
+means.
+"""
 
 from pathlib import Path
 
@@ -8,12 +12,13 @@ from trainers.gad.config import GadConfig
 from trainers.gad.data import teacher_lengths
 from trainers.gad.measure import COLUMNS, SUBSET, measure
 from trainers.gad.rows import read_rows
-from trainers.gad.students import latest_critic, latest_student
+from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 from trainers.tasks.interface import clusters_of
+from trainers.weights import MeasuredModels
 
 LATEST_FIRST = ("gad", "warmup", "seqkd", "base")
 START = "start"  # the input that holds the measurement of the student before adversarial training
@@ -26,18 +31,35 @@ def run(stage: Stage) -> None:
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]
     folder, critic = latest_student(stage, earlier), latest_critic(stage, earlier)
     rows = read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl")
-    frame = measure(
-        load_policy(folder, placement.policy, config.precision),
-        load_tokenizer(folder),
-        rows,
-        config=config,
-        placement=placement,
-        lengths=teacher_lengths(stage.inputs["data"]),
-        critic=None if critic is None else ValueModel.load(critic, placement, sees_token=True),
-        memory=stage.micro_batch(config.evaluate.batch_size),
-    )
+    tokenizer, memory = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
+    models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
+    frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
+    for number, (folder, critic) in enumerate(models):
+        student = load_policy(folder, placement.policy, config.precision)
+        judge = None if critic is None else ValueModel.load(critic, placement, sees_token=True)
+        for model in (student, judge):
+            if model is not None:
+                measured.add(model.state_dict())
+        # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
+        settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
+        found = measure(
+            student,
+            tokenizer,
+            rows,
+            config=config.model_copy(update={"evaluate": settings}),
+            placement=placement,
+            lengths=teacher_lengths(stage.inputs["data"]),
+            critic=judge,
+            memory=memory,
+            greedily=number == 0,
+        )
+        frames.append(found.set_index(COLUMNS[:-1])["value"])
+    last = frames[0]
+    averaged = sum((each.reindex(last.index).fillna(last) for each in frames[1:]), last) / len(frames)
+    frame = averaged.reset_index()
     if START in stage.inputs:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])
+    measured.write(stage.out)
     stage.save_items(frame, clusters_of(row.problem() for row in rows))
     means = frame.groupby(["protocol", "name"])["value"].mean()
     for subset in (SUBSET, "mean"):

@@ -32,6 +32,7 @@ def measure(
     lengths: Mapping[str, float],
     critic: ValueModel | None,
     memory: MicroBatch,
+    greedily: bool = True,
 ) -> pd.DataFrame:
     """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
 
@@ -39,18 +40,18 @@ def measure(
     responses (`trainers.policy.spread`). Their seed is the same for all variants and seeds, so that differences between
     them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th percentile sets the
     limit, so one very long response costs nothing. memory: of `evaluate.batch_size` rows, less where there is too
-    little memory.
+    little memory. greedily: False leaves the protocol `greedy` out.
     """
     settings, task = config.evaluate, rule_of(config)
     limit = math.ceil(settings.length_factor * lengths["p99"])
     generator = torch.Generator().manual_seed(settings.seed)
     greedy = Rollouts(student, tokenizer, placement, limit=limit)
     sampled = replace(greedy, temperature=settings.temperature)
-    sequences, texts = greedy.sample(rows, group_size=1, generator=generator, memory=memory)
-    found = {
-        "greedy": (Distinct.single(sequences), texts),
-        "sampled": sampled.evenly(rows, samples=settings.samples, generator=generator, memory=memory),
-    }
+    found = {}
+    if greedily:
+        sequences, texts = greedy.sample(rows, group_size=1, generator=generator, memory=memory)
+        found["greedy"] = (Distinct.single(sequences), texts)
+    found["sampled"] = sampled.evenly(rows, samples=settings.samples, generator=generator, memory=memory)
     teacher = None if critic is None else score(critic, greedy.teacher(rows), memory, config.pooling).pooled
     frames = []
     for protocol, (distinct, texts) in found.items():

@@ -14,6 +14,7 @@ from trainers.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head
 KEPT = "steps"  # subfolder with one folder per kept step, named by its number, with the same two subfolders
+MEASURED = "measured"  # the same of the steps that the evaluation averages over, beside the last one
 
 
 def save_models(
@@ -32,9 +33,11 @@ def keep_models(
     student: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     critic: ValueModel | None = None,
+    *,
+    among: str = KEPT,
 ) -> None:
     """Keep a copy of the models under the number of the step; a folder of that name is a whole one."""
-    target = stage.out / KEPT / str(step)
+    target = stage.out / among / str(step)
     partial = target.with_name(f".{step}.partial")
     for leftover in (partial, target):  # of a run that was killed, and of steps that a resumed run takes again
         shutil.rmtree(leftover, ignore_errors=True)
@@ -54,6 +57,12 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
         raise ValueError(f"none of the stages {', '.join(earlier)} left a student, and `model` is null")
     stage.log.info("student: the asset `model`, %s", model)
     return model
+
+
+def measured_models(stage: Stage) -> list[Path]:
+    """Return the folders of what the stage `gad` kept for the evaluation beside its last models, the latest first."""
+    folder = stage.inputs.get("gad")
+    return [] if folder is None else sorted((folder / MEASURED).glob("[0-9]*"), key=lambda path: -int(path.name))
 
 
 def latest_critic(stage: Stage, earlier: Sequence[str]) -> Path | None:

@@ -8,16 +8,25 @@ has less of it, as the mean of the last returns has where runs of reinforcement 
 import os
 import shutil
 from pathlib import Path
+from typing import Protocol
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainers.policy.config import Evaluate
 from trainers.policy.models import save_policy
 
 KEPT = "steps"  # subfolder with one folder per kept step, named by its number
 
 
-def measured_steps(steps: int, settings: Evaluate) -> list[int]:
+class Averaged(Protocol):
+    """What an evaluation says of the policies that it averages over."""
+
+    @property
+    def checkpoints(self) -> int: ...  # noqa: D102
+    @property
+    def apart(self) -> int: ...  # noqa: D102
+
+
+def measured_steps(steps: int, settings: Averaged) -> list[int]:
     """Return the steps after which a policy is measured, the last one last."""
     return [steps - number * settings.apart for number in reversed(range(settings.checkpoints))]
 

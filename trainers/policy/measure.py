@@ -34,17 +34,21 @@ def average(measured: Sequence[Measured]) -> Measured:
 
 
 def measure(
-    sampler: Sampler, problems: Sequence[Problem], settings: Evaluate, memory: MicroBatch
+    sampler: Sampler, problems: Sequence[Problem], settings: Evaluate, memory: MicroBatch, *, greedy: bool = True
 ) -> dict[str, Measured]:
     """Return the results of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
 
     Samples are spread evenly over a problem's responses (`trainers.policy.spread`). Their seed is the same for all
     variants and seeds: differences between them are paired also in their noise.
-    memory: of `settings.batch_size` responses, less where the device's memory does not suffice.
+    memory: of `settings.batch_size` responses, less where the device's memory does not suffice. greedy: False leaves
+    that protocol out.
     """
     respond = Responder(sampler.model, sampler.tokenizer, sampler.placement)
     prompts, limit = sampler.prompts(problems), sampler.sampling.max_new_tokens
-    sequences, texts = respond(prompts, group_size=1, limit=limit, memory=memory)
+    results = {}
+    if greedy:
+        sequences, texts = respond(prompts, group_size=1, limit=limit, memory=memory)
+        results["greedy"] = _measured(sampler, problems, Distinct.single(sequences), texts)
     found, different = respond.evenly(
         prompts,
         samples=settings.samples,
@@ -53,10 +57,7 @@ def measure(
         generator=torch.Generator().manual_seed(settings.seed),
         memory=memory,
     )
-    return {
-        "greedy": _measured(sampler, problems, Distinct.single(sequences), texts),
-        "sampled": _measured(sampler, problems, found, different),
-    }
+    return results | {"sampled": _measured(sampler, problems, found, different)}
 
 
 def _measured(sampler: Sampler, problems: Sequence[Problem], found: Distinct, texts: list[str]) -> Measured:

@@ -171,7 +171,7 @@ def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
     simulated(other, states={("v2", seed): "failed" for seed in range(3)})
     assert "v2 against base: invalid\n    v2 seed 0 is failed" in run("diff", "base", "v2", "--results", str(other))
     assert "results at" not in run("diff", "v2", "v2")
-    with pytest.raises(ConfigError, match="nothing was planned or run here"):
+    with pytest.raises(ConfigError, match="nothing was planned, run or imported here"):
         run("diff", "base", "v2", "--results", str(tmp_path / "nowhere"))
 
 

@@ -104,6 +104,12 @@ def test_deleted_runs_are_left_out_and_named(folder, store):
     assert "of a deleted experiment (" in line
 
 
+def test_a_run_that_only_holds_others_is_left_out_and_named(folder):
+    runs, [line] = read_all(read, folder / "study/mlflow.db")
+    assert sorted(run.name for run in runs.values()) == [f"sweep / {v}-{s}" for v in ("base", "fast") for s in range(3)]
+    assert "only hold nested runs: sweep (" in line
+
+
 def test_a_folder_with_both_an_experiment_and_a_run(written):
     runs, problems = read_all(read, written)
     assert len(runs) == 6

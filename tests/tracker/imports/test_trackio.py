@@ -11,7 +11,7 @@ from contract.errors import ConfigError
 from tests.tracker.imports.stored import SOURCES, comparable, make, points, read_all
 from tracker.imports.trackio import read
 
-FILES = {"grid": "grid.db", "other project": "otherproject.db", "live": "live.db"}
+FILES = {"grid": "grid.db", "other project": "otherproject.db", "study": "study.db", "live": "live.db"}
 ODD = 'odd/näme "q" .x\\y #1'
 
 
@@ -30,7 +30,7 @@ def test_trackio_says_the_same(folder):
     runs, _ = read_all(read, folder)
     described = {key: run for project in FILES for key, run in told[project].items()}
     assert runs.keys() == described.keys()
-    assert len(runs) == 4
+    assert len(runs) == 10
     for key, run in runs.items():
         expected = {}
         for row in described[key]["logs"]:
@@ -146,7 +146,7 @@ def test_a_log_that_is_cut_off(written, tmp_path):
 def test_one_bad_file_costs_no_other(written):
     (written / "bad.db").write_text("words")
     runs, problems = read_all(read, written)
-    assert len(runs) == 4
+    assert len(runs) == 10
     assert any(line.startswith(str(written / "bad.db")) for line in problems)
 
 

@@ -16,6 +16,8 @@ from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.cli.main import main
 from tracker.config.display_schema import CurveDefinition
 from tracker.judge import audit, verdicts
+from tracker.judge.measurements import read_measurements
+from tracker.judge.pairs import judge_all_pairs
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page import published
 from tracker.show.page.content import anchors, problems
@@ -24,7 +26,7 @@ from tracker.show.page.edges import study_edges
 from tracker.show.page.format import decimals_for, duration, number, p_value, plural, signed
 from tracker.show.page.lineage import forest_axis, graph_rows, picture
 from tracker.show.page.provenance import provenance
-from tracker.show.page.render import render, write_report
+from tracker.show.page.render import SCRIPTS, render, write_report
 from tracker.store.collect import collect
 from tracker.store.database import Store
 
@@ -202,6 +204,45 @@ def test_edges_from_the_root_say_what_differs_from_the_root(tmp_path):
     [row] = re.findall(r'<div class="row against".*?<details>', html, re.S)
     assert "v2 </span>" in row
     assert re.findall(r'class="key">(.*?)<', row) == ["lr", "clip"]
+
+
+# ---- any two variants
+
+
+def pairs_of(html, study="study-s"):
+    return json.loads(re.search(rf'id="{study}-pairs-data">(.*?)</script>', html, re.S)[1])
+
+
+def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_path):
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "a.b": (None, 3)}), "v2": ("v0", {"lr": (1, 4)})}
+    database = build(tmp_path, [Study("s", lineage=lineage, seeds=3, distances={"v2": 0.4})])
+    html = page(database)
+    data = pairs_of(html)
+    with Store(database) as store:
+        edges = [pair.edge for pair in judge_all_pairs(read_measurements(store, "s"))]
+    at = data["variants"].index
+    assert len(data["pairs"]) == len(edges) == 3
+    for edge in edges:
+        effect, low, high, p, word, seeds, items, _ = data["pairs"][f"{at(edge.child)} {at(edge.parent)}"]
+        assert [effect, low, high, p] == pytest.approx([edge.effect, edge.low, edge.high, edge.p], rel=1e-4)
+        assert (data["words"][word], seeds, items) == (edge.detail, 3, 100)
+    values = {
+        name: {key: own.get(str(i), data["base"][i]) for i, key in enumerate(data["keys"])}
+        for name, own in zip(data["variants"], data["own"], strict=True)
+    }
+    assert [values[name]["lr"] for name in ("v0", "v1", "v2")] == ["1", "2", "4"]
+    assert [values[name]["a.b"] for name in ("v0", "v1", "v2")] == ["none", "3", "none"]
+    assert data["edges"].keys() == {f"{at('v1')} {at('v0')}", f"{at('v2')} {at('v0')}"}
+    rows = re.findall(r"<tr><th scope=\"row\">\d (v\d)</th>(.*?)</tr>", html)
+    cells = {name: re.findall(r"<td.*?</td>", row) for name, row in rows}
+    assert ["v-worse" in cells["v2"][at("v0")], "v-better" in cells["v0"][at("v2")]] == [True, True]
+    assert Elements(cells["v0"][at("v0")]).text == ""
+
+
+def test_pairs_of_very_many_variants_are_not_computed(tmp_path):
+    html = page(build(tmp_path, [Study("s", variants=41, seeds=1, items={"all": 5}, steps=1, metrics=1)]))
+    assert pairs_of(html)["pairs"] == {}
+    assert "Of more than 40 variants the effects of all pairs are not computed beforehand" in text_of(html)
 
 
 # ---- words
@@ -387,11 +428,12 @@ def attacked(tmp_path_factory):
 def test_markup_in_names_and_texts_stays_text(attacked):
     elements = Elements(attacked)
     scripts = [(attrs.get("type"), attrs.get("id")) for tag, attrs, _ in elements.inline if tag == "script"]
-    assert scripts == [("application/json", "study-toy-data"), *[(None, None)] * 4]
+    data = [("application/json", f"study-toy{of}-data") for of in ("", "-pairs")]
+    assert scripts == [*data, *[(None, None)] * len(SCRIPTS)]
     assert ATTACK not in attacked
     assert elements.text.count(ATTACK) > 10
-    [data] = [text for _, attrs, text in elements.inline if attrs.get("type") == "application/json"]
-    assert ATTACK in json.loads(data)["variants"]
+    for data in (text for _, attrs, text in elements.inline if attrs.get("type") == "application/json"):
+        assert ATTACK in json.loads(data)["variants"]
 
 
 def test_the_policy_allows_exactly_the_inline_texts(attacked):

@@ -14,7 +14,10 @@ import pandas as pd
 import pytest
 
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
+from tracker.cli.main import main
+from tracker.show.groups import group_table, keys_that_differ
 from tracker.show.page.render import render
+from tracker.show.subsets import subset_table
 from tracker.show.table_files import render_tables
 from tracker.show.table_formats import latex, to_csv, to_html, to_latex, to_markdown
 from tracker.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
@@ -148,9 +151,9 @@ def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
 @pytest.mark.parametrize(("sd", "decimals"), [(0.012, 3), (0.12, 2), (1.2, 1), (12.0, 0), (0.00012, 5)])
 def test_two_significant_digits_of_the_spread(results, sd, decimals):
     values = (1.0 - sd / math.sqrt(2), 1.0 + sd / math.sqrt(2))  # sample sd is sd
-    from tracker.show.tables import _with_decimals
+    from tracker.show.tables import with_decimals
 
-    column = _with_decimals(ComparisonColumn("c", "m", None), 0, [a_row(values=(values,))])
+    column = with_decimals(ComparisonColumn("c", "m", None), 0, [a_row(values=(values,))])
     assert column.decimals == decimals
 
 
@@ -269,12 +272,16 @@ def test_latex_escapes_every_special_character():
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 def test_latex_compiles(results, tmp_path):
     simulate(results, [Study(lineage=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"})])
-    body = to_latex(table_of(results)) + to_latex(hostile_table())
-    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs,textcomp}\begin{document}"
+    table = table_of(results)
+    with Store(results / DATABASE) as store:
+        others = [subset_table(store, table), group_table(table, store.variants("toy"), "rcs.alphas")]
+    body = "".join(map(to_latex, (table, hostile_table(), *others)))
+    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs,graphicx,textcomp}\begin{document}"
     (tmp_path / "t.tex").write_text(head + body + r"\end{document}")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout  # no table is wider than the page
 
 
 def test_tables_are_the_same_bytes_with_the_folders_gone(results, tmp_path):
@@ -285,4 +292,89 @@ def test_tables_are_the_same_bytes_with_the_folders_gone(results, tmp_path):
     (results / "plan.json").unlink()
     second = [path.read_bytes() for path in render_tables(results / DATABASE, tmp_path / "two")]
     assert first == second
-    assert len(first) == 5
+    assert len(first) == 8
+
+
+# ---- by the value of a key, and by subset
+
+KEYS = {
+    "v0": (None, {}),
+    "v1": ("v0", {"loss.kind": ("a", "b"), "lr": (1, 2)}),
+    "v2": ("v1", {"lr": (2, 3)}),
+    "v3": ("v0", {"clip": (None, [0.1, 0.2])}),
+}
+
+
+def records(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(results, tmp_path):
+    study = Study(lineage=KEYS, seeds=3, distances={"v1": 0.3, "v2": 0.4}, states={("v2", 1): "failed"})
+    simulate(results, [study])
+    table = table_of(results)
+    with Store(results / DATABASE) as store:
+        variants = store.variants("toy")
+    assert keys_that_differ(variants) == ["loss.kind", "lr", "clip"]
+    grouped = group_table(table, variants, "loss.kind")
+    means = {row.name: row.cells[0].mean for row in table.rows}
+    expected = {"a": [means["v0"], means["v3"]], "b": [means["v1"], means["v2"]]}  # v2 counts once, with two seeds too
+    assert {row.name: row.cells[0].mean for row in grouped.rows} == pytest.approx(
+        {value: mean(of) for value, of in expected.items()}
+    )
+    assert row_of(grouped, "b").cells[0].sd == pytest.approx(stdev(expected["b"]))
+    assert [(row.changed, row.seeds) for row in grouped.rows] == [("v0, v3", 2), ("v1, v2", 2)]
+    assert "mean over their seeds" in grouped.caption
+    assert "no effect of this key" in grouped.caption
+    [b] = [row for row in records(to_csv(grouped)) if row["loss.kind"] == "b"]
+    assert (b["variants"], b["n"], float(b["gender mean"])) == ("v1, v2", "2", pytest.approx(mean(expected["b"])))
+    assert "| loss.kind | variants | gender |" in to_markdown(grouped)
+    assert r"\label{tab:toy-by-loss-kind}" in to_latex(grouped)
+    assert [row.name for row in group_table(table, variants, "clip").rows] == ["none", "[0.1, 0.2]"]
+
+
+def test_a_group_leaves_out_variants_without_results_and_says_so(results):
+    states = {("v1", seed): "failed" for seed in range(2)} | {("v2", seed): "failed" for seed in range(2)}
+    simulate(results, [Study(lineage=KEYS, seeds=2, states={**states, ("v3", 0): "failed", ("v3", 1): "failed"})])
+    table = table_of(results)
+    with Store(results / DATABASE) as store:
+        grouped = group_table(table, store.variants("toy"), "loss.kind")
+    assert row_of(grouped, "a").cells[0].mean == row_of(table, "v0").cells[0].mean
+    assert (row_of(grouped, "a").seeds, row_of(grouped, "a").planned) == (1, 2)
+    assert row_of(grouped, "b").status.startswith("failed")
+    assert any(note.startswith("v3 is left out: failed") for note in grouped.notes)
+
+
+def test_tables_by_a_key_are_files_of_the_studies_that_have_it(results, tmp_path, capsys):
+    simulate(results, [Study("one", lineage=KEYS), Study("two")])
+    collect(results)
+    where = ["--results", str(results), "--reports", str(tmp_path / "out")]
+    assert main(["tables", "--by", "loss.kind", *where]) == 0
+    written = [line.rsplit("out/", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert written == [f"one/by-loss.kind.{ending}" for ending in ("md", "csv", "tex", "html")]
+    assert main(["tables", "--by", "los.kind", *where]) == 2
+    assert "did you mean 'loss.kind'?" in capsys.readouterr().err
+    assert main(["tables", "--by", "seed", *where]) == 2
+    assert "is what tables average over" in capsys.readouterr().err
+
+
+def test_the_table_by_subset_has_the_mean_of_every_data_set(results):
+    simulate(results, [Study(lineage=KEYS, seeds=3, states={("v1", 2): "failed"})])
+    table = table_of(results)
+    with Store(results / DATABASE) as store:
+        by_subset = subset_table(store, table)
+        items = store.sql("SELECT variant, seed, i.* FROM finals f JOIN items i USING (key) WHERE protocol = 'edited'")
+        shown = store.results("toy")
+    assert [column.label for column in by_subset.columns] == ["gender", "race", "mean distance from 0.5"]
+    for name in KEYS:
+        row = row_of(by_subset, name)
+        for index, subset in enumerate(("gender", "race")):
+            of_run = items[(items["variant"] == name) & (items["subset"] == subset)].groupby("seed")["value"].mean()
+            assert row.cells[index].values == pytest.approx(tuple(of_run))
+        metric = shown[(shown["variant"] == name) & (shown["metric"] == "edited/mean/distance")]["value"]
+        assert row.cells[2].mean == pytest.approx(metric.mean())
+        assert row.seeds == (2 if name == "v1" else 3)
+    assert "closer to 0.5 is better" in by_subset.caption
+    assert r"\label{tab:toy-subsets}" in to_latex(by_subset)
+    [v1] = [row for row in records(to_csv(by_subset)) if row["variant"] == "v1"]
+    assert (v1["gender n"], v1["seeds"], v1["planned"]) == ("2", "2", "3")

@@ -1,7 +1,9 @@
 """The reader cannot write or look elsewhere, and its views say what the shards say."""
 
+import json
 import math
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from contract.errors import ConfigError, TrackerError
 from tests.simulate import Study, simulate, stage_dir
 from tracker.store.collect import collect
-from tracker.store.database import DATABASE, Store
+from tracker.store.database import DATABASE, SCHEMA, Store
 
 
 @pytest.fixture
@@ -128,6 +130,18 @@ def test_curves_are_mean_and_extremes_over_seeds(results):
     np.testing.assert_array_equal(curve["low"], expected.min(axis=0))
     np.testing.assert_array_equal(curve["high"], expected.max(axis=0))
     assert (curve["seeds"] == 3).all()
+
+
+@pytest.mark.parametrize(("stages", "expected"), [(["train"], ["train"]), (["train", "evaluate"], ["train"])])
+def test_the_last_stage_has_curves_where_it_is_the_only_one(stages, expected):
+    with duckdb.connect() as database:
+        database.execute(SCHEMA)
+        definition = json.dumps({"last_stage": stages[-1]})
+        database.execute("INSERT INTO studies VALUES ('toy', '', '', '', ?)", [definition])
+        for position, stage in enumerate(stages):
+            database.execute("INSERT INTO run_stages VALUES ('toy', 'a', 0, ?, ?, ?)", [stage, position, stage])
+            database.execute("INSERT INTO metrics VALUES (?, 1, 'loss', 0.5)", [stage])
+        assert [stage for (stage,) in database.execute("SELECT stage FROM curves").fetchall()] == expected
 
 
 def test_long_curves_are_binned_by_neighbouring_steps(results):

@@ -9,11 +9,13 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 import torch
+from pydantic import ValidationError
 from transformers import Qwen2ForSequenceClassification
 
 from tests.trainers.gad.helpers import config, gad_stage, inputs_of, run_stage, series
 from trainers.gad import adversarial, seqkd
 from trainers.gad.adversarial import Course, Trainer
+from trainers.gad.config import GadConfig
 from trainers.gad.critic import build_loss, new_critic, pair_scores, score, update_critic
 from trainers.gad.data import teacher_lengths
 from trainers.gad.rows import read_rows
@@ -545,3 +547,49 @@ def test_a_switched_off_stage_is_not_a_trainer(root, monkeypatch):
 def test_configurations_that_cannot_work_are_refused(values, problem):
     with pytest.raises(ValueError, match=problem):
         config(**values)
+
+
+def test_values_are_means_over_the_last_students_of_gad(root):
+    """Each measured on its own, the one of n steps before the last with a seed of n more."""
+
+    def items(folder, **evaluate):
+        run_stage(root, "evaluate", config(evaluate={"samples": 2, **evaluate}), out=folder)
+        table = pd.read_parquet(folder / "items.parquet")
+        return table[~table["protocol"].str.startswith("start")].set_index(["protocol", "name", "item"])["value"]
+
+    settings = config(evaluate={"samples": 2, "checkpoints": 2, "apart": 1, "seed": 3})
+    run_stage(root, "warmup", settings)
+    run_stage(root, "gad", settings)
+    (kept,) = (root / "gad" / "measured").iterdir()
+    both = items(root / "both", checkpoints=2, seed=3)
+    kept.rename(root / "earlier")
+    last = items(root / "last", seed=3)
+    for part in ("student", "critic"):
+        (root / "gad" / part).rename(root / f"last-{part}")
+        (root / "earlier" / part).rename(root / "gad" / part)
+    earlier = items(root / "before", seed=4)
+    assert (last["sampled"] != earlier["sampled"]).any()
+    pd.testing.assert_series_equal(both["sampled"].sort_index(), ((last + earlier) / 2)["sampled"].sort_index())
+    pd.testing.assert_series_equal(both["greedy"].sort_index(), last["greedy"].sort_index())
+
+
+def test_more_students_than_steps_are_refused():
+    with pytest.raises(ValidationError, match=r"evaluate.checkpoints 3, 2 steps apart, need a gad.max_steps above 4"):
+        GadConfig(evaluate={"checkpoints": 3, "apart": 2}, gad={"max_steps": 4})
+    assert "evaluate.apart" in GadConfig().without_effect()
+
+
+def test_what_was_measured_is_known_by_its_digest(root):
+    """A change of a critic's setting that acts on nothing leaves it; another student, or another way to measure, not."""
+
+    def digest(folder, settings):
+        run_stage(root, "evaluate", settings, out=root / folder)
+        return json.loads((root / folder / "weights.json").read_text())["digest"]
+
+    run_stage(root, "warmup", config())
+    run_stage(root, "gad", config())
+    found = digest("one", config())
+    assert found == digest("two", config())
+    assert found != digest("three", config(evaluate={"samples": 3}))
+    run_stage(root, "gad", config(), seed=1)
+    assert found != digest("four", config())

@@ -66,7 +66,7 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
     """Values over the steps of the runs that ended well, one array per seed; what is not finite is left out."""
     text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
               FROM curves JOIN runs USING (study, variant, seed)
-              WHERE study = ? AND state = 'ok' AND list_contains(?, metric) AND isfinite(value)
+              WHERE study = ? AND state IN ('ok', 'imported') AND list_contains(?, metric) AND isfinite(value)
               GROUP BY ALL ORDER BY variant, stage, metric, seed"""
     courses: dict[tuple[str, str, str], list[Array]] = {}
     for row in store.sql(text, [study, metrics]).itertuples() if metrics else ():

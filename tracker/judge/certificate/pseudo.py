@@ -19,6 +19,7 @@ from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import item_clusters
 from tracker.judge.scope import DECIDED
 from tracker.judge.significance import Array
+from tracker.store.database import ENDED_WELL
 
 Values = Mapping[str, tuple[Sequence[int], Sequence[Array]]]  # variant: seeds, one [seeds, items] array per subset
 
@@ -70,7 +71,7 @@ def usable(study: Measurements) -> Runs | None:
 def _whole(study: Measurements, variant: str, seed: int) -> list[pd.Series] | None:
     run = (variant, seed)
     found = study.values.get(run, {})
-    bad = study.states[run][0] != "ok" or run in study.aborted or run in study.duplicates
+    bad = study.states[run][0] not in ENDED_WELL or run in study.aborted or run in study.duplicates
     if bad or any(subset not in found for subset in study.analysis.subsets):
         return None
     series = [found[subset] for subset in study.analysis.subsets]

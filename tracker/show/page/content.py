@@ -11,18 +11,22 @@ from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
 from tracker.judge.audit.finding import Finding
 from tracker.judge.certificate.record import StudyCertificate
+from tracker.judge.pairs import Pair
 from tracker.show.answer import answer
+from tracker.show.groups import group_table, keys_that_group
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
 from tracker.show.page.format import day, plural
+from tracker.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from tracker.show.page.provenance import provenance
 from tracker.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
 from tracker.show.tables import ComparisonTable, build_table
-from tracker.store.database import Store
+from tracker.store.database import ENDED_WELL, Store
 from tracker.store.stored_study import StoredStudy
 
 Judge = Callable[[str], tuple[pd.DataFrame, pd.DataFrame]]
 Check = Callable[[str, PublishedFile], Sequence[Finding]]
+Compare = Callable[[str], Sequence[Pair]]
 Certify = Callable[[str], StudyCertificate | None]
 SEVERITIES = {"abort": 0, "error": 0, "warn": 1, "warning": 1, "note": 2, "info": 2}
 
@@ -49,7 +53,7 @@ class RunGrid:
     @property
     def ok(self) -> int:
         """Number of runs that ended well."""
-        return self.counts.get("ok", 0)
+        return sum(self.counts.get(state, 0) for state in ENDED_WELL)
 
 
 @dataclass(frozen=True)
@@ -82,15 +86,18 @@ class StudyPage:
     source: str
     analysis: Analysis
     analysis_digest: str
+    imported: str
     history: list[dict[str, Any]]
     rules: int
     edges: Edges
     answer: str
+    pairs: Pairs
     interactions: list[dict[str, Any]]
     grid: RunGrid
     problems: list[dict[str, Any]]
     table: ComparisonTable
     table_reference: int | None
+    groups: list[tuple[str, ComparisonTable]]
     curves: Mapping[str, Any]
     curves_left_out: int
     items: int
@@ -139,10 +146,11 @@ class Page:
     studies: list[StudyPage]
 
 
-def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Page:
+def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compare: Compare) -> Page:
     """Gather the page; `judge(study)` returns verdicts and interactions, `check(study, published)` the audit.
 
-    `certify(study)` returns the certificate of the study as it is in the database, if there is one.
+    `certify(study)` returns the certificate of the study as it is in the database, if there is one, and
+    `compare(study)` its judged pairs.
     """
     meta, names = store.meta(), store.studies()
     definitions = {name: store.study(name) for name in names}
@@ -154,6 +162,8 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Pa
         verdicts, combinations = judge(name)
         curves = study_curves(store, name, definition, budget)
         reference = definition.table.reference
+        edges = study_edges(variants, verdicts, analysis.margin)
+        pairs = compare(name) if len(variants) <= MOST_VARIANTS else ()
         studies.append(
             StudyPage(
                 anchor=anchor,
@@ -163,15 +173,18 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify) -> Pa
                 source=definition.source,
                 analysis=analysis,
                 analysis_digest=definition.analysis_digest,
+                imported=definition.imported,
                 history=definition.analysis_history,
                 rules=len(definition.health),
-                edges=study_edges(variants, verdicts, analysis.margin),
+                edges=edges,
                 answer=answer(verdicts, analysis.margin),
+                pairs=study_pairs(variants, edges, pairs),
                 interactions=clean_records(combinations),
                 grid=run_grid(store, name, [variant.name for variant in variants]),
                 problems=problems(store, name),
                 table=table,
                 table_reference=0 if reference and table.rows else None,
+                groups=[(key, group_table(table, variants, key)) for key in keys_that_group(variants)],
                 curves=curves,
                 curves_left_out=budget.left_out.get(name, 0),
                 items=int(store.item_counts(name)["items"].sum()),
@@ -227,7 +240,7 @@ def problems(store: Store, study: str) -> list[dict[str, Any]]:
         "SELECT s.stage, s.state, coalesce(s.reason, '') AS reason, s.dir, any_value(r.position) AS position,"
         " list(r.variant || ' seed ' || r.seed ORDER BY v.position, r.seed) AS runs, min(v.position) AS first"
         " FROM stages s JOIN run_stages r USING (key) JOIN variants v ON v.study = r.study AND v.variant = r.variant"
-        " WHERE r.study = ? AND s.state <> 'ok' GROUP BY s.key, s.stage, s.state, s.reason, s.dir"
+        " WHERE r.study = ? AND s.state NOT IN ('ok', 'imported') GROUP BY s.key, s.stage, s.state, s.reason, s.dir"
         " ORDER BY position, first, min(r.seed)",
         [study],
     )

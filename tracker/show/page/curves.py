@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tracker.config.study_schema import StudyDefinition
-from tracker.store.database import Store
+from tracker.store.database import ENDED_WELL, Store
 
 VALUES = 1_600_000  # float32 values on one page: 8.5 MB in base64
 FEWEST_BINS, MOST_BINS = 40, 400
@@ -69,7 +69,7 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
     index = {name: i for i, name in enumerate(variants)}
     labels = {curve.metric: curve.label for curve in definition.curves}
     runs = store.runs(study)
-    ok = {(run.variant, run.seed) for run in runs.itertuples() if run.state == "ok"}
+    ok = {(run.variant, run.seed) for run in runs.itertuples() if run.state in ENDED_WELL}
     points = store.sql(BINNED, [study, budget.bins])  # sorted by its first five columns
     groups = _stretches(points, ["stage", "metric"])
     series_of = _stretches(points, ["stage", "metric", "variant", "seed"])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tracker.config.logged import LOGGED
 from tracker.config.study_schema import Analysis, Target
 from tracker.judge.scope import seeds_for
 
@@ -22,6 +23,11 @@ def primary_in_words(analysis: Analysis) -> str:
     subsets = analysis.subsets
     over = f", averaged over {', '.join(subsets[:-1])} and {subsets[-1]}" if len(subsets) > 1 else f" on {subsets[0]}"
     direction, value, protocol = analysis.direction, analysis.value, analysis.protocol
+    if protocol == LOGGED:
+        named = f"the final value of {' and of '.join(analysis.subsets)}, as it was logged, without items"
+        if isinstance(direction, Target):
+            return f"{named}: its distance from {direction.target:g}; smaller is better"
+        return f"{named}; {'larger' if direction == 'max' else 'smaller'} is better"
     if isinstance(direction, Target):
         return f"the distance of {value} from {direction.target:g} (protocol {protocol}){over}; smaller is better"
     return f"{value} (protocol {protocol}){over}; {'larger' if direction == 'max' else 'smaller'} is better"

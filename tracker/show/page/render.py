@@ -24,19 +24,28 @@ from tracker.judge.certificate.record import StudyCertificate
 from tracker.judge.certificate.tally import describe
 from tracker.judge.edges import WORDS
 from tracker.judge.measurements import read_measurements
+from tracker.judge.pairs import Pair, judge_all_pairs
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
-from tracker.show.page.content import Certify, Check, Judge, build_page
+from tracker.show.page.content import Certify, Check, Compare, Judge, build_page
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
+from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
-from tracker.show.table_formats import show_seeds
+from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
 
 HERE = Path(__file__).parent
 STYLES = ("uPlot-1.6.32.min.css", "page.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
-SCRIPTS = ("uPlot-1.6.32.iife.min.js", "tablesort-5.7.1.min.js", "page_tables.js", "page_curves.js")
+SCRIPTS = (
+    "uPlot-1.6.32.iife.min.js",
+    "tablesort-5.7.1.min.js",
+    "page_tables.js",
+    "page_export.js",
+    "page_curves.js",
+    "page_pairs.js",
+)
 
 
 def write_report(database: Path, out: Path) -> Path:
@@ -49,8 +58,8 @@ def write_report(database: Path, out: Path) -> Path:
 
 def render(store: Store, judge: Judge | None = None, check: Check | None = None) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
-    own_judge, own_check, certify = _analyst(store)
-    page = build_page(store, judge or own_judge, check or own_check, certify)
+    own_judge, own_check, certify, compare = _analyst(store)
+    page = build_page(store, judge or own_judge, check or own_check, certify, compare)
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
@@ -105,6 +114,9 @@ def _environment() -> Environment:
         "plan_in_words": plan_in_words,
         "primary_in_words": primary_in_words,
         "changed_keys": changed_keys,
+        "pair_glyphs": GLYPHS,
+        "show_cell": show_cell,
+        "most_variants": MOST_VARIANTS,
         "edges_gone": edges_gone,
     }
     return environment
@@ -115,8 +127,8 @@ def _rank(verdict: str | None) -> int:
     return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
 
 
-def _analyst(store: Store) -> tuple[Judge, Check, Certify]:
-    """Return what judges, what audits and what certifies a study; all use one reading of it."""
+def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
+    """Return what judges, audits, certifies and compares the variants of a study; all use one reading of it."""
     certificates = known(store.path.parent)
 
     @cache
@@ -136,4 +148,7 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify]:
         found = certificates.of(study) if certificates else None
         return found if found and found.digest == digest_of(judged(study).measurements) else None
 
-    return judge, check, certify
+    def compare(study: str) -> Sequence[Pair]:
+        return judge_all_pairs(judged(study).measurements)
+
+    return judge, check, certify, compare

@@ -68,6 +68,21 @@ def make(client):
     return experiment
 
 
+def study(client):
+    """Two variants with three seeds each, in a run that holds them: what `ablation import` is for."""
+    experiment = client.create_experiment("study", artifact_location="artifacts")
+    sweep = client.create_run(experiment, start_time=START, run_name="sweep").info.run_id
+    for variant, rate in (("base", 0.1), ("fast", 0.2)):
+        for seed in range(3):
+            tags = {"mlflow.parentRunId": sweep, "mlflow.user": "user"}
+            run = client.create_run(experiment, START + 1, tags, run_name=f"{variant}-{seed}").info.run_id
+            client.log_batch(run, params=[Param("lr", str(rate)), Param("seed", str(seed))])
+            for step in range(3):
+                client.log_metric(run, "acc", step * rate + seed / 100, timestamp=START + step, step=step)
+            client.set_terminated(run, end_time=START + 100)
+    client.set_terminated(sweep, end_time=START + 100)
+
+
 def told(client, experiment):
     runs = {}
     for run in client.search_runs([experiment], run_view_type=ViewType.ALL):
@@ -93,6 +108,8 @@ def main(out):
     for store, uri in {"mlflow.db": "sqlite:///mlflow.db", "mlruns": "mlruns"}.items():
         client = mlflow.MlflowClient(tracking_uri=uri)
         expected[store] = told(client, make(client))
+    Path("study").mkdir(exist_ok=True)
+    study(mlflow.MlflowClient(tracking_uri="sqlite:///study/mlflow.db"))
     Path("expected.json").write_text(json.dumps(expected, indent=1))
 
 

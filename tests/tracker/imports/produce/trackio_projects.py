@@ -39,6 +39,14 @@ def main():
         for step in range(0, 6) if first else range(4, 7):
             trackio.log({"loss": float(step) if first else 10.0 + step}, step=step)
         trackio.finish()
+    # Two variants with three seeds each: what `ablation import` is for.
+    for variant, rate in (("base", 0.1), ("fast", 0.2)):
+        for seed in range(3):
+            config = {"lr": rate, "seed": seed}
+            trackio.init(project="study", name=f"{variant}-{seed}", config=config, auto_log_gpu=False)
+            for step in range(3):
+                trackio.log({"acc": step * rate + seed / 100})
+            trackio.finish()
     trackio.init(project="live", name="killed", config={"seed": 6}, auto_log_gpu=False)
     trackio.log({"loss": 0.0})
     time.sleep(2)
@@ -49,7 +57,7 @@ def main():
     trackio.log({"loss": 2.0})
     time.sleep(2)
     expected = {"version": trackio.__version__}
-    for project in ("grid", "other project", "live"):
+    for project in ("grid", "other project", "study", "live"):
         expected[project] = {
             run["id"]: {
                 "name": run["name"],

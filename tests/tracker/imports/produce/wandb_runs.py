@@ -74,6 +74,17 @@ def resumed(folder, first):
     return rows, run
 
 
+def counted(folder, steps):
+    """As the Trainer of Hugging Face logs: its own count of steps; W&B's begins at 0 again after a resume."""
+    run = start(folder, "hf5", config={"seed": 5}, resume="allow")
+    run.define_metric("train/global_step")
+    run.define_metric("*", step_metric="train/global_step", step_sync=True)
+    for step in steps:
+        run.log({"train/loss": 1.0 + step, "train/global_step": step})
+    run.log({"eval/loss": 2.0 + steps[-1]})  # W&B adds the last value of the step metric
+    run.finish()
+
+
 def failed(folder):
     run = start(folder, "bad3")
     run.log({"loss": 1.0})
@@ -103,6 +114,16 @@ os._exit(1)
     subprocess.run([sys.executable, "-c", code], check=False, env=env)
 
 
+def study(folder):
+    """Two variants with three seeds each: what `ablation import` is for."""
+    for variant, rate in (("base", 0.1), ("fast", 0.2)):
+        for seed in range(3):
+            run = start(folder, f"{variant}{seed}", name=f"{variant}-{seed}", config={"lr": rate, "seed": seed})
+            for step in range(3):
+                run.log({"acc": step * rate + seed / 100}, step=step)
+            run.finish()
+
+
 def main(out):
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +134,11 @@ def main(out):
         expected[key] = {"rows": rows, "config": dict(run.config), "summary": dict(run.summary)}
     parts = [resumed(folder, first) for first in (True, False)]
     expected["res2"] = {"parts": [rows for rows, _ in parts], "config": dict(parts[-1][1].config)}
+    for steps in ([0, 10, 20, 30], [20, 25]):
+        counted(folder, steps)
     killed(folder)
+    (folder / "study").mkdir(exist_ok=True)
+    study(folder / "study")
     (folder / "expected.json").write_text(json.dumps(expected, indent=1, default=str))
 
 

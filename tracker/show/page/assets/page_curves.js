@@ -45,6 +45,25 @@
     return { mean, low, high };
   }
 
+  // Exponential moving average, freed of its start at nothing, as TensorBoard's; gaps stay gaps.
+  function smoothed(values, weight) {
+    let sum = 0, norm = 0;
+    return values.map((value) => {
+      if (value === null) return null;
+      sum = weight * sum + (1 - weight) * value;
+      norm = weight * norm + (1 - weight);
+      return sum / norm;
+    });
+  }
+
+  // Where a line is lowest and highest, and where it ends: {min, max, last}, each [value, index] or null.
+  function extremes(values) {
+    const known = values.map((value, i) => [value, i]).filter(([value]) => value !== null);
+    if (!known.length) return null;
+    const by = (better) => known.reduce((best, point) => (better(point[0], best[0]) ? point : best));
+    return { min: by((a, b) => a < b), max: by((a, b) => a > b), last: known[known.length - 1] };
+  }
+
   function show(value) {
     if (value === null || value === undefined) return "–";
     const size = Math.abs(value);
@@ -85,6 +104,11 @@
 
     listen() {
       this.find(".metric").addEventListener("change", () => this.draw());
+      this.options = Array.from(this.find(".metric").options);
+      this.find(".metric-search").addEventListener("input", () => this.search());
+      [".smooth", ".log-steps"].forEach((name) => this.find(name).addEventListener("input", () => this.draw()));
+      this.find(".save-csv").addEventListener("click", () => window.ablation.save(`${this.fileName()}.csv`, "text/csv", this.csv()));
+      this.find(".save-svg").addEventListener("click", () => window.ablation.save(`${this.fileName()}.svg`, "image/svg+xml", window.ablation.drawSvg(this.picture())));
       this.find(".each-seed").addEventListener("change", () => this.draw());
       this.find(".log-scale").addEventListener("change", () => this.draw());
       this.find(".step").addEventListener("input", () => this.read(Number(this.find(".step").value), true));
@@ -106,13 +130,37 @@
       }).observe(this.find(".plot"));
     }
 
-    // First the edge that the select offers first after its empty choice; else the first two variants.
+    // The pair that was chosen above; else the edge that is marked as the first; else the first two variants.
     start() {
+      const wanted = this.root.dataset.pair;
+      if (wanted) {
+        const offered = Array.from(this.find(".pair").options).some((option) => option.value === wanted);
+        this.find(".pair").value = offered ? wanted : "";
+        this.choose(wanted.split("\u001f"));
+        return;
+      }
       const first = Array.from(this.find(".pair").options).find((option) => option.dataset.first !== undefined);
       if (first) {
         this.find(".pair").value = first.value;
         this.choose(first.value.split("\u001f"));
       } else this.choose(this.boxes.slice(0, 2).map((box) => box.value));
+    }
+
+    // Metrics whose name or label holds the words, or fits them as a regular expression.
+    search() {
+      const text = this.find(".metric-search").value.trim();
+      let fits = (name) => name.toLowerCase().includes(text.toLowerCase());
+      try {
+        const pattern = new RegExp(text, "i");
+        fits = (name) => pattern.test(name);
+      } catch { /* not a regular expression (yet): words */ }
+      const select = this.find(".metric"), chosen = select.value;
+      const found = this.options.filter((option) => fits(option.textContent));
+      this.find(".metric-count").textContent = text ? `${found.length} of ${this.options.length}` : "";
+      if (!found.length) return;
+      select.replaceChildren(...found);
+      select.value = found.some((option) => option.value === chosen) ? chosen : found[0].value;
+      if (select.value !== chosen) this.draw();
     }
 
     choose(variants) {
@@ -180,6 +228,7 @@
     // Series after x: per variant low, high, mean, and then the lines of single seeds.
     series() {
       const each = this.find(".each-seed").checked;
+      const weight = Number(this.find(".smooth").value);
       const data = [this.metric.steps], series = [{}], bands = [];
       const add = (values, options) => {
         data.push(values);
@@ -193,7 +242,8 @@
           const high = add(part.high, { stroke: "transparent", points: { show: false } });
           bands.push({ series: [high, low], fill: `${part.colour}2b` });
         }
-        add(part.mean, { stroke: part.colour, width: 2, dash: part.dash });
+        if (weight > 0) add(part.mean, { stroke: `${part.colour}59`, width: 1.2 });
+        add(weight > 0 ? smoothed(part.mean, weight) : part.mean, { stroke: part.colour, width: 2, dash: part.dash });
         part.seeds.forEach((seed) => {
           // Beyond the mean, which ends with the first seed that ends, the others go on as thin lines; so do failed runs.
           const beyond = seed.values.map((value, i) => (part.mean[i] === null || part.mean[i + 1] === null ? value : null));
@@ -209,7 +259,11 @@
       const styles = getComputedStyle(this.root);
       const ink = forPrint ? "#1d1d1b" : styles.getPropertyValue("--muted").trim();
       const rule = forPrint ? "#dddbd3" : styles.getPropertyValue("--rule").trim();
-      const { data, series, bands } = this.series();
+      const { data: whole, series, bands } = this.series();
+      // A logarithmic axis has no step 0: it begins with the first step above.
+      const logSteps = this.find(".log-steps").checked && this.metric.steps[this.metric.steps.length - 1] > 0;
+      this.offset = logSteps ? this.metric.steps.findIndex((step) => step > 0) : 0;
+      const data = whole.map((values) => values.slice(this.offset));
       const values = data.slice(1).flat().filter((value) => value !== null);
       const log = this.find(".log-scale");
       log.disabled = !values.length || values.reduce((a, b) => Math.min(a, b)) <= 0;
@@ -218,15 +272,15 @@
       const options = {
         width: forPrint ? 640 : Math.max(plot.clientWidth, 200),
         height: 300,
-        scales: { x: { time: false }, y: log.checked && !log.disabled ? { distr: 3 } : {} },
+        scales: { x: logSteps ? { time: false, distr: 3, range: (chart, least, most) => [least, most] } : { time: false }, y: log.checked && !log.disabled ? { distr: 3 } : {} },
         axes: [{ ...axis, grid: { show: false }, label: "step", labelSize: 18, labelFont: axis.font, size: 34 }, { ...axis, size: 58, values: (_, ticks) => ticks.map((t) => (t === null ? "" : String(+t.toPrecision(6)).replace("-", "−"))) }],
         legend: { show: false },
         cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
         series, bands,
         hooks: { setCursor: [(chart) => {
           if (chart.cursor.idx === null || chart.cursor.idx === undefined || this.moving) return;
-          this.find(".step").value = chart.cursor.idx;
-          this.read(chart.cursor.idx, false);
+          this.find(".step").value = chart.cursor.idx + this.offset;
+          this.read(chart.cursor.idx + this.offset, false);
         }] },
       };
       if (this.chart) this.chart.destroy();
@@ -255,7 +309,10 @@
         const lost = part.seeds.length - ok.length;
         const notes = [`${ok.length}`, lost ? `${lost} not ended well (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
         const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
-        row.append(name, element("td", show(part.mean[index]), "n"), element("td", spread, "n"), element("td", notes.join(", ")));
+        const ends = extremes(part.mean);
+        const at = (point) => (point ? `${show(point[0])} at ${this.metric.steps[point[1]]}` : "–");
+        const along = ["min", "max", "last"].map((name) => element("td", at(ends && ends[name]), "n"));
+        row.append(name, element("td", show(part.mean[index]), "n"), element("td", spread, "n"), ...along, element("td", notes.join(", ")));
         return row;
       }));
     }
@@ -272,9 +329,39 @@
       const bins = this.metric.per_bin > 1
         ? `Each point is the mean of ${this.metric.per_bin} neighbouring logged steps (${this.metric.logged} were logged): spikes narrower than that are flattened; the database has every step.`
         : "Every logged step is drawn.";
-      this.find(".method").textContent = `Lines are means over seeds, bands reach from the lowest to the highest seed. A mean ends where its first seed ends; thin lines are single seeds. ${bins}`;
+      const weight = Number(this.find(".smooth").value);
+      this.find(".smooth-value").textContent = weight ? weight.toFixed(2) : "none";
+      const smoothing = weight ? `Thick lines are smoothed (exponential moving average, weight ${weight.toFixed(2)}), thin ones are not, and neither are the numbers. ` : "";
+      this.find(".method").textContent = `${smoothing}Lines are means over seeds, bands reach from the lowest to the highest seed. A mean ends where its first seed ends; thin lines are single seeds. ${bins}`;
     }
   }
+
+  Object.assign(Curves.prototype, {
+    fileName() {
+      return `${this.root.closest("article").id}-${this.metric.name}`.replace(/[^A-Za-z0-9.-]+/g, "-");
+    },
+
+    // A row per step and variant: mean and range over seeds, and each seed; as shown, but never smoothed.
+    csv() {
+      const seeds = [...new Set(this.parts.flatMap((part) => part.seeds.map((seed) => seed.seed)))].sort((a, b) => a - b);
+      const rows = [["metric", "variant", "step", "mean", "lowest", "highest", ...seeds.map((seed) => `seed ${seed}`)]];
+      this.parts.forEach((part) => this.metric.steps.forEach((step, i) => {
+        const each = seeds.map((seed) => (part.seeds.find((one) => one.seed === seed) || { values: [] }).values[i]);
+        rows.push([this.metric.name, part.name, step, part.mean[i], part.low[i], part.high[i], ...each]);
+      }));
+      return window.ablation.csv(rows);
+    },
+
+    picture() {
+      const weight = Number(this.find(".smooth").value);
+      const log = this.find(".log-scale");
+      return {
+        title: this.metric.label, x: this.metric.steps, from: this.offset, logX: this.chart.scales.x.distr === 3,
+        logY: log.checked && !log.disabled,
+        lines: this.parts.map((part) => ({ ...part, ...this.look(part.name, true), raw: weight > 0 ? part.mean : null, mean: weight > 0 ? smoothed(part.mean, weight) : part.mean, band: part.seeds.filter((seed) => seed.ok).length > 1 })),
+      };
+    },
+  });
 
   document.querySelectorAll(".curves").forEach((root) => {
     // Drawn when it comes into sight: a page of many studies opens at once.

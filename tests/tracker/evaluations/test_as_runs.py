@@ -1,0 +1,86 @@
+"""Evaluation files as items of imported runs, on what the real lm-eval wrote."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tracker.cli.main import main
+from tracker.judge.verdicts import judge_study
+from tracker.store.database import Store
+
+FILES = Path(__file__).parent / "fixtures/lm_eval.tar.gz"
+DECIDED = ["--direction", "max", "--margin", "0.01", "--yes"]
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with tarfile.open(FILES) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "runs"
+
+
+def edges(study):
+    with Store(Path("results/tracker.duckdb")) as store:
+        return judge_study(store, study).edges
+
+
+def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
+    words = ["compare", str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
+    assert main([*words, "--allow", "prompt", "--json"]) == 0
+    [compared] = json.loads(capsys.readouterr().out)
+    decided = ["--items", "evaluation/openbook/acc", *DECIDED]
+    assert main(["import", "evaluation", str(runs), "--study", "prompts", *decided]) == 0
+    out = capsys.readouterr().out
+    assert "openbook: runs were asked in 6 ways; right only if that is the change, or the seed's" in out
+    [edge] = edges("prompts")
+    assert (edge.parent, edge.child) == ("base-model", "new-model")
+    assert edge.seeds == compared["seeds"] == 3
+    assert (edge.effect, edge.low, edge.high) == pytest.approx(
+        (compared["effect"], compared["low"], compared["high"]), rel=1e-6
+    )
+
+
+def test_every_metric_and_filter_is_a_value_of_the_items(runs, capsys):
+    decided = ["--items", "evaluation/letters/exact_match,strict-match", *DECIDED]
+    assert main(["import", "evaluation", str(runs), "--study", "letters", *decided]) == 0
+    with Store(Path("results/tracker.duckdb")) as store:
+        names = store.rows("SELECT DISTINCT subset, name FROM items WHERE protocol = 'evaluation' ORDER BY ALL")[1]
+    assert {("openbook", "acc"), ("openbook", "acc_norm")} <= set(names)
+    assert {("letters", f"exact_match,{kind}") for kind in ("strict-match", "flexible-extract")} <= set(names)
+
+
+def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for variant, better in (("base", 0), ("new", 1)):
+        for seed in range(3):
+            place = tmp_path / f"runs/{variant}/seed_{seed}"
+            place.mkdir(parents=True)
+            rows = [{"step": step, "loss": 1 / step} for step in (1, 2)]
+            state = {"global_step": 2, "max_steps": 2, "log_history": rows}
+            (place / "trainer_state.json").write_text(json.dumps(state))
+            lines = [f"q{i},{(i % 3 == 0) or (better and i % 2)}" for i in range(30)]
+            text = "\n".join(["item,value", *(line.replace("True", "1").replace("False", "0") for line in lines)])
+            (place / "items.csv").write_text(text.replace(",0.0", ",0"))
+    assert main(["import", "trainer_state", "runs", "--study", "s", "--metric", "loss", *DECIDED]) == 0
+    again = ["import", "evaluation", "runs", "--study", "s", "--items", "evaluation/all/value", "--yes"]
+    assert main([*again, "--map", "variant=name:^([a-z]+)/"]) == 0
+    [edge] = edges("s")
+    assert (edge.child, edge.seeds, edge.items) == ("new", 3, 30)
+    assert edge.effect == pytest.approx(10 / 30)
+    with Store(Path("results/tracker.duckdb")) as store:
+        assert store.rows("SELECT stage, count(*) FROM run_stages GROUP BY ALL ORDER BY ALL")[1] == [
+            ("evaluation", 6),
+            ("outcome", 12),
+            ("trainer_state", 6),
+        ]
+
+
+def test_a_table_that_makes_no_sense_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "seed1.csv").write_text("item,value\na,1\na,0\n")
+    assert main(["import", "evaluation", "seed1.csv", "--study", "s"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "seed1.csv: item = 'a': stands 2 times" in line

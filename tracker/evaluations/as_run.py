@@ -1,0 +1,70 @@
+"""Evaluations of one run as an imported run: the reader `lm_eval` of a stage that is a command.
+
+    read(path, problem) -> Iterator[ImportedRun]        one, of all tasks, metrics and filters below the path
+
+Items are known by lm-eval's `doc_hash`. Subset: the task. Protocol: `lm_eval`. Name: the metric and, where the samples
+have several filters, `metric,filter`. Of a task that was evaluated several times, as by a command that was begun again,
+the newest file counts.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from contract.errors import ConfigError
+from tracker.evaluations import lm_eval
+from tracker.evaluations.sheet import ANY, Sheet, Wanted
+from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem
+
+PROTOCOL = "lm_eval"
+_SAMPLES = "samples_*.jsonl"
+
+
+def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the run. Raises ConfigError where there are no samples, or they cannot be read."""
+    files = sorted(path.rglob(_SAMPLES)) if path.is_dir() else [path]
+    if not files or not all(map(lm_eval.recognises, files)):
+        remedy = "run lm_eval with --log_samples and --output_path"
+        raise ConfigError(path, "", None, f"holds no {_SAMPLES} of lm-eval", remedy)
+    newest: dict[str, Sheet] = {}
+    for file in sorted(files, key=lambda file: file.name.rpartition("_")[2]):  # by date
+        for sheet in lm_eval.read(file, ANY):
+            newest[sheet.subset] = sheet
+    tables = [_table(sheet) for first in newest.values() for sheet in _all(first, problem)]
+    yield ImportedRun(
+        source=path,
+        id=PROTOCOL,
+        name=path.name,
+        config={},
+        seed=None,
+        state="finished",
+        started=None,
+        metrics=METRIC_ROWS.empty_table(),
+        items=pa.concat_tables(tables),
+    )
+
+
+def _all(first: Sheet, problem: Problem) -> Iterator[Sheet]:
+    """Yield every metric under every filter; what has no number of its own for each item is named and left out."""
+    yield first
+    for metric in first.facts.metrics:
+        for chosen in first.facts.filters:
+            if (metric, chosen) != (first.metric, first.filter):
+                try:
+                    yield from lm_eval.read(first.source, Wanted(metric, chosen))
+                except ConfigError as error:
+                    problem(str(error))
+
+
+def _table(sheet: Sheet) -> pa.Table:
+    name = sheet.metric if len(sheet.facts.filters) == 1 else f"{sheet.metric},{sheet.filter}"
+    items = [str(item) for item in sheet.items]
+    clusters = [sheet.clusters.get(item, item) for item in items]
+    columns = [
+        items,
+        *([word] * len(items) for word in (sheet.subset, PROTOCOL, name)),
+        sheet.values.tolist(),
+        clusters,
+    ]
+    return pa.table(columns, schema=ITEM_ROWS)

@@ -1,0 +1,114 @@
+"""Evaluation files as imported runs, so that the items of a run stand beside what another program logged of it.
+
+A run is a folder with samples of lm-evaluation-harness, or a plain table, or one seed of a table with seeds; it is
+named by its place. Items have the protocol `evaluation` and the task as subset, a value for each metric.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from contract.errors import ConfigError
+from contract.reading import one_line
+from tracker.evaluations import lm_eval
+from tracker.evaluations.arms import expand, reader_of
+from tracker.evaluations.sheet import Sheet, Wanted
+from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, name_below
+
+PROTOCOL = "evaluation"
+_TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")
+
+
+@dataclass
+class _Run:
+    source: Path
+    seed: int | None
+    sheets: dict[tuple[str, str], Sheet] = field(default_factory=dict)  # by subset and value
+
+
+def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the runs at or below a path. Raises ConfigError where there is none, or one that makes no sense."""
+    root = path if path.is_dir() else path.parent
+    runs: dict[tuple[Path, int | None], _Run] = {}
+    for file in _files(path):
+        source = file.parent if file.name.startswith("samples_") else file
+        for value, sheet in _sheets(file, problem):
+            run = runs.setdefault((source, sheet.seed), _Run(source, sheet.seed))
+            other = run.sheets.get((sheet.subset, value))
+            if other is not None and other.source != file:
+                problem(f"{other.source}: {sheet.subset} was evaluated again, in {file.name}, which counts")
+            run.sheets[sheet.subset, value] = sheet
+    _tell_prompts(list(runs.values()), problem)
+    for run in runs.values():
+        name = name_below(root, run.source.with_suffix("") if run.source.is_file() else run.source)
+        yield ImportedRun(
+            source=run.source,
+            id=f"seed {run.seed}" if run.seed is not None else "evaluation",
+            name=name if run.seed is None else f"{name}/seed_{run.seed}",
+            config={},
+            seed=run.seed,
+            state="finished",
+            started=None,
+            metrics=METRIC_ROWS.empty_table(),
+            items=_items(list(run.sheets.items())),
+        )
+
+
+def _tell_prompts(runs: Sequence[_Run], problem: Problem) -> None:
+    """Name subsets of which runs were asked otherwise: which of them are to be compared is not known here."""
+    prompts: dict[str, set[bytes]] = {}
+    for run in runs:
+        for (subset, _), sheet in run.sheets.items():
+            if "prompt" in sheet.asked:
+                prompts.setdefault(subset, set()).add(hashlib.sha256(sheet.asked["prompt"].tobytes()).digest())
+    for subset, found in prompts.items():
+        if len(found) > 1:
+            problem(f"{subset}: runs were asked in {len(found)} ways; right only if that is the change, or the seed's")
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files in the order of their dates, which are in lm-eval's names."""
+    if path.is_file():
+        return [path]
+    tables = [file for pattern in _TABLES for file in path.rglob(pattern) if not file.name.startswith("samples_")]
+    found = sorted({*path.rglob("samples_*.jsonl"), *tables}, key=lambda file: (file.parent, file.name))
+    return found or expand([str(path)])  # which says what is missing
+
+
+def _sheets(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
+    """Yield (name of the value, sheet) for every metric and filter of a file."""
+    reader = reader_of(file)
+    first = list(reader.read(file, Wanted()))
+    yield from ((_name(sheet), sheet) for sheet in first)
+    for sheet in first[:1] if reader is lm_eval else ():
+        for metric in sheet.facts.metrics:
+            for chosen in sheet.facts.filters:
+                if (metric, chosen) == (sheet.metric, sheet.filter):
+                    continue
+                try:
+                    yield from ((_name(each), each) for each in reader.read(file, Wanted(metric, chosen)))
+                except ConfigError as error:  # a metric of all items at once
+                    problem(one_line(f"{file}: {metric} is left out: {error.problem}", 400))
+
+
+def _name(sheet: Sheet) -> str:
+    return sheet.metric if len(sheet.facts.filters) < 2 else f"{sheet.metric},{sheet.filter}"
+
+
+def _items(sheets: Sequence[tuple[tuple[str, str], Sheet]]) -> pa.Table:
+    """Return the items. The wanted answer is a part of an item's name: with another one it is another item."""
+    tables = []
+    clustered = any(sheet.clusters for _, sheet in sheets)
+    for (subset, value), sheet in sheets:
+        count = len(sheet.items)
+        own = [str(item) for item in sheet.items]
+        wanted = sheet.asked.get("target")
+        answers = [""] * count if wanted is None else [f".{digest:016x}" for digest in wanted.tolist()]
+        names = [f"{item}{answer}" for item, answer in zip(own, answers, strict=True)]
+        clusters = [sheet.clusters.get(item, item) for item in own] if clustered else [None] * count
+        columns = [names, [subset] * count, [PROTOCOL] * count, [value] * count, sheet.values.tolist(), clusters]
+        tables.append(pa.table(columns, schema=ITEM_ROWS))
+    return pa.concat_tables(tables)

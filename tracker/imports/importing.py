@@ -1,0 +1,411 @@
+"""From the files of other programs to a study of imported runs: read, join to what was known, place, write.
+
+    import_runs(results, request) -> Outcome
+
+Without `write` nothing is written, and the outcome says what would be. A study is written whole or not at all.
+"""
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contract.atomic import update_text
+from contract.errors import ConfigError, TrackerError
+from contract.reading import one_line
+from tracker.config.display_schema import ColumnDefinition, CurveDefinition, TableDefinition
+from tracker.config.logged import LOGGED
+from tracker.config.settings import suggest
+from tracker.config.study_schema import Analysis
+from tracker.imports import database, stored
+from tracker.imports.lineage import derive
+from tracker.imports.merge import merged_items, merged_metrics, sorted_items, twice
+from tracker.imports.run import ImportedRun, Reader, metric_table
+from tracker.imports.settings_beside import as_plain
+from tracker.imports.stored import ImportedStudy, PlacedRun, Record
+from tracker.imports.study_file import ImportFile, analysis_of
+from tracker.plan.keys import key_of
+from tracker.plan.plan_file import PlannedVariant, StudyRecord
+
+_MOST_CURVES = 6
+_Lineage = dict[str, tuple[str | None, str]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be imported. `written`: study.yaml with what the command line said; None: as at the last import."""
+
+    format: str
+    reader: Reader
+    paths: Sequence[Path]
+    study: str
+    where: str
+    written: ImportFile | None
+    planned: frozenset[str] = frozenset()
+    write: bool = False
+
+
+@dataclass
+class Outcome:
+    """What was found: the study as it is now, or would be, and what could not be read.
+
+    `analysis` is the error that says why there is none, where the runs cannot be judged yet.
+    """
+
+    variants: tuple[PlannedVariant, ...] = ()
+    runs: tuple[PlacedRun, ...] = ()
+    new: int = 0
+    changed: int = 0
+    problems: list[str] = field(default_factory=list)
+    analysis: Analysis | None = None
+    missing: ConfigError | None = None
+    written: bool = False
+
+
+@dataclass
+class _Known:
+    """A run with where it is stored, and the names that it logged."""
+
+    record: Record
+    key: str
+    metrics: set[str]
+    items: set[tuple[str, str, str]]  # protocol, name, subset
+    curves: set[str]
+
+
+def import_runs(results: Path, request: Request) -> Outcome:
+    """Import runs; raise ConfigError where what was asked cannot be done, and then nothing has been written."""
+    folder = results / stored.FOLDER / request.study
+    with _alone(results / stored.FOLDER) if request.write else nullcontext():
+        before = stored.read_study(folder) if (folder / stored.MANIFEST).exists() else None
+        kept = {run.key for run in before.runs} if before else set()
+        try:
+            outcome, study = _gather(folder, request, before)
+            if request.write and study is not None:
+                update_text(folder / stored.MANIFEST, study.text())
+                kept, outcome.written = {run.key for run in study.runs}, True
+        finally:
+            if request.write:
+                stored.remove_unnamed(folder, kept)
+    return outcome
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait for another import into the same results."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise TrackerError(f"{folder}: cannot be written ({error.strerror}); mend the folder") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tuple[Outcome, ImportedStudy | None]:
+    if request.study in request.planned:
+        remedy = f"choose another name, for example {request.study}-imported"
+        raise ConfigError("import", "--study", request.study, "is a study of the plan: runs of other code", remedy)
+    written = request.written or (before.written if before else ImportFile())
+    outcome = Outcome()
+    found = _stored_runs(folder, before, outcome)
+    known, definition = _declared(request, written, before)
+    for run in _read(request, written, outcome):
+        record, metrics, items = _checked(run, request, written, outcome.problems)
+        was = found.get(record.identity)
+        if was is not None:
+            metrics, items = _joined(folder / was.key, metrics, items)
+        record = record.model_copy(update={"last_step": pc.max(metrics["step"]).as_py()})
+        key = stored.key_of_run(record, metrics, items)
+        if request.write:
+            stored.write_run(folder, key, record, metrics, items)
+        outcome.new += was is None
+        outcome.changed += was is not None and was.key != key
+        found[record.identity] = _names(record, key, metrics, items)
+    runs = [found[identity] for identity in sorted(found)]
+    if not runs:
+        raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
+    lineage = derive([run.record for run in runs], written, request.where, known)
+    outcome.variants = lineage.variants
+    outcome.runs = tuple(
+        PlacedRun(key=run.key, variant=variant, seed=seed, **_facts(run.record))
+        for run, (variant, seed) in zip(runs, lineage.placed, strict=True)
+    )
+    outcome.problems += _unequal(outcome.runs)
+    values = (
+        {**definition.get("analysis", {}), **written.analysis} if "metric" not in written.analysis else written.analysis
+    )
+    try:
+        outcome.analysis = _analysis(values, runs, request.where)
+    except ConfigError as error:
+        if request.write:
+            raise
+        outcome.missing = error
+        return outcome, None
+    record_of_study = _study(request.study, written, definition, outcome.analysis, runs)
+    study = ImportedStudy(
+        written=written, known=known, study=record_of_study, variants=outcome.variants, runs=outcome.runs
+    )
+    return outcome, study
+
+
+def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -> dict[tuple[str, str, str], _Known]:
+    found = {}
+    for run in before.runs if before else ():
+        try:
+            record = stored.read_record(folder / run.key)
+            metrics, items = stored.read_rows(folder / run.key)
+        except (TrackerError, OSError, pa.ArrowException) as error:
+            outcome.problems.append(one_line(f"{error}: what was imported of {run.name} is lost", 500))
+            continue
+        plain = Record(**{name: getattr(record, name) for name in Record.model_fields})
+        found[record.identity] = _names(plain, run.key, metrics, items)
+    return found
+
+
+def _names(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> _Known:
+    rows = metrics.group_by("name").aggregate([("step", "count_distinct")]).to_pylist()
+    kinds = [] if items is None else items.group_by(["protocol", "name", "subset"]).aggregate([]).to_pylist()
+    return _Known(
+        record,
+        key,
+        {row["name"] for row in rows},
+        {(row["protocol"], row["name"], row["subset"]) for row in kinds},
+        {row["name"] for row in rows if row["step_count_distinct"] > 1},
+    )
+
+
+def _declared(request: Request, written: ImportFile, before: ImportedStudy | None) -> tuple[_Lineage, dict[str, Any]]:
+    """Return lineage and definition of a source that has them: a database of this project."""
+    if request.format != "database":
+        return (dict(before.known), before.study.model_dump(mode="json")) if before and before.known else ({}, {})
+    declared = {each.study: each for path in request.paths for each in database.declared(path)}
+    name = written.runs.study or (next(iter(declared)) if len(declared) == 1 else request.study)
+    if name not in declared:
+        remedy = f"--map study=NAME; {suggest(name, declared)}"
+        raise ConfigError(request.paths[0], "study", name, "is not in the database", remedy)
+    return dict(declared[name].lineage), declared[name].definition | {"own": name}
+
+
+def _read(request: Request, written: ImportFile, outcome: Outcome) -> Iterator[ImportedRun]:
+    from fnmatch import fnmatchcase
+
+    problems = outcome.problems
+    own = None
+    if request.format == "database":
+        _, definition = _declared(request, written, None)
+        own = definition["own"]
+    for path in request.paths:
+        if not path.exists():
+            raise ConfigError(path, "", None, "there is no such file or folder", "correct the name")
+        for run in request.reader(path, lambda line: problems.append(one_line(line, 500))):
+            if own is not None and not run.id.startswith(f"{own}/"):
+                continue
+            if not any(fnmatchcase(run.name, pattern) for pattern in written.runs.leave_out):
+                yield run
+
+
+def _checked(
+    run: ImportedRun, request: Request, written: ImportFile, problems: list[str]
+) -> tuple[Record, pa.Table, pa.Table | None]:
+    """Return a run as it can be stored. Raises ConfigError where its items make no sense."""
+    metrics = run.metrics
+    renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
+    odd = set(stored.loadable(metrics))
+    if odd:
+        problems.append(
+            one_line(f"{run.source}: {run.name}: left out metrics without a usable name: {sorted(odd)}", 500)
+        )
+    if odd or renamed or len(metrics.group_by(["step", "name"]).aggregate([])) < metrics.num_rows:
+        rows = zip(*(column.to_pylist() for column in metrics.columns), strict=True)
+        metrics = metric_table((step, renamed.get(name, name), value) for step, name, value in rows if name not in odd)
+    if metrics.num_rows == 0 and run.items is None:
+        problems.append(f"{run.source}: {run.name} has logged nothing")
+    items = None if run.items is None or run.items.num_rows == 0 else sorted_items(run.items)
+    if items is not None:
+        _check_items(run, items)
+    source = run.source.resolve()
+    record = Record(
+        format=request.format,
+        source=str(source),
+        id=run.id,
+        name=one_line(run.name, 300),
+        config=_json(as_plain(run.config)),
+        seed=run.seed,
+        state=run.state,
+        started=run.started,
+        last_step=None,
+    )
+    return record, metrics.sort_by([("step", "ascending"), ("name", "ascending")]), items
+
+
+def _check_items(run: ImportedRun, items: pa.Table) -> None:
+    place = f"{run.source}: {run.name}"
+    if (problem := twice(items)) is not None:
+        raise ConfigError(place, "items", None, problem, "an item has one value: remove the others")
+    bad = items.filter(pc.invert(pc.fill_null(pc.is_finite(items["value"]), False)))
+    for row in bad.slice(0, 1).to_pylist():
+        problem = (
+            f"item {row['item']} of {row['subset']} has a {row['name']} that is no number ({bad.num_rows} such rows)"
+        )
+        raise ConfigError(place, "items", row["value"], problem, "evaluate again, or remove the rows")
+
+
+def _joined(known: Path, metrics: pa.Table, items: pa.Table | None) -> tuple[pa.Table, pa.Table | None]:
+    was, evaluated = stored.read_rows(known)
+    both = merged_items(evaluated, items)
+    return merged_metrics(was, metrics), None if both is None else sorted_items(both)
+
+
+def _json(value: Any) -> Any:
+    """Return a value that JSON and DuckDB can hold: no NaN, no halves of characters."""
+    if isinstance(value, dict):
+        return {_json(key): _json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in ("format", "source", "name", "state", "started", "last_step")}
+
+
+def _unequal(runs: Sequence[PlacedRun]) -> list[str]:
+    """Name runs that ended at another step than most: their final metrics are of another length of training."""
+    told = []
+    for kind in sorted({run.format for run in runs}):
+        last = [run for run in runs if run.format == kind and run.state == "finished" and run.last_step is not None]
+        steps = [run.last_step for run in last]
+        usual = max(set(steps), key=lambda step: (steps.count(step), step), default=None)
+        other = [f"{run.variant} seed {run.seed} at {run.last_step}" for run in last if run.last_step != usual]
+        if other:
+            more = f" and {len(other) - 5} more" if len(other) > 5 else ""
+            told.append(f"runs end at different steps: most at {usual}, {', '.join(other[:5])}{more}")
+    return told
+
+
+def _analysis(values: Mapping[str, Any], runs: Sequence[_Known], where: str) -> Analysis:
+    metrics = sorted(set().union(*(run.metrics for run in runs)))
+    items = sorted(set().union(*(run.items for run in runs)))
+    primary = "metric" in values or "value" in values
+    lacking = [name for name in ("direction", "margin") if name not in values]
+    if not primary or lacking:
+        options = {
+            "direction": "--direction max, min or target:X",
+            "margin": "--margin M, a difference that does not matter",
+        }
+        asked = ([] if primary else ["--metric NAME or --items PROTOCOL/SUBSET/NAME"]) + [
+            options[name] for name in lacking
+        ]
+        kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
+        shown = f"logged: {_some(metrics)}" + (f"; items: {_some(kinds)}" if kinds else "")
+        remedy = f"say {'; '.join(asked)}; or write it in a study.yaml ({shown})"
+        raise ConfigError(where, "analysis", None, "what decides is not said", remedy)
+    analysis = analysis_of(values, where)
+    if analysis.protocol == LOGGED:
+        for name in analysis.subsets:
+            if name not in metrics:
+                raise ConfigError(where, "analysis.metric", name, "no run has logged it", suggest(name, metrics))
+        return analysis
+    subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
+    for subset in analysis.subsets:
+        if subset not in subsets:
+            known = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
+            asked_for = f"{analysis.protocol}/{subset}/{analysis.value}"
+            raise ConfigError(where, "analysis", asked_for, "no run has such items", suggest(asked_for, known))
+    return analysis
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "nothing"
+
+
+def _study(
+    name: str, written: ImportFile, definition: Mapping[str, Any], analysis: Analysis, runs: Sequence[_Known]
+) -> StudyRecord:
+    """Return the definition: what study.yaml says, else what the source says, else what the runs logged."""
+    formats = ", ".join(sorted({run.record.format for run in runs}))
+    primary = _primary(analysis)
+    columns = [ColumnDefinition(metric=metric, label=metric.removesuffix("/value")) for metric in primary]
+    table = written.table or TableDefinition.model_validate(
+        definition.get("table") or {"columns": [c.model_dump() for c in columns]}
+    )
+    curves = written.curves
+    if curves is None:
+        told = [CurveDefinition.model_validate(curve) for curve in definition.get("curves", [])]
+        curves = told or _curves(primary, runs)
+    return StudyRecord(
+        title=written.title or definition.get("title") or name,
+        question=written.question or definition.get("question") or "What did each change do?",
+        source=written.source or definition.get("source") or f"Imported runs ({formats}).",
+        table=table,
+        curves=curves,
+        figures=[],
+        analysis=analysis,
+        health=[],
+        trained_model=None,
+        name=name,
+        analysis_digest=key_of(analysis.model_dump(mode="json")),
+        published=None,
+        last_stage=stored.OUTCOME,
+    )
+
+
+def _primary(analysis: Analysis) -> list[str]:
+    if analysis.protocol == LOGGED:
+        return list(analysis.subsets)
+    return [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
+
+
+def _curves(primary: Sequence[str], runs: Sequence[_Known]) -> list[CurveDefinition]:
+    """Return what decides and, of what all runs logged, rewards, losses, divergences, entropies and lengths."""
+    logged = [run.curves for run in runs if run.curves]
+    common = sorted(set.intersection(*logged)) if logged else []
+    words = ("reward", "loss", "kl", "entropy", "accuracy", "length", "score")
+    chosen = [name for name in primary if name in common]
+    chosen += [name for word in words for name in common if word in name.lower()]
+    return [CurveDefinition(metric=name, label=name) for name in list(dict.fromkeys(chosen))[:_MOST_CURVES]]
+
+
+def describe(study: str, outcome: Outcome) -> str:
+    """Return the lineage for a person to confirm: variants, what each changes, its runs, and what could not be read."""
+    places = {variant.name: variant for variant in outcome.variants}
+    lines = [
+        f"{study}: {len(outcome.runs)} runs of {len(places)} variants ({outcome.new} new, {outcome.changed} changed)"
+    ]
+    depth: dict[str | None, int] = {None: -1}
+    for variant in outcome.variants:
+        depth[variant.name] = depth.get(variant.parent, -1) + 1
+        indent = "  " * (depth[variant.name] + 1)
+        flag = f"  [confounded: {len(variant.factors)} factors]" if len(variant.factors) > 1 else ""
+        lines.append(f"{indent}{variant.name}{flag}")
+        lines += [f"{indent}    {c.key}: {json.dumps(c.old)} -> {json.dumps(c.new)}" for c in variant.changes]
+        if variant.parent and not variant.changes:
+            lines.append(f"{indent}    what it changes is not known")
+        lines.append(f"{indent}    {_seeds([run for run in outcome.runs if run.variant == variant.name])}")
+    lines += [f"note: {problem}" for problem in outcome.problems]
+    return "\n".join(lines)
+
+
+def _seeds(runs: Sequence[PlacedRun]) -> str:
+    shown = []
+    for run in sorted(runs, key=lambda run: (run.seed, run.format)):
+        state = "" if run.state == "finished" else f", {run.state}"
+        step = "" if run.last_step is None else f" at step {run.last_step}"
+        shown.append(f"seed {run.seed}: {run.name} ({run.format}{step}{state})")
+    return "; ".join(shown)

@@ -1,0 +1,170 @@
+// Any two variants: effect, what differs between their configurations, and their curves.
+(function () {
+  "use strict";
+
+  const TURNED = { better: "worse", worse: "better" };
+  const MINUS = "\u2212";
+
+  function element(name, text, className) {
+    const node = document.createElement(name);
+    if (text !== undefined && text !== null) node.textContent = text;
+    if (className) node.className = className;
+    return node;
+  }
+
+  function drawn(name, attributes, ...children) {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    Object.entries(attributes).forEach(([key, value]) => node.setAttribute(key, value));
+    node.append(...children);
+    return node;
+  }
+
+  function signed(value, decimals) {
+    const text = Math.abs(value).toFixed(decimals);
+    if (Number(text) === 0) return text;
+    return `${value < 0 ? MINUS : "+"}${text}`;
+  }
+
+  function pValue(p) {
+    return p < 1e-4 ? "p < 0.0001" : `p = ${p.toFixed(p < 0.01 ? 4 : 3)}`;
+  }
+
+  function verdict(word) {
+    const mark = drawn("svg", { class: "mark", width: 14, height: 14, "aria-hidden": "true" }, drawn("use", { href: `#m-${word}` }));
+    const node = element("span", undefined, `verdict v-${word}`);
+    node.append(mark, `\u00a0${word}`);
+    return node;
+  }
+
+  class Compare {
+    constructor(root) {
+      this.root = root;
+      this.data = JSON.parse(document.getElementById(root.dataset.source).textContent);
+      this.find = (selector) => root.querySelector(selector);
+      this.decimals = Number(root.dataset.decimals);
+      ["one", "other"].forEach((name) => this.find(`.${name}`).addEventListener("change", () => this.choose()));
+      this.find(".equal").addEventListener("change", () => this.differences());
+      this.find(".swap").addEventListener("click", () => {
+        const [one, other] = [this.find(".one"), this.find(".other")];
+        [one.value, other.value] = [other.value, one.value];
+        this.choose();
+      });
+      const matrix = root.parentElement.querySelector(".matrix");
+      if (matrix) {
+        matrix.classList.add("live");
+        matrix.tBodies[0].addEventListener("click", (event) => {
+          const cell = event.target.closest("td");
+          if (!cell || !cell.textContent) return;
+          this.find(".one").selectedIndex = cell.parentElement.rowIndex - 1;
+          this.find(".other").selectedIndex = cell.cellIndex - 1;
+          this.choose();
+          this.find(".one").focus();
+        });
+      }
+      root.hidden = false;
+      this.draw();
+    }
+
+    // The curves below follow, whether they are drawn already or when they come into sight.
+    choose() {
+      this.draw();
+      const curves = this.root.closest("article").querySelector(".curves");
+      if (!curves || this.one === this.other) return;
+      curves.dataset.pair = `${this.other}\u001f${this.one}`;
+      if (curves.curves) curves.curves.start();
+    }
+
+    // [effect, low, high, p, word, seeds, items, why] of the first against the second, or null.
+    numbers() {
+      const [i, j] = [this.one, this.other].map((name) => this.data.variants.indexOf(name));
+      const there = this.data.pairs[`${i} ${j}`];
+      const back = this.data.pairs[`${j} ${i}`];
+      const row = there || back;
+      if (!row) return null;
+      const word = this.data.words[row[4]];
+      const [effect, low, high] = there ? row : [row[0], row[2], row[1]].map((value) => (value === null ? null : -value));
+      return { effect, low, high, p: row[3], word: there ? word : TURNED[word] || word, seeds: row[5], items: row[6], why: this.data.whys[row[7]],
+        edge: this.data.edges[`${i} ${j}`] };
+    }
+
+    draw() {
+      this.one = this.find(".one").value;
+      this.other = this.find(".other").value;
+      this.differences();
+      const row = this.numbers();
+      const outcome = this.find(".outcome");
+      outcome.replaceChildren();
+      const notes = [];
+      if (this.one === this.other) outcome.append("The same variant twice.");
+      else if (!row) outcome.append(`${this.one} against ${this.other}`);
+      else {
+        outcome.append(element("strong", this.one), " against ", element("strong", this.other), ": ");
+        if (row.effect === null) outcome.append(verdict(row.word));
+        else {
+          outcome.append(element("span", signed(row.effect, this.decimals), "num"), " ");
+          if (row.low !== null) outcome.append(element("span", `[${signed(row.low, this.decimals)}, ${signed(row.high, this.decimals)}]`, "num range"), " ");
+          outcome.append(verdict(row.word), this.forest(row));
+          notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${row.seeds} ${row.seeds === 1 ? "seed" : "seeds"}, ${row.items.toLocaleString("en")} items.`);
+        }
+        if (row.edge) notes.push(`The study’s own verdict on this change, corrected, is ${row.edge}.`);
+        if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}): the effect is that of all of them together.`);
+        if (row.why) notes.push(`${row.why}.`);
+      }
+      this.find(".outcome-notes").textContent = notes.join(" ");
+    }
+
+    forest(row) {
+      const { limit, width, pad, margin } = Object.fromEntries(["limit", "width", "pad", "margin"].map((key) => [key, Number(this.root.dataset[key])]));
+      const x = (value) => pad + ((Math.min(Math.max(value / limit, -1), 1) + 1) / 2) * (width - 2 * pad);
+      const svg = drawn("svg", { class: `forest v-${row.word}`, viewBox: `0 0 ${width} 24`, width, height: 24, "aria-hidden": "true" });
+      if (margin) svg.append(drawn("rect", { class: "margin", x: x(-margin), y: 0, width: x(margin) - x(-margin), height: 24 }));
+      svg.append(drawn("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: 24 }));
+      if (row.low !== null) {
+        svg.append(drawn("line", { class: "whisker", x1: x(row.low), x2: x(row.high), y1: 12, y2: 12 }));
+        [row.low, row.high].forEach((end) => {
+          const arrow = `M${x(end) - 4 * Math.sign(end)} 8 ${x(end)} 12 ${x(end) - 4 * Math.sign(end)} 16`;
+          svg.append(Math.abs(end) > limit ? drawn("path", { class: "stroke", d: arrow }) : drawn("line", { class: "whisker", x1: x(end), x2: x(end), y1: 8.5, y2: 15.5 }));
+        });
+      }
+      if (Math.abs(row.effect) <= limit) svg.append(drawn("circle", { class: "point", cx: x(row.effect), cy: 12, r: 4 }));
+      return svg;
+    }
+
+    values(name) {
+      const own = this.data.own[this.data.variants.indexOf(name)];
+      return this.data.keys.map((_, at) => (at in own ? own[at] : this.data.base[at]));
+    }
+
+    differences() {
+      const { keys } = this.data;
+      const [ours, theirs] = [this.find(".one").value, this.find(".other").value].map((name) => this.values(name));
+      // `none` that became a mapping, or the other way round: the keys below it tell.
+      const below = (values, key) => keys.some((other, at) => other.startsWith(`${key}.`) && values[at] !== null);
+      const opened = (at) => (ours[at] === null && below(ours, keys[at])) || (theirs[at] === null && below(theirs, keys[at]));
+      const shown = keys.map((_, at) => at).filter((at) => (ours[at] !== null || theirs[at] !== null) && !opened(at));
+      const differing = shown.filter((at) => ours[at] !== theirs[at]);
+      this.factors = [...new Set(differing.map((at) => this.data.factors[keys[at]] || keys[at]))];
+      const table = this.find(".diff");
+      table.querySelector(".of-one").textContent = this.find(".one").value;
+      table.querySelector(".of-other").textContent = this.find(".other").value;
+      const equal = this.find(".equal").checked;
+      table.caption.textContent = `${differing.length} of ${shown.length} keys differ${equal || !differing.length ? "" : "; the others are not shown"}`;
+      table.tHead.hidden = !(equal ? shown : differing).length;
+      table.tBodies[0].replaceChildren(...(equal ? shown : differing).map((at) => {
+        const row = element("tr", undefined, differing.includes(at) ? "differs" : "quiet");
+        const name = element("th");
+        name.scope = "row";
+        name.append(element("code", keys[at]));
+        const cell = (value) => {
+          const node = element("td");
+          node.append(value === null ? element("span", "no such key", "quiet") : element("code", value));
+          return node;
+        };
+        row.append(name, cell(theirs[at]), cell(ours[at]));
+        return row;
+      }));
+    }
+  }
+
+  document.querySelectorAll(".compare").forEach((root) => { root.compare = new Compare(root); });
+})();
