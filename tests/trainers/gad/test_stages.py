@@ -580,7 +580,7 @@ def test_more_students_than_steps_are_refused():
 
 
 def test_what_was_measured_is_known_by_its_digest(root):
-    """A change of a critic's setting that acts on nothing leaves it; another student, or another way to measure, not."""
+    """Measured again it is the same; with another student, or in another way, it is not."""
 
     def digest(folder, settings):
         run_stage(root, "evaluate", settings, out=root / folder)
