@@ -362,6 +362,22 @@ def test_a_curve_is_saved_as_data_and_as_a_picture(open_page, tmp_path):
     assert "NaN" not in (tmp_path / "curve.svg").read_text()
 
 
+def test_all_pairs_are_saved_as_data(open_page, file, tmp_path):
+    page = open_page()
+    with page.expect_download() as waiting:
+        page.locator(".compare").nth(1).get_by_role("button", name="Save all pairs as CSV").click()
+    waiting.value.save_as(tmp_path / "pairs.csv")
+    with (tmp_path / "pairs.csv").open() as content:
+        rows = list(csv.DictReader(content))
+    assert len(rows) == 8 * 7 // 2
+    with Store(file.parent / "results/tracker.duckdb") as store:
+        edge = judge_pair(read_measurements(store, "gspo"), "v7", "v3").edge
+    [row] = [row for row in rows if (row["variant"], row["against"]) == ("v7", "v3")]
+    assert [float(row[name]) for name in ("effect", "low", "high")] == pytest.approx(
+        [edge.effect, edge.low, edge.high], rel=1e-4
+    )
+
+
 def test_by_keyboard_alone(open_page):
     page = open_page()
     page.keyboard.press("Tab")

@@ -5,7 +5,7 @@ Where there are results, `diff` also says what the change did (`tracker.cli.effe
 
 import argparse
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -113,27 +113,43 @@ def _marked(config: dict[str, Any], defaults: Any, depth: int = 0) -> Iterator[s
 
 
 def run_diff(arguments: argparse.Namespace) -> int:
-    """Print what B changes with respect to A, and what that did where there are results."""
-    settings = settings_of(arguments)
+    """Print what B changes with respect to A, and what that did where there are results.
+
+    Variants that no configuration declares, such as imported runs, are looked for in the results.
+    """
     names = [_split(name) for name in (arguments.a, arguments.b)]
     given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
     if len(given) > 1:
         raise ConfigError("diff", " and ".join(given), None, "are two studies", "compare variants of one study")
-    wanted = [name for _, name in names]
-    study = _study(settings, given[0] if given else _study_with(settings, *wanted), arguments)
+    wanted = (names[0][1], names[1][1])
+    settings = settings_of(arguments)
+    results, only = arguments.results or settings.results, given[0] if given else None
+    if not _declared(settings, only, wanted) and (results / DATABASE).exists():
+        from tracker.cli.effects import describe_stored  # late: without results nothing of this is needed
+
+        if (lines := describe_stored(results, only, *wanted)) is not None:
+            print("\n".join(lines))
+            return 0
+    study = _study(settings, only or _study_with(settings, *wanted), arguments)
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
     for change in changes:
         print(describe(change))
     if not changes:
         print("no difference")
     print(f"why {wanted[1]}: {study.variants[wanted[1]].why}")
-    results = arguments.results or settings.results
     if arguments.results or (results / DATABASE).exists():
-        from tracker.cli.effects import describe_effect  # late: without results nothing of this is needed
+        from tracker.cli.effects import describe_effect
 
         for line in describe_effect(results, study, settings.scale, *wanted):
             print(line)
     return 0
+
+
+def _declared(settings: Settings, study: str | None, variants: Sequence[str]) -> bool:
+    """Return whether a configuration file, right or wrong, stands for each of the variants."""
+    folders = [path.parent for path in settings.configs.glob("studies/*/_study.yaml")]
+    having = [folder for folder in folders if study in (None, folder.name)]
+    return all(any((folder / f"{name}.yaml").is_file() for folder in having) for name in variants)
 
 
 def _study(settings: Settings, name: str, arguments: argparse.Namespace) -> Study:

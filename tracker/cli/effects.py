@@ -11,6 +11,7 @@ from tracker.judge.edges import Edge, judge_edges
 from tracker.judge.measurements import Measurements, read_measurements
 from tracker.judge.pairs import Pair, judge_pair
 from tracker.show.page.plan_words import primary_in_words
+from tracker.show.text import describe_value
 from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 
@@ -36,6 +37,29 @@ def describe_effect(results: Path, study: Study, scale: str, a: str, b: str) -> 
     yield from _declared(measured, a, b)
     if scale == measured_at:
         yield from _stale(measured, study, a, b)
+
+
+def describe_stored(results: Path, name: str | None, a: str, b: str) -> list[str] | None:
+    """Lines on two variants that the results alone know, such as imported runs; None where they do not know both."""
+    with Store(load_or_collect(results)) as store:
+        having = [
+            study
+            for study in store.studies()
+            if name in (None, study) and {a, b} <= {variant.name for variant in store.variants(study)}
+        ]
+        if len(having) != 1:
+            return None
+        measured, scale = read_measurements(store, having[0]), store.meta()["scale"]
+    configs = {variant.name: variant.resolved for variant in measured.variants}
+    lines = [
+        f"{key}: {describe_value(old)} -> {describe_value(new)}"
+        for key, old, new in differences(configs[a], configs[b])
+    ]
+    lines = lines or ["no difference"]
+    if a != b:
+        lines.append(f"results at scale {scale}: {primary_in_words(measured.analysis)}")
+        lines += [*_numbers(measured, judge_pair(measured, b, a)), *_declared(measured, a, b)]
+    return lines
 
 
 def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:

@@ -181,3 +181,19 @@ def test_diff_says_when_a_variant_has_been_changed_since(run, toy, tmp_path):
     plan_file.write_text(plan_file.read_text().replace('"scale": "simulated"', '"scale": "full"'))
     collect(tmp_path / "results")
     assert "v2 has been changed since (" in run("diff", "base", "v2")
+
+
+def test_diff_finds_variants_that_only_the_results_know(run, toy, tmp_path):
+    lineage = {"base": (None, {}), "mine": ("base", {"lr": (1, 2)})}
+    simulate(tmp_path / "results", [Study("imported", lineage=lineage, seeds=3)])
+    collect(tmp_path / "results")
+    lines = run("diff", "base", "mine").splitlines()
+    assert lines[0] == "lr: 1 -> 2"
+    assert lines[2].startswith("mine against base, 3 seeds, 100 items: ")
+    assert "as one of the study's 1 edge, corrected for all of them: mine after base is" in lines[-1]
+    assert run("diff", "imported/base", "imported/mine").splitlines() == lines
+    with pytest.raises(ConfigError, match="there is no such variant"):
+        run("diff", "base", "yours")
+    toy.variant("v2", {"extends": "base", "why": "x", "nonsense": 1})
+    with pytest.raises(ConfigError, match="nonsense"):  # a mistake in a configuration is not passed over
+        run("diff", "base", "v2")

@@ -57,7 +57,7 @@ def packages_after(*words):
         (["--help"], set()),
         (["diff", "--help"], set()),
         (["variants", "debias"], YAML | PYDANTIC | {"trainers"}),
-        (["diff", "v4", "v8"], YAML | PYDANTIC | {"trainers"}),
+        (["diff", "v4", "v8", "--config", "results=nowhere"], YAML | PYDANTIC | {"trainers"}),
         (["status"], YAML | PYDANTIC),
         (["gate"], YAML | DUCKDB),
         (["sql", "select 1"], YAML | DUCKDB),

@@ -33,7 +33,7 @@
       for (let power = Math.ceil(low - 1e-9); power <= high + 1e-9; power++) found.push(power);
       return found.length > 1 ? found : [low, high];
     }
-    const rough = (high - low) / 5 || 1, power = 10 ** Math.floor(Math.log10(rough));
+    const rough = (high - low) / 8 || 1, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
     const found = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(k * step);

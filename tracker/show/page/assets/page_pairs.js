@@ -49,6 +49,9 @@
         [one.value, other.value] = [other.value, one.value];
         this.choose();
       });
+      this.find(".save-pairs").addEventListener("click", () => {
+        window.ablation.save(`${root.closest("article").id}-pairs.csv`, "text/csv", window.ablation.csv(this.table()));
+      });
       const matrix = root.parentElement.querySelector(".matrix");
       if (matrix) {
         matrix.classList.add("live");
@@ -63,6 +66,16 @@
       }
       root.hidden = false;
       this.draw();
+    }
+
+    // Every pair, each once, as numbers.
+    table() {
+      const { variants, pairs, words } = this.data;
+      const rows = Object.entries(pairs).map(([names, [effect, low, high, p, word, seeds, items]]) => {
+        const [one, other] = names.split(" ").map((at) => variants[at]);
+        return [one, other, effect, low, high, p, words[word], seeds, items];
+      });
+      return [["variant", "against", "effect", "low", "high", "p, not corrected", "word", "seeds", "items"], ...rows];
     }
 
     // The curves below follow, whether they are drawn already or when they come into sight.
