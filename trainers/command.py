@@ -22,6 +22,7 @@ import yaml
 from contract.atomic import write_json, write_text
 from contract.command import OUTPUT, Filling, fill
 from contract.reading import one_line, read_json
+from trainers.command_guard import adopt_orphans, end_all
 from trainers.command_progress import Follower
 from trainers.stage import Stage
 
@@ -138,6 +139,7 @@ def _run_guarded(
     words: Sequence[str], held: Sequence[int], follow: Callable[[], None], minutes: int | None = None
 ) -> int:
     """Run a command below a guard; return its exit status, or minus the number of the signal that ended it."""
+    adopt_orphans()
     watched, ours = os.pipe()
     guard = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_GUARD), str(watched), os.environ.get("ABLATION_GRACE", GRACE), *words],
@@ -158,6 +160,8 @@ def _run_guarded(
                     life.close()
             else:
                 break
+    if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
+        end_all(0, guard.pid)
     if late:
         raise RuntimeError(f"ended after its time_limit of {minutes} minutes")
     return code

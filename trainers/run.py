@@ -44,6 +44,7 @@ from contract.reading import one_line, read_json, read_text
 from contract.status import KEPT_STATUS, STATUS, read_state, sizes
 from trainers.devices import Lease, lease
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
+from trainers.memory import keep_freed_memory
 from trainers.randomness import fix_randomness, prepare_process
 from trainers.times import duration
 
@@ -125,6 +126,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
         devices = _lease(job, start.terminal)
         devices.export()
         prepare_process(job.threads)
+        keep_freed_memory()
         return _train(job, start, devices)
     except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
         start.say(f"error: {job.out}: {_one_line(error)}")

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from trainers.weights import write_weights
+from trainers.policy.config import Evaluate
+from trainers.weights import MeasuredModels, write_weights
 
 
 def written(tmp_path, start, trained):
@@ -48,3 +49,31 @@ def test_half_precision_is_digested(tmp_path):
     trained = {"a": torch.randn(4, 4).bfloat16()}
     assert len(written(tmp_path, trained, trained)[0]) == 64
     assert float(written(tmp_path, trained, trained)[1].norm()) == 0
+
+
+def measured(folder, *models, samples=4, data="d1"):
+    folder.mkdir()
+    made = MeasuredModels(Evaluate(samples=samples), {"data": folder.parent / data})
+    for model in models:
+        made.add(model)
+    made.write(folder)
+    content = json.loads((folder / "weights.json").read_text())
+    assert content["moved"] == []
+    return content["digest"]
+
+
+def test_a_measurement_is_the_same_with_the_same_models_settings_and_data_only(tmp_path):
+    one, other = (
+        {"a": torch.arange(3.0), "b": torch.ones(2)},
+        {"a": torch.arange(3.0), "b": torch.ones(2) * (1 + 2**-23)},
+    )
+    same = measured(tmp_path / "1", one, other)
+    assert same == measured(tmp_path / "2", dict(reversed(one.items())), other)
+    different = [
+        measured(tmp_path / "3", one, one),
+        measured(tmp_path / "4", one),
+        measured(tmp_path / "5", other, one),
+        measured(tmp_path / "6", one, other, samples=5),
+        measured(tmp_path / "7", one, other, data="d2"),
+    ]
+    assert len({same, *different}) == 6

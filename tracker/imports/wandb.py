@@ -77,7 +77,7 @@ def _imported(key: str, parts: list[Head], problem: Problem) -> ImportedRun:
             whole.add(head.file)
         except OSError as error:
             problem(f"{head.file}: cannot be read to its end: {one_line(error, 200)}")
-    source = parts[-1].file
+    source = parts[0].file  # which stays when the run is resumed: a later import finds the run by it
     started = next((head.started for head in parts if head.started), None)
     return ImportedRun(
         source=source,

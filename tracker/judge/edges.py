@@ -228,10 +228,12 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
 
     def estimate(arrays: Sequence[Array]) -> Estimate:
         names = [(name, *seeds[: arrays[0].shape[1]]) for name in (child, parent)]
-        return contrast(
+        found = contrast(
             arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters, names=names, known=reuse.draws
         )
+        return found.with_nothing_unseen(alpha) if found.noise.total == 0 and same else found
 
+    same = no_effect.same_measured(study.weights, child, parent, seeds)
     numbers = estimate(values)
     edge.estimate, edge.seeds, edge.items, edge.paired = numbers, numbers.seeds, numbers.items, tuple(seeds)
     edge.effect, edge.noise = numbers.effect, _moderated(numbers, (child, parent), prior)
@@ -291,6 +293,8 @@ def _word(
         tail = f"; {sign} by less than the margin, {shown}" if significant else ""
         inside = f"the interval lies within ±{analysis.margin:g}{at(look)}{tail}"
         nothing = "no item differs, in any seed: the change had no effect on these runs"
+        if no_effect.same_measured(study.weights, edge.child, edge.parent, edge.paired):
+            nothing = "the models that were measured are equal in every seed, so no item can differ"
         return "equivalent", nothing if same else inside, look.estimate
     if significant:
         return sign, f"{shown}{at(decided)}", decided.estimate

@@ -20,7 +20,7 @@ class Weights:
 
     key: str  # of the stage: equal where two variants share it
     digest: str
-    moved: tuple[float, ...]
+    moved: tuple[float, ...]  # none where the stage measured models: the digest is of all that its items depend on
 
 
 TrainedWeights = Mapping[tuple[str, int], Mapping[str, Weights]]  # (variant, seed): by stage
@@ -42,9 +42,22 @@ def trained(weights: TrainedWeights, child: str, parent: str) -> list[str]:
     for seed in seeds:
         one, other = weights[child, seed], weights[parent, seed]
         for stage in one.keys() & other.keys():
-            if one[stage].key != other[stage].key:
+            if one[stage].key != other[stage].key and one[stage].moved:
                 distances.setdefault(stage, []).append(_distance(one[stage], other[stage]))
     return [phrase for stage, found in sorted(distances.items()) if (phrase := _phrase(stage, found))]
+
+
+def same_measured(weights: TrainedWeights, child: str, parent: str, seeds: Sequence[int]) -> bool:
+    """Tell whether two variants measured the same models in the same way in each of these seeds.
+
+    Their values are then equal on every item, those that nobody has seen included.
+    """
+
+    def measured(variant: str, seed: int) -> dict[str, str]:
+        return {stage: of.digest for stage, of in weights.get((variant, seed), {}).items() if not of.moved}
+
+    both = [(measured(child, seed), measured(parent, seed)) for seed in seeds]
+    return bool(both) and all(ours and ours == theirs for ours, theirs in both)
 
 
 def _distance(one: Weights, other: Weights) -> float:

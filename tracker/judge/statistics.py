@@ -113,6 +113,12 @@ class Estimate:
             return float("nan")
         return 1.0 if self.effect * self.centre < 0 else self.crossing.p(p_value(self.centre, noise))
 
+    def with_nothing_unseen(self, alpha: float) -> "Estimate":
+        """The same where it is known that other items differ no more than these."""
+        noise = replace(self.noise, unseen=0.0)
+        low, high = self.interval(noise, alpha)
+        return replace(self, noise=noise, low=low, high=high, p=self.p_value(noise))
+
     @property
     def seed_variance(self) -> float:
         """Variance of the mean over seeds; NaN with one seed."""

@@ -18,6 +18,7 @@ from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 from trainers.tasks.interface import clusters_of
+from trainers.weights import MeasuredModels
 
 LATEST_FIRST = ("gad", "warmup", "seqkd", "base")
 START = "start"  # the input that holds the measurement of the student before adversarial training
@@ -30,20 +31,25 @@ def run(stage: Stage) -> None:
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]
     folder, critic = latest_student(stage, earlier), latest_critic(stage, earlier)
     rows = read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl")
-    memory = stage.micro_batch(config.evaluate.batch_size)
+    tokenizer, memory = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
     models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
-    frames = []
-    for number, (student, judge) in enumerate(models):
+    frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
+    for number, (folder, critic) in enumerate(models):
+        student = load_policy(folder, placement.policy, config.precision)
+        judge = None if critic is None else ValueModel.load(critic, placement, sees_token=True)
+        for model in (student, judge):
+            if model is not None:
+                measured.add(model.state_dict())
         # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found = measure(
-            load_policy(student, placement.policy, config.precision),
-            load_tokenizer(folder),
+            student,
+            tokenizer,
             rows,
             config=config.model_copy(update={"evaluate": settings}),
             placement=placement,
             lengths=teacher_lengths(stage.inputs["data"]),
-            critic=None if judge is None else ValueModel.load(judge, placement, sees_token=True),
+            critic=judge,
             memory=memory,
             greedily=number == 0,
         )
@@ -53,6 +59,7 @@ def run(stage: Stage) -> None:
     frame = averaged.reset_index()
     if START in stage.inputs:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])
+    measured.write(stage.out)
     stage.save_items(frame, clusters_of(row.problem() for row in rows))
     means = frame.groupby(["protocol", "name"])["value"].mean()
     for subset in (SUBSET, "mean"):

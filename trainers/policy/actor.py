@@ -134,6 +134,8 @@ class Actor:
         with self.placement.autocast(self.placement.policy):
             logps, entropy = token_logps(self.learner.model, batch.sequences, self.temperature)
         policy_loss, diagnostics = self.objective(logps, batch.old_logps, batch.advantages, mask, units=units)
+        if update.entropy_coef == 0:
+            entropy = entropy.detach()  # no gradient of zeros
         entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)

@@ -1,12 +1,14 @@
 """Prompts and responses as tensors, and what a model says about the responses."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.losses.entropy import token_entropy
+from trainers.policy.packed import packs, states
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,22 @@ def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:
     return logits[:, :-1].to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def token_logps(model: nn.Module, sequences: Sequences, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def token_logps(model: Any, sequences: Sequences, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities of the response's tokens and the entropies there, both (N, T), 0 at padding."""
-    logits = response_logits(model, sequences) / temperature
-    logps = torch.log_softmax(logits, -1).gather(-1, sequences.response_ids[..., None])[..., 0]
     keep = sequences.mask.bool()
+    if packs(model):
+        logits = model.lm_head(states(model.model, sequences, last=False)) / temperature
+        logps, entropy = _chosen(logits, sequences.response_ids[keep]), token_entropy(logits)
+        zeros = logits.new_zeros(keep.shape)
+        return zeros.masked_scatter(keep, logps), zeros.masked_scatter(keep, entropy)
+    logits = response_logits(model, sequences) / temperature
+    logps = _chosen(logits, sequences.response_ids)
     return torch.where(keep, logps, 0.0), torch.where(keep, token_entropy(logits), 0.0)
+
+
+def _chosen(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Return the log-probabilities of tokens (...) under logits (..., V)."""
+    return torch.log_softmax(logits, -1).gather(-1, tokens[..., None])[..., 0]
 
 
 @torch.no_grad()

@@ -8,13 +8,14 @@ they are.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
+from transformers import DynamicCache
+
+from trainers.policy.plain import Layer, is_plain, norm
 
 
 class Decoder(ABC):
@@ -51,26 +52,6 @@ def read_prompts(
     return logits.repeat_interleave(group_size, 0), made
 
 
-def is_plain(model: Any) -> bool:
-    """Tell whether `ModuleDecoder` computes what the model does: its kind, precision, attention and no hooks."""
-    if type(model) not in (Qwen2ForCausalLM, LlamaForCausalLM):
-        return False
-    config, device = model.config, model.device
-    linear = [module for name, module in model.model.named_modules() if name.endswith("_proj")]
-    windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    return not (
-        windows
-        or hooked
-        or any(type(module) is not nn.Linear for module in linear)  # adapters, quantised weights
-        or model.dtype != torch.float32
-        or torch.is_autocast_enabled(device.type)
-        or config._attn_implementation != "sdpa"
-        or model.model.rotary_emb.rope_type != "default"
-        or getattr(config, "pretraining_tp", 1) > 1
-    )
-
-
 class ModelDecoder(Decoder):
     """Calls the model as it is, with transformers' growing cache."""
 
@@ -100,22 +81,6 @@ class ModelDecoder(Decoder):
         ).logits[:, -1]
 
 
-class _Layer:
-    """The weights of one block, found once: looking them up in the modules takes as long as small products do."""
-
-    def __init__(self, block: Any) -> None:
-        attention, mlp = block.self_attn, block.mlp
-        self.head_dim, self.scaling, self.activation = attention.head_dim, attention.scaling, mlp.act_fn
-        self.before_attention, self.before_mlp = _norm(block.input_layernorm), _norm(block.post_attention_layernorm)
-        self.query, self.key, self.value, self.output = (
-            (each.weight, each.bias)
-            for each in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-        )
-        self.gate, self.up, self.down = (
-            (each.weight, each.bias) for each in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        )
-
-
 class ModuleDecoder(Decoder):
     """Computes the token from the weights of a Qwen2 or Llama; keys and values (R, H, P + room, D) per layer."""
 
@@ -123,8 +88,8 @@ class ModuleDecoder(Decoder):
         self, model: Any, cache: DynamicCache, mask: Tensor, last: Tensor, *, group_size: int, room: int
     ) -> None:
         body, self.head = model.model, model.lm_head
-        self.embedding, self.last_norm = body.embed_tokens.weight, _norm(body.norm)
-        self.layers = [_Layer(block) for block in body.layers]
+        self.embedding, self.last_norm = body.embed_tokens.weight, norm(body.norm)
+        self.layers = [Layer(block) for block in body.layers]
         self.length = mask.shape[1]  # columns that are written
         self.position = last.repeat_interleave(group_size, 0)
         self.keys = [_with_room(layer.keys, group_size, room) for layer in cache.layers]
@@ -182,9 +147,3 @@ class ModuleDecoder(Decoder):
 def _with_room(tensor: Tensor, group_size: int, room: int, fill: float = 0) -> Tensor:
     """Return a tensor (B, H, P, D) with each row `group_size` times, and `room` further columns of `fill`."""
     return functional.pad(tensor.repeat_interleave(group_size, 0), (0, 0, 0, room), value=fill)
-
-
-def _norm(module: Any) -> Callable[[Tensor], Tensor]:
-    """Return RMSNorm with the module's weight."""
-    weight, epsilon = module.weight, module.variance_epsilon
-    return lambda hidden: functional.rms_norm(hidden, weight.shape, weight, epsilon)

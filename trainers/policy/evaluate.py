@@ -17,6 +17,7 @@ from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import asset_files, load_task, policy_folder
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, clusters_of, read_problems
+from trainers.weights import MeasuredModels
 
 SUBSET = "test"
 COLUMNS = ["item", "subset", "protocol", "name", "value"]
@@ -29,7 +30,8 @@ def run(stage: Stage) -> None:
     folder = policy_folder(stage, "policy")
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
     memory = stage.micro_batch(config.evaluate.batch_size)
-    found = []
+    others = {name: path for name, path in stage.inputs.items() if name not in ("policy", "warm", "model")}
+    found, measured = [], MeasuredModels(config, others)
     for number, each in enumerate([folder, *kept_policies(stage.inputs["policy"])]):
         sampler = Sampler(
             model=load_policy(each, placement.policy, config.precision),
@@ -39,6 +41,7 @@ def run(stage: Stage) -> None:
             placement=placement,
             reward_model=load_reward_model(stage, config.reward, placement),
         )
+        measured.add(sampler.model.state_dict())
         # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found.append(measure(sampler, problems, settings, memory, greedy=number == 0))
@@ -46,6 +49,7 @@ def run(stage: Stage) -> None:
     rows = pd.concat([_rows(problems, protocol, result) for protocol, result in results.items()])
     if "warm" in stage.inputs:
         rows = pd.concat([rows, _warm_rows(stage.inputs["warm"])])
+    measured.write(stage.out)
     stage.save_items(rows, clusters_of(problems))
     means = rows.groupby(["protocol", "name"])["value"].mean()
     for subset in (SUBSET, "mean"):

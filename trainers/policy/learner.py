@@ -34,7 +34,7 @@ class Learner:
         memory: MicroBatch | None = None,
     ) -> "Learner":
         """Return a learner with a new AdamW over all parameters."""
-        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=betas, weight_decay=weight_decay)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
         return cls(model, optimizer, max_grad_norm, memory or MicroBatch())
 
     @contextmanager

@@ -16,6 +16,7 @@ from transformers import (
 
 from trainers.policy.batch import Sequences
 from trainers.policy.models import refuse_other_tokenizer, without_dropout
+from trainers.policy.packed import packs, states
 from trainers.policy.placement import Placement
 
 HEAD = "head.safetensors"
@@ -82,9 +83,13 @@ class ValueModel(nn.Module):
 
     def forward(self, sequences: Sequences) -> Tensor:
         """Return the numbers at the response's tokens, (N, T), float32, 0 at padding."""
-        width = sequences.mask.shape[1]
+        keep = sequences.mask.bool()
+        if packs(self.body) and not torch.is_autocast_enabled("cpu"):
+            found = self.head(states(self.body, sequences, last=self.sees_token))[..., 0]
+            return found.new_zeros(keep.shape).masked_scatter(keep, found)
+        width = keep.shape[1]
         with self.placement.autocast(self.placement.policy):
             hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
         chosen = hidden[:, -width:] if self.sees_token else hidden[:, -width - 1 : -1]
         values = self.head(chosen.to(self.head.weight.dtype))[..., 0]
-        return torch.where(sequences.mask.bool(), values, 0.0)
+        return torch.where(keep, values, 0.0)

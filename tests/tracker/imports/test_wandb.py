@@ -122,6 +122,17 @@ def test_a_resumed_run_with_steps_of_its_own(folder):
     assert any("run hf5 begins again at step 20;" in line for line in problems)
 
 
+def test_a_resumed_run_is_found_again(written, tmp_path):
+    """A later import knows a run by its source and id, so both stay as files are added."""
+    places = [file_of(written, "res2", number).parent for number in (0, 1)]
+    shutil.copytree(places[0], tmp_path / places[0].name)
+    [first] = read_all(read, tmp_path)[0].values()
+    shutil.copytree(places[1], tmp_path / places[1].name)
+    [both] = read_all(read, tmp_path)[0].values()
+    assert (first.source, first.id) == (both.source, both.id)
+    assert (first.state, both.state) == ("failed", "finished")
+
+
 def test_files_are_ordered_by_their_start_not_by_their_name(written, tmp_path):
     for place, name in enumerate(("z", "a")):
         (tmp_path / name).mkdir()

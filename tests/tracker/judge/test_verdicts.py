@@ -1,6 +1,7 @@
 """From simulated stage folders, through the database, to one word per edge."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -199,6 +200,43 @@ def test_equal_weights_after_training_are_said(tmp_path):
     apart = {run: (f"{run[0]}s{run[1]}", [1.0 + (run[0] == "v1"), 2.0]) for run in same}
     edges, _ = run(tmp_path / "apart", weigh(apart))
     assert "weights" not in edges.loc["v1"].reason
+
+
+def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
+    """Few items that all agree are no proof; the same models, measured in the same way, are one."""
+
+    def alike(digests):
+        def change(plan):
+            edit_analysis(margin=0.001)(plan)
+            for seed in range(6):
+                source = stage_dir(plan, "toy", "v0", seed, "evaluate") / "items.parquet"
+                target = stage_dir(plan, "toy", "v1", seed, "evaluate")
+                shutil.copy(source, target / "items.parquet")
+                size = (target / "items.parquet").stat().st_size
+                status = json.loads((target / "status.json").read_text())
+                if status.get("files"):
+                    status["files"]["items.parquet"] = size
+                    (target / "status.json").write_text(json.dumps(status))
+                for variant in ("v0", "v1"):
+                    folder = stage_dir(plan, "toy", variant, seed, "evaluate")
+                    if digest := digests(variant, seed):
+                        (folder / "weights.json").write_text(json.dumps({"digest": digest, "moved": []}))
+
+        return change
+
+    words = {
+        "unknown": run(tmp_path / "a", alike(lambda variant, seed: None), seeds=6)[0].loc["v1"],
+        "other": run(tmp_path / "b", alike(lambda variant, seed: f"{variant}{seed * (seed > 3)}"), seeds=6)[0].loc[
+            "v1"
+        ],
+        "equal": run(tmp_path / "c", alike(lambda variant, seed: f"d{seed}"), seeds=6)[0].loc["v1"],
+    }
+    for name in ("unknown", "other"):
+        assert words[name].verdict == "undecided", name
+        assert "would not have been seen" in words[name].reason
+    assert words["equal"].verdict == "equivalent"
+    assert (words["equal"].low, words["equal"].high) == (0, 0)
+    assert "the models that were measured are equal in every seed, so no item can differ" in words["equal"].reason
 
 
 def test_weights_that_cannot_be_read_make_the_stage_corrupt(tmp_path):

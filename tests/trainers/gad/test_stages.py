@@ -577,3 +577,19 @@ def test_more_students_than_steps_are_refused():
     with pytest.raises(ValidationError, match=r"evaluate.checkpoints 3, 2 steps apart, need a gad.max_steps above 4"):
         GadConfig(evaluate={"checkpoints": 3, "apart": 2}, gad={"max_steps": 4})
     assert "evaluate.apart" in GadConfig().without_effect()
+
+
+def test_what_was_measured_is_known_by_its_digest(root):
+    """Measured again it is the same; with another student, or in another way, it is not."""
+
+    def digest(folder, settings):
+        run_stage(root, "evaluate", settings, out=root / folder)
+        return json.loads((root / folder / "weights.json").read_text())["digest"]
+
+    run_stage(root, "warmup", config())
+    run_stage(root, "gad", config())
+    found = digest("one", config())
+    assert found == digest("two", config())
+    assert found != digest("three", config(evaluate={"samples": 3}))
+    run_stage(root, "gad", config(), seed=1)
+    assert found != digest("four", config())
