@@ -121,6 +121,7 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert ",imported," in Path("reports/lr/runs.csv").read_text()
     page = Path("reports/index.html").read_text()
     assert said in page
+    assert "Runs end at different steps: most at 4, fast seed 1 at 6." in page
     assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
     assert main(["gate"]) == 0
 
