@@ -77,6 +77,7 @@ def planned(tmp_path_factory):
 @pytest.fixture(scope="module")
 def batch():
     logps, old, advantages, mask = random_batch(0)
+    old[0, 0], advantages[0] = logps[0, 0] - 1.5, -1.0  # a ratio of 4.5, which only the bound of dual clipping touches
     weights = torch.rand(mask.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5
     return {
         "logps": logps.double(),

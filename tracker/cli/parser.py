@@ -206,8 +206,9 @@ def _compare(commands: _Commands) -> None:
         "compare",
         "tracker.cli.compare:run_compare",
         "Compare evaluations by others' tools: verdict, effect, interval, p, and the items that changed most.",
-        "Formats: samples of lm-evaluation-harness, and tables (CSV, TSV, JSON lines, Parquet) of item, value[, seed, "
-        "subset, cluster]. Folders are searched; patterns in quotes are expanded.",
+        "Formats: samples of lm-evaluation-harness, logs of Inspect, per_instance_stats.json of HELM, and tables (CSV, "
+        "TSV, JSON lines, Parquet) of item, value[, seed, subset, cluster]. Folders are searched; patterns in quotes "
+        "are expanded.",
     )
     both.add_argument("files", nargs="*", metavar="A", help="evaluations of one side, all seeds and tasks")
     both.add_argument("--with", nargs="+", dest="other", metavar="B", default=[], help="of the side compared with it")

@@ -14,13 +14,16 @@ from types import ModuleType
 
 from contract.errors import ConfigError
 from contract.reading import one_line
-from tracker.evaluations import lm_eval, plain
+from tracker.evaluations import helm, inspect_log, lm_eval, plain
 from tracker.evaluations.sheet import ANY, Sheet, Wanted
 
-READERS: tuple[ModuleType, ...] = (lm_eval, plain)
-IN_FOLDERS = ("samples_*.jsonl",)
+READERS: tuple[ModuleType, ...] = (lm_eval, helm, inspect_log, plain)
+IN_FOLDERS = ("samples_*.jsonl", "*.eval", helm.FILE)
 _SEED = re.compile(r"(?<![a-z])seed[-_=]?(\d+)(?![0-9])", re.IGNORECASE)
-_FORMATS = "lm-eval's samples_*.jsonl, or a CSV, TSV, JSON lines or Parquet file with the columns item and value"
+_FORMATS = (
+    "lm-eval's samples_*.jsonl, Inspect's .eval or .json, HELM's per_instance_stats.json, or a table (CSV, TSV, JSON "
+    "lines, Parquet) with the columns item and value"
+)
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,13 @@ def check(parent: Arm, child: Arm, allow: Set[str] = frozenset()) -> list[str]:
         ConfigError: other seeds, subsets, metrics or items, or other prompts, targets or tasks that are not in `allow`.
     """
     notes = list(_seeds(parent, child))
-    for seed in sorted(parent.runs.keys() & child.runs.keys()):
+    common = sorted(parent.runs.keys() & child.runs.keys())
+    for seed in common:
         ours, theirs = parent.runs[seed], child.runs[seed]
         _subsets(parent, child, ours, theirs)
         for subset, sheet in ours.items():
             notes += _pair(sheet, theirs[subset], allow)
+            _items(parent.runs[common[0]][subset], sheet)  # items are drawn once for all seeds
     return list(dict.fromkeys(notes))
 
 

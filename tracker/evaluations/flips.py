@@ -13,18 +13,21 @@ import numpy as np
 
 from tracker.config.study_schema import Analysis, Target
 from tracker.evaluations.arms import Arm
-from tracker.evaluations.sheet import ItemText, Sheet
+from tracker.evaluations.sheet import ItemText
+
+_Found = tuple[float, str, int, float, float]  # change, subset, place, before, after
 
 
 @dataclass(frozen=True)
 class Flip:
-    """One item: its means over the seeds on both sides, and its words, of the first paired seed."""
+    """One item: its means over the seeds on both sides, and its words, of the seed in which it changed most."""
 
     subset: str
     item: str
     before: float
     after: float
     change: float  # positive is an improvement
+    seed: int  # of the words
     text: ItemText
     answer_before: str
 
@@ -42,8 +45,10 @@ class Flips:
 def find_flips(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips:
     """Return the `count` items that improved most, and those that lost most."""
     seeds = sorted(parent.runs.keys() & child.runs.keys())
+    if not seeds:
+        return Flips(0, 0, (), ())
     better = worse = 0
-    gained: list[tuple[float, str, int, float, float]] = []
+    gained: list[_Found] = []
     for subset in analysis.subsets:
         before, after = (np.mean([arm.runs[seed][subset].values for seed in seeds], axis=0) for arm in (parent, child))
         change = _gain(before, after, analysis)
@@ -57,20 +62,9 @@ def find_flips(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips
     gained.sort(key=lambda found: (-found[0], found[1], found[2]))
     best = [found for found in gained if found[0] > 0][:count]
     worst = [found for found in reversed(gained) if found[0] < 0][:count]
-    if not seeds:
-        return Flips(0, 0, (), ())
-    ours, theirs = parent.runs[seeds[0]], child.runs[seeds[0]]
-    words = {
-        subset: _words(ours[subset], theirs[subset], [f for f in (*best, *worst) if f[1] == subset]) for subset in ours
-    }
-    made = [
-        tuple(
-            Flip(subset, str(theirs[subset].items[at]), before, after, change, *words[subset][at])
-            for change, subset, at, before, after in found
-        )
-        for found in (best, worst)
-    ]
-    return Flips(better, worse, made[0], made[1])
+    return Flips(
+        better, worse, _flips(parent, child, seeds, best, analysis), _flips(parent, child, seeds, worst, analysis)
+    )
 
 
 def _gain(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> np.ndarray:
@@ -81,15 +75,29 @@ def _gain(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> np.ndarr
     return (after - before) * (1 if analysis.direction == "max" else -1)
 
 
-def _words(
-    ours: Sheet, theirs: Sheet, found: Sequence[tuple[float, str, int, float, float]]
-) -> dict[int, tuple[ItemText, str]]:
-    items = [str(theirs.items[at]) for _, _, at, _, _ in found]
-    if not items:
-        return {}
-    before, after = ours.texts(items), theirs.texts(items)
-    nothing = ItemText()
-    return {
-        at: (after.get(item, nothing), before.get(item, nothing).answered)
-        for (_, _, at, _, _), item in zip(found, items, strict=True)
-    }
+def _flips(
+    parent: Arm, child: Arm, seeds: Sequence[int], found: Sequence[_Found], analysis: Analysis
+) -> tuple[Flip, ...]:
+    """With the words of the seed in which an item changed most, each file being read once."""
+    chosen = []
+    for change, subset, at, before, after in found:
+        by_seed = [
+            (
+                float(_gain(parent.runs[s][subset].values, child.runs[s][subset].values, analysis)[at])
+                * np.sign(change),
+                -s,
+            )
+            for s in seeds
+        ]
+        chosen.append((change, subset, at, before, after, -max(by_seed)[1]))
+    words: dict[tuple[int, str], tuple[dict[str, ItemText], dict[str, ItemText]]] = {}
+    for seed, subset in dict.fromkeys((seed, subset) for _, subset, _, _, _, seed in chosen):
+        sheets = parent.runs[seed][subset], child.runs[seed][subset]
+        items = [str(sheets[0].items[at]) for _, s, at, _, _, of in chosen if (of, s) == (seed, subset)]
+        words[seed, subset] = (sheets[0].texts(items), sheets[1].texts(items))
+    nothing, flips = ItemText(), []
+    for change, subset, at, before, after, seed in chosen:
+        item = str(child.runs[seed][subset].items[at])
+        ours, theirs = (side.get(item, nothing) for side in words[seed, subset])
+        flips.append(Flip(subset, item, before, after, change, seed, theirs, ours.answered))
+    return tuple(flips)

@@ -100,7 +100,7 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
     def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
         places = items.get_indexer(pd.Index(chosen))
-        return _texts(path, {int(first[at]): item for at, item in zip(places, chosen, strict=True) if at >= 0}, items)
+        return _texts(path, {int(first[at]): item for at, item in zip(places, chosen, strict=True) if at >= 0}, metric)
 
     check_values(path, metric, items, means)
     yield Sheet(
@@ -232,7 +232,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _texts(path: Path, lines: dict[int, str], items: pd.Index) -> dict[str, ItemText]:
+def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText]:
     """The words of the rows at these places, read from the file again."""
     found: dict[str, ItemText] = {}
     with path.open("rb") as handle:
@@ -242,18 +242,19 @@ def _texts(path: Path, lines: dict[int, str], items: pd.Index) -> dict[str, Item
             row = json.loads(next(islice(rows, place - at, None)))
             at = place + 1
             if lines[place].startswith(row.get("doc_hash", "?")):
-                found[lines[place]] = _text(row)
+                found[lines[place]] = _text(row, metric)
     return found
 
 
-def _text(row: dict[str, Any]) -> ItemText:
-    """Prompt, target and answer: of choices the one that the model finds likeliest."""
+def _text(row: dict[str, Any], metric: str) -> ItemText:
+    """Prompt, target and answer: of choices the one that the model finds likeliest, per character for acc_norm."""
     arguments = [list(given.values()) for given in row.get("arguments", {}).values()]
     prompt = str(arguments[0][0]) if arguments and arguments[0] else ""
     given, target = row.get("filtered_resps", []), str(row.get("target", ""))
     if len(arguments) > 1 and len(given) == len(arguments):
         choices = [str(argument[1]).strip() if len(argument) > 1 else "" for argument in arguments]
-        likelihoods = [_likelihood(answer) for answer in given]
+        lengths = [max(len(choice), 1) if metric == "acc_norm" else 1 for choice in choices]
+        likelihoods = [_likelihood(answer) / length for answer, length in zip(given, lengths, strict=True)]
         answer = choices[int(np.argmax(likelihoods))]
         wanted = choices[int(target)] if target.isdigit() and int(target) < len(choices) else target
         return ItemText(prompt, wanted, answer)

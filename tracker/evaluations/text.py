@@ -118,12 +118,12 @@ def _flips(found: Compared, width: int) -> Iterator[str]:
     yield f"  items: {counts}, on average over the seeds"
     for word, flips in (("best", found.flips.best), ("worst", found.flips.worst)):
         for flip in flips:
-            yield f"  {word:<5} {short(flip.item)} of {flip.subset}: {flip.before:g} -> {flip.after:g}"
-            yield from _words(flip, found.edge.parent, found.edge.child, width)
+            yield f"  {word:<5} {short(flip.item)} of {flip.subset}: {flip.before:.3g} -> {flip.after:.3g}"
+            yield from _words(flip, found, width)
 
 
-def _words(flip: Flip, parent: str, child: str, width: int) -> Iterator[str]:
-    text = flip.text
+def _words(flip: Flip, found: Compared, width: int) -> Iterator[str]:
+    text, parent, child, several = flip.text, found.edge.parent, found.edge.child, found.edge.seeds > 1
     if text.asked:  # its end: a long prompt starts with instructions and examples
         asked = " ".join(text.asked.split())
         room = max(width - 8, 20)
@@ -131,7 +131,7 @@ def _words(flip: Flip, parent: str, child: str, width: int) -> Iterator[str]:
     said = [("wanted", text.wanted), (parent, flip.answer_before), (child, text.answered)]
     shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in said if what)
     if shown:
-        yield f"        {shown}"
+        yield f"        {f'seed {flip.seed}: ' if several else ''}{shown}"
 
 
 def _number(value: float) -> str:

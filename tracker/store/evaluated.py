@@ -15,7 +15,7 @@ from tracker.store.database import SCHEMA, SCHEMA_VERSION
 from tracker.store.stored_study import StoredStudy
 
 STAGE = "evaluate"
-SCALE = "imported"  # runs that were made elsewhere: the page says so
+SCALE = "as evaluated"  # runs that were made elsewhere: the page says so
 
 
 def write_evaluated(

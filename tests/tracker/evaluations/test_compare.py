@@ -97,6 +97,9 @@ def test_items_that_changed_are_those_whose_mean_over_seeds_did(arms, capsys):
     assert len(found["best"]) == 2
     assert found["best"][0]["change"] == pytest.approx((after - before).max())
     place = int(found["best"][0]["text"]["asked"].removeprefix("Q: question "))
+    seed = found["best"][0]["seed"]
+    assert (found["best"][0]["answer_before"], found["best"][0]["text"]["answered"]) == ("no", "yes")
+    assert (hits(seed)[place], hits(seed, 0.25)[place]) == (0, 1)
     assert (found["best"][0]["before"], found["best"][0]["after"]) == pytest.approx((before[place], after[place]))
 
 
@@ -247,6 +250,13 @@ def test_items_that_one_side_lacks_are_counted_and_named_or_left_out(arms, tmp_p
     assert "--common-items" in said
     found = read(capsys, arms[0], "--with", short, "--common-items")
     assert (found["items"], found["effect"]) == (50, 0)
+
+
+def test_seeds_of_one_side_with_other_items(arms, capsys):
+    for side in arms:
+        write_samples(Path(side) / "seed2", [row(i, v) for i, v in enumerate(hits(2)[:50])])
+    assert "it lacks 10 (" in refused(capsys, arms[0], "--with", arms[1])
+    assert read(capsys, arms[0], "--with", arms[1], "--common-items")["items"] == 50
 
 
 def test_no_common_item(arms, tmp_path, capsys):
@@ -431,6 +441,9 @@ def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     assert "new against base" in html
     assert "made elsewhere" in html
     assert "model_args" in html  # the settings that differ are the change
+    assert "Items that changed most" in html
+    assert "Q: question" in html
+    assert "certify" not in html
     (edge,) = json.loads(told(capsys, arms[0], "--with", arms[1], "--json"))
     assert f"{edge['effect']:+.3f}" in html
 

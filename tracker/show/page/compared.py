@@ -6,9 +6,11 @@ write_comparison(comparison, out)
 import hashlib
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tracker.config.display_schema import ColumnDefinition, TableDefinition
 from tracker.evaluations.comparison import Comparison
+from tracker.evaluations.sheet import short
 from tracker.show.page.render import write_report
 from tracker.store.evaluated import STAGE, write_evaluated
 from tracker.store.stored_study import StoredStudy
@@ -40,4 +42,37 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "compared.duckdb"
         write_evaluated(database, definition, measured.variants, measured.values, measured.clusters)
-        return write_report(database, out)
+        return write_report(database, out, {measured.name: _examples(comparison)})
+
+
+def _examples(comparison: Comparison) -> list[dict[str, Any]]:
+    """Items that changed most, with their words, for each edge that has some."""
+    edges = []
+    for found in comparison.compared:
+        flips, edge = found.flips, found.edge
+        items = [
+            {
+                "word": word,
+                "item": short(flip.item),
+                "subset": flip.subset,
+                "before": f"{flip.before:.3g}",
+                "after": f"{flip.after:.3g}",
+                "seed": flip.seed if edge.seeds > 1 else None,
+                "asked": flip.text.asked,
+                "answers": [
+                    (who, what)
+                    for who, what in (
+                        ("wanted", flip.text.wanted),
+                        (edge.parent, flip.answer_before),
+                        (edge.child, flip.text.answered),
+                    )
+                    if what
+                ],
+            }
+            for word, of in (("improved", flips.best), ("got worse", flips.worst))
+            for flip in of
+        ]
+        if items:
+            counts = {"better": flips.better, "worse": flips.worse}
+            edges.append({"child": edge.child, "parent": edge.parent, "items": items} | counts)
+    return edges

@@ -6,9 +6,10 @@ The same database and certificate give the same bytes: the page shows the time o
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -36,6 +37,7 @@ from tracker.show.text import describe_value
 from tracker.store.database import Store
 
 HERE = Path(__file__).parent
+Examples = Mapping[str, Sequence[Mapping[str, Any]]]
 STYLES = ("uPlot-1.6.32.min.css", "page.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = (
@@ -48,15 +50,20 @@ SCRIPTS = (
 )
 
 
-def write_report(database: Path, out: Path) -> Path:
-    """Draw the page of `database` into `out`, which is replaced only when the page is complete; return `out`."""
+def write_report(database: Path, out: Path, examples: Examples | None = None) -> Path:
+    """Draw the page of `database` into `out`, which is replaced only when the page is complete; return `out`.
+
+    `examples`: items that changed most, by study, for those who know their words.
+    """
     with Store(database) as store:
-        page = render(store)
+        page = render(store, examples=examples)
     write_text(out, page)
     return out
 
 
-def render(store: Store, judge: Judge | None = None, check: Check | None = None) -> str:
+def render(
+    store: Store, judge: Judge | None = None, check: Check | None = None, examples: Examples | None = None
+) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
     own_judge, own_check, certify, compare = _analyst(store)
     page = build_page(store, judge or own_judge, check or own_check, certify, compare)
@@ -65,7 +72,9 @@ def render(store: Store, judge: Judge | None = None, check: Check | None = None)
     template = _environment().get_template("report_page.html.j2")
     licences = [(name, _asset(file)) for name, file in LICENCES.items()]
     policy = content_policy(style, scripts)
-    return template.render(page=page, style=style, scripts=scripts, csp=policy, licences=licences)
+    return template.render(
+        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}
+    )
 
 
 def content_policy(style: str, scripts: list[str]) -> str:
