@@ -7,6 +7,7 @@ LONGEST_FIRST = (
     "test_full_disk",
     "test_workflow",
     "test_trl",
+    "test_wheel",
     "test_hostile",
     "test_kill",
 )

@@ -142,7 +142,7 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         PlacedRun(key=run.key, variant=variant, seed=seed, **_facts(run.record))
         for run, (variant, seed) in zip(runs, lineage.placed, strict=True)
     )
-    outcome.problems += _unequal(outcome.runs)
+    outcome.problems += stored.unequal_ends(outcome.runs)
     values = (
         {**definition.get("analysis", {}), **written.analysis} if "metric" not in written.analysis else written.analysis
     )
@@ -271,7 +271,7 @@ def _joined(known: Path, metrics: pa.Table, items: pa.Table | None) -> tuple[pa.
 def _json(value: Any) -> Any:
     """Return a value that JSON and DuckDB can hold: no NaN, no halves of characters."""
     if isinstance(value, dict):
-        return {_json(key): _json(item) for key, item in value.items()}
+        return {one_line(_json(key), 200): _json(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_json(item) for item in value]
     if isinstance(value, str):
@@ -283,20 +283,6 @@ def _json(value: Any) -> Any:
 
 def _facts(record: Record) -> dict[str, Any]:
     return {name: getattr(record, name) for name in ("format", "source", "name", "state", "started", "last_step")}
-
-
-def _unequal(runs: Sequence[PlacedRun]) -> list[str]:
-    """Name runs that ended at another step than most: their final metrics are of another length of training."""
-    told = []
-    for kind in sorted({run.format for run in runs}):
-        last = [run for run in runs if run.format == kind and run.state == "finished" and run.last_step is not None]
-        steps = [run.last_step for run in last]
-        usual = max(set(steps), key=lambda step: (steps.count(step), step), default=None)
-        other = [f"{run.variant} seed {run.seed} at {run.last_step}" for run in last if run.last_step != usual]
-        if other:
-            more = f" and {len(other) - 5} more" if len(other) > 5 else ""
-            told.append(f"runs end at different steps: most at {usual}, {', '.join(other[:5])}{more}")
-    return told
 
 
 def _analysis(values: Mapping[str, Any], runs: Sequence[_Known], where: str) -> Analysis:

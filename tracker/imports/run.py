@@ -89,6 +89,11 @@ def as_number(value: Any) -> float | None:
     return None
 
 
+def as_step(value: Any) -> int | None:
+    """Return a step that can be logged: a whole number of 64 bits; None for all else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
 def name_below(root: Path, place: Path) -> str:
     """Return the name of a run by its place: the way from `root` to it, or the last parts of both where it is `root`.
 

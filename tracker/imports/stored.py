@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -230,3 +230,17 @@ def loadable(metrics: pa.Table) -> Iterator[str]:
     for name in pc.unique(metrics["name"]).to_pylist():
         if not name or len(name) > 500 or not name.isprintable():
             yield name
+
+
+def unequal_ends(runs: Sequence[PlacedRun]) -> list[str]:
+    """Return lines on runs that ended at another step than most: their final metrics are of a longer or shorter one."""
+    told = []
+    for kind in sorted({run.format for run in runs}):
+        last = [run for run in runs if run.format == kind and run.state == "finished" and run.last_step is not None]
+        steps = [run.last_step for run in last]
+        usual = max(set(steps), key=lambda step: (steps.count(step), step), default=None)
+        other = [f"{run.variant} seed {run.seed} at {run.last_step}" for run in last if run.last_step != usual]
+        if other:
+            more = f" and {len(other) - 5} more" if len(other) > 5 else ""
+            told.append(f"runs end at different steps: most at {usual}, {', '.join(other[:5])}{more}")
+    return told

@@ -68,6 +68,10 @@ def read_import_file(path: Path) -> tuple[str, ImportFile]:
     """Return the study's name and what its file says. Raises ConfigError."""
     written = validate(ImportFile, load_yaml(path), path)
     name = written.name or (path.resolve().parent.name if path.stem in ("study", "_study") else path.stem)
+    for variant in written.variants:
+        if not is_safe_name(variant):
+            remedy = "use letters, digits, '.', '-' and '_'"
+            raise ConfigError(path, "variants", variant, "is no name of a variant", remedy)
     return checked_name(name, path), written
 
 

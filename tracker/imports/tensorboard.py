@@ -117,7 +117,10 @@ def _read_file(path: Path, problem: Problem) -> _Part:
         for value in event.summary.value if event.WhichOneof("what") == "summary" else ():
             number = _scalar(value)
             if number is None:
-                part.config |= _settings(value)
+                try:
+                    part.config |= _settings(value)
+                except Exception:  # likewise
+                    damaged += 1
                 continue
             part.starts.setdefault(value.tag, event.step)
             part.values.append((event.step, value.tag, number))

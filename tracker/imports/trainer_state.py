@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from contract.errors import ConfigError
 from contract.reading import one_line, read_text
 from tracker.imports.items import Numbered, item_table
-from tracker.imports.run import ImportedRun, Problem, as_number, metric_table, name_below
+from tracker.imports.run import ImportedRun, Problem, as_number, as_step, metric_table, name_below
 from tracker.imports.settings_beside import read_settings
 
 STATE = "trainer_state.json"
@@ -78,15 +78,16 @@ def _has_ended(state: dict[str, Any]) -> bool:
     if step is not None and last is not None and 0 < last <= step:
         return True
     control = state.get("stateful_callbacks", {}).get("TrainerControl", {})
-    stopped = isinstance(control, dict) and control.get("args", {}).get("should_training_stop") is True
+    said = control.get("args") if isinstance(control, dict) else None
+    stopped = isinstance(said, dict) and said.get("should_training_stop") is True
     return stopped or any("train_runtime" in row for row in state["log_history"][-1:])
 
 
 def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
     without = 0
     for row in state["log_history"]:
-        step = row.get("step")
-        if not isinstance(step, int) or isinstance(step, bool):
+        step = as_step(row.get("step"))
+        if step is None:
             without += 1
             continue
         for name, value in row.items():
@@ -108,7 +109,7 @@ def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         rows = _whole_rows(text)
         problem(f"{path}: cut off or damaged; {len(rows)} rows of its log_history can be read")
-        content = {"log_history": rows, "global_step": max((row.get("step", 0) for row in rows), default=0)}
+        content = {"log_history": rows, "global_step": max((as_step(row.get("step")) or 0 for row in rows), default=0)}
         return content if rows else None
     history = content.get("log_history") if isinstance(content, dict) else None
     if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
@@ -139,13 +140,13 @@ def _completions(folder: Path, problem: Problem) -> pa.Table | None:
 
     The file of a step holds what was sampled last up to it, in training or in evaluation: it does not say which.
     """
-    rows: list[tuple[str, str, str, str, float]] = []
+    tables: list[pa.Table] = []
     for path in sorted(folder.glob("completions/completions_*.parquet")):
         try:
-            rows += _completion_rows(path)
+            tables.append(item_table(_completion_rows(path)))
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             problem(f"{path}: cannot be read ({one_line(error, 200)})")
-    return item_table(rows) if rows else None
+    return pa.concat_tables(tables) if any(table.num_rows for table in tables) else None
 
 
 def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from contract.errors import ConfigError
 from contract.reading import one_line
 from tracker.imports.items import Numbered, item_table, repeats_as_clusters
-from tracker.imports.run import ImportedRun, Problem, as_number, metric_table, name_below
+from tracker.imports.run import ImportedRun, Problem, as_number, as_step, metric_table, name_below
 from tracker.imports.settings_beside import read_settings
 
 _STEP_FILE = re.compile(r"\d+\.jsonl")
@@ -83,8 +83,8 @@ def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
 
 def _logged(path: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
     for line in _lines(path, problem):
-        step, data = line.get("step"), line.get("data")
-        if not isinstance(step, int) or not isinstance(data, dict):
+        step, data = as_step(line.get("step")), line.get("data")
+        if step is None or not isinstance(data, dict):
             problem(f"{path}: a line without step and data is left out")
             continue
         for name, value in data.items():
@@ -102,11 +102,9 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
         shown = ", ".join(str(folder) for folder in chosen)
         problem(f"{log}: several folders look like its validation_data_dir, none is read: {shown}")
         return None
-    rows: list[tuple[str, str, str, str, float]] = []
-    for folder in chosen:
-        for file in sorted(folder.glob("*.jsonl"), key=lambda file: int(file.stem)):
-            rows += _sample_rows(file, problem)
-    return repeats_as_clusters(item_table(rows)) if rows else None
+    files = [file for folder in chosen for file in sorted(folder.glob("*.jsonl"), key=lambda file: int(file.stem))]
+    tables = [table for file in files if (table := item_table(_sample_rows(file, problem))).num_rows]
+    return repeats_as_clusters(pa.concat_tables(tables)) if tables else None
 
 
 def _sample_folders(place: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any
 from contract.errors import ConfigError, TrackerError
 from contract.reading import one_line
 from contract.status import StageState
-from tracker.imports.stored import OUTCOME, ImportedStudy, PlacedRun, read_record, read_study, studies
+from tracker.imports.stored import OUTCOME, ImportedStudy, PlacedRun, read_record, read_study, studies, unequal_ends
 from tracker.plan.plan_file import StudyRecord
 
 IMPORTED = "imported"
@@ -66,9 +66,10 @@ def _states(folder: Path, run: PlacedRun) -> tuple[StageState, StageState]:
 def note(study: ImportedStudy) -> str:
     """Return what a reader must know of a study whose runs other programs made."""
     formats = ", ".join(sorted({run.format for run in study.runs}))
+    ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in unequal_ends(study.runs))
     return (
         f"Imported runs ({formats}): they have no code fingerprint. That only what is named changed is what their logs "
-        "tell, and the analysis plan was written when there were results."
+        f"tell, and the analysis plan was written when there were results.{ends}"
     )
 
 

@@ -1,9 +1,11 @@
-"""Writes `written/`: small files by the real packages, which the tests read. Each part is run where its package is.
+"""Writes `written/PART`, or `FOLDER/PART`: small files by the real packages, which the tests read.
 
-python tests/tracker/imports/make_written.py trainer        transformers 5.23, accelerate 1.15, torch
-python tests/tracker/imports/make_written.py trl            trl 1.16, datasets 5.2
-python tests/tracker/imports/make_written.py verl           verl 0.9.1's sources and orjson; need not be importable
-python tests/tracker/imports/make_written.py tensorboard    torch's SummaryWriter, tensorboard 2.21
+python tests/tracker/imports/make_written.py PART [FOLDER]
+
+trainer        transformers 5.23, accelerate 1.15, torch: the environment of tests/peers/trl.txt
+trl            trl 1.16, datasets 5.2: likewise
+verl           verl 0.9.1's sources and orjson: the environment of tests/peers/verl.txt
+tensorboard    torch's SummaryWriter, tensorboard 2.21: the everyday environment
 """
 
 import ast
@@ -190,8 +192,9 @@ def tensorboard(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for part in sys.argv[1:]:
-        shutil.rmtree(HERE / part, ignore_errors=True)
-        (HERE / part).mkdir(parents=True)
-        os.chdir(HERE / part)  # the settings hold paths
-        globals()[part](Path())
+    part, *elsewhere = sys.argv[1:]
+    place = Path(*elsewhere or [HERE]) / part
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    os.chdir(place)  # the settings hold paths
+    globals()[part](Path())

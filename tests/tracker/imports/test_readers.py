@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from contract.errors import ConfigError
+from tests.peers.environment import python_of
 from tracker.imports import tensorboard, trainer_state, verl
 from tracker.imports.formats import FORMATS, load_reader
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS
@@ -40,15 +42,28 @@ def test_an_unknown_path_is_refused_by_every_reader_that_is_there(name, tmp_path
         list(load_reader(name)(tmp_path / "notes.txt", print))
 
 
+@pytest.fixture(scope="module", params=["stored", pytest.param("peer", marks=pytest.mark.peers)])
+def written(request, tmp_path_factory):
+    """Files of the real packages: those that are stored here, or made now by the packages as they are installed."""
+    if request.param == "stored":
+        return WRITTEN
+    folder = tmp_path_factory.mktemp("written")
+    for part, library in (("trainer", "trl"), ("trl", "trl"), ("verl", "verl")):
+        command = [python_of(library), WRITTEN.parent / "make_written.py", part, folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
 # Hugging Face
 
 
-def test_rows_of_training_and_evaluation_interleave():
-    runs, problems = read(trainer_state, WRITTEN / "trainer")
+def test_rows_of_training_and_evaluation_interleave(written):
+    runs, problems = read(trainer_state, written / "trainer")
     assert problems == []
     assert sorted(runs) == ["base/seed_0", "base/seed_1", "fast/seed_0", "fast/seed_1"]
     run = runs["base/seed_0"]
-    state = json.loads((WRITTEN / "trainer/base/seed_0/trainer_state.json").read_text())
+    state = json.loads((written / "trainer/base/seed_0/trainer_state.json").read_text())
     logged = [(row["step"], row["loss"]) for row in state["log_history"] if "loss" in row]
     evaluated = [(row["step"], row["eval_loss"]) for row in state["log_history"] if "eval_loss" in row]
     assert (len(logged), len(evaluated)) == (4, 2)
@@ -58,16 +73,16 @@ def test_rows_of_training_and_evaluation_interleave():
     assert (run.config["learning_rate"], run.config["seed"], run.state) == (0.05, 0, "finished")
 
 
-def test_a_run_that_a_callback_stopped_has_ended_and_one_on_its_way_has_not(tmp_path):
-    runs, _ = read(trainer_state, WRITTEN / "trainer/fast")
+def test_a_run_that_a_callback_stopped_has_ended_and_one_on_its_way_has_not(written, tmp_path):
+    runs, _ = read(trainer_state, written / "trainer/fast")
     assert runs["fast/seed_1"].state == "finished"  # of 8 steps it took 6
-    shutil.copytree(WRITTEN / "trainer/fast/seed_1/checkpoint-2", tmp_path / "run/checkpoint-2")
+    shutil.copytree(written / "trainer/fast/seed_1/checkpoint-2", tmp_path / "run/checkpoint-2")
     runs, _ = read(trainer_state, tmp_path)
     assert (runs["run"].state, runs["run"].metrics["step"].to_pylist()[-1]) == ("running", 2)
 
 
-def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(tmp_path):
-    shutil.copytree(WRITTEN / "trainer/base/seed_0", tmp_path / "run")
+def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(written, tmp_path):
+    shutil.copytree(written / "trainer/base/seed_0", tmp_path / "run")
     whole = (tmp_path / "run/trainer_state.json").read_text()
     (tmp_path / "run/trainer_state.json").write_text("")
     runs, problems = read(trainer_state, tmp_path)
@@ -82,11 +97,11 @@ def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(tmp_path)
     assert "4 rows of its log_history can be read" in problems[0]
 
 
-def test_completions_are_items_of_their_step_with_a_value_per_reward(tmp_path):
-    runs, problems = read(trainer_state, WRITTEN / "trl")
+def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tmp_path):
+    runs, problems = read(trainer_state, written / "trl")
     assert problems == []
     run = runs["grpo-s0"]
-    table = pq.read_table(WRITTEN / "trl/grpo-s0/completions/completions_00002.parquet").to_pylist()
+    table = pq.read_table(written / "trl/grpo-s0/completions/completions_00002.parquet").to_pylist()
     found = items(run, "step 2", "length")
     assert sorted(found.values()) == sorted(row["length"] for row in table)
     asked = {row["prompt"] for row in table}
@@ -94,7 +109,7 @@ def test_completions_are_items_of_their_step_with_a_value_per_reward(tmp_path):
     assert len(found) == len(table) == 4  # two completions of each of two prompts: the second is numbered
     assert sum("#2" in name for name in found) == 2
     assert {row["name"] for row in run.items.to_pylist()} == {"advantage", "has_a", "length"}
-    shutil.copytree(WRITTEN / "trl/grpo-s0", tmp_path / "run")
+    shutil.copytree(written / "trl/grpo-s0", tmp_path / "run")
     broken = tmp_path / "run/completions/completions_00001.parquet"
     broken.write_bytes(broken.read_bytes()[:-100])
     runs, problems = read(trainer_state, tmp_path)
@@ -103,18 +118,51 @@ def test_completions_are_items_of_their_step_with_a_value_per_reward(tmp_path):
     assert str(broken) in problems[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "null",
+        "[]",
+        "{}",
+        '{"log_history": 3}',
+        '{"log_history": [1]}',
+        '{"log_history": [{"step": "1", "loss": 2}]}',
+        '{"log_history": [{"step": 1e400, "loss": 2}]}',
+        '{"log_history": [{"step": 123456789012345678901234567890, "loss": 2}, {"step": true, "loss": 3}]}',
+        '{"log_history": [{"step": 1, "loss": null, "x": [1], "y": {}}], "stateful_callbacks": {"TrainerControl": 3}}',
+        '{"log_history": [], "global_step": {}, "stateful_callbacks": {"TrainerControl": {"args": null}}}',
+        '{"log_history": [{"step": "a"}, {"step": 2',
+        "[" * 100_000,
+        "\x00\xff",
+    ],
+)
+def test_odd_contents_are_named_or_read_and_never_a_traceback(text, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/trainer_state.json").write_text(text)
+    runs, problems = read(trainer_state, tmp_path)
+    assert problems or not runs["run"].metrics.num_rows
+    log = tmp_path / "log.jsonl"
+    log.write_text(
+        '{"step": 1, "data": {"a": 1, "b": [2], "c": {"d": 3}, "e": true}}\n' + text.replace("\n", "") + "\n"
+    )
+    runs, problems = read(verl, log)
+    [run] = runs.values()
+    assert [(row["name"], row["value"]) for row in run.metrics.to_pylist()] == [("a", 1.0), ("e", 1.0)]
+    assert problems
+
+
 # verl
 
 
-def test_verls_log_and_samples():
-    runs, problems = read(verl, WRITTEN / "verl")
+def test_verls_log_and_samples(written):
+    runs, problems = read(verl, written / "verl")
     assert problems == []
     assert sorted(runs) == [f"{name}/seed_{seed}" for name in ("grpo", "gspo", "resumed") for seed in (0, 1)]
     run = runs["grpo/seed_1"]
-    lines = [json.loads(line) for line in (WRITTEN / "verl/grpo/seed_1.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (written / "verl/grpo/seed_1.jsonl").read_text().splitlines()]
     assert course(run, "critic/score/mean") == [(line["step"], line["data"]["critic/score/mean"]) for line in lines]
     assert course(run, "note") == []  # a text
-    samples = [json.loads(s) for s in (WRITTEN / "verl/grpo/seed_1/validation/6.jsonl").read_text().splitlines()]
+    samples = [json.loads(s) for s in (written / "verl/grpo/seed_1/validation/6.jsonl").read_text().splitlines()]
     found = items(run, "step 6", "acc")
     assert len(found) == len(samples) == 8
     assert sum(found.values()) == sum(sample["acc"] for sample in samples)
@@ -126,9 +174,9 @@ def test_verls_log_and_samples():
     assert set(found) == set(items(runs["gspo/seed_0"], "step 6", "acc"))
 
 
-def test_a_torn_line_of_verls_log_is_named_and_the_others_are_read(tmp_path):
+def test_a_torn_line_of_verls_log_is_named_and_the_others_are_read(written, tmp_path):
     log = tmp_path / "run one.jsonl"
-    log.write_bytes((WRITTEN / "verl/grpo/seed_0.jsonl").read_bytes()[:-30])
+    log.write_bytes((written / "verl/grpo/seed_0.jsonl").read_bytes()[:-30])
     runs, problems = read(verl, tmp_path)
     assert [step for step, _ in course(runs["run one"], "critic/score/mean")] == [1, 2, 3, 4, 5]
     assert len(problems) == 1

@@ -2,8 +2,12 @@
 
 import copy
 import json
+import re
+import textwrap
+from pathlib import Path
 
 import pytest
+import yaml
 
 from contract.errors import ConfigError
 from tests.tracker.plan.test_plan import build
@@ -191,3 +195,18 @@ def test_an_asset_may_be_an_input(commands):
     refused(commands, "_study.yaml: base.data.kind = 'nothing'")
     commands.declare(stages)
     refused(commands, "base.data", "is an asset of `inputs`")
+
+
+def test_the_study_of_the_page_can_be_planned(commands):
+    page = (Path(__file__).resolve().parents[3] / "docs" / "any-program.md").read_text(encoding="utf-8")
+    blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^ {4}.*\n)+", page, flags=re.MULTILINE)]
+    study = {key: value for block in blocks for key, value in yaml.safe_load(block).items()}
+    assert set(study) == {"stages", "base", "table", "analysis"}
+    study["base"]["lr"] = 1e-5  # PyYAML alone reads 1e-5 as text
+    for name in ("train.py", "src/model.py", "evaluate.py"):
+        commands.code(name, "1\n")
+    commands.study(**study, factors={}, exclusions=[], health=[], published=None, curves=[])
+    for name in ("v2", "v3", "v4"):
+        (commands.folder / f"{name}.yaml").unlink()
+    commands.variant("v2", {"extends": "base", "why": "another reward", "reward": {"weight": 2}})
+    assert {stage.id for stage in build(commands, seeds=1).stages.values()} == {"toy.train", "toy.evaluate"}
