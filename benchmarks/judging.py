@@ -1,7 +1,8 @@
 """What it costs to judge studies: python benchmarks/judging.py [--studies 5 --variants 20 --seeds 10 --items 2000].
 
 Simulated 0/1 items in memory, a binary tree of variants, three subsets; CPU seconds of the verdicts of all edges
-(`judge_edges`), without reading the database. `--target` judges the distance from 0.5, `--looks` at three looks.
+(`judge_edges`), without reading the database. `--target` judges the distance from 0.5, `--looks` at three looks,
+`--pairs` every two variants as well, as the page does (`judge_all_pairs`).
 """
 
 import argparse
@@ -13,6 +14,7 @@ import pandas as pd
 from tracker.config.study_schema import Analysis
 from tracker.judge.edges import judge_edges
 from tracker.judge.measurements import Measurements
+from tracker.judge.pairs import judge_all_pairs
 from tracker.plan.plan_file import PlannedVariant
 
 SUBSETS = ["a", "b", "c"]
@@ -55,6 +57,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--target", action="store_true")
     parser.add_argument("--looks", action="store_true")
+    parser.add_argument("--pairs", action="store_true")
     arguments = parser.parse_args()
     analysis = Analysis(
         value="hit",
@@ -69,6 +72,8 @@ def main() -> None:
         study = simulate(arguments.variants, arguments.seeds, arguments.items, analysis=analysis, seed=number)
         start = time.process_time()
         edges = judge_edges(study)
+        if arguments.pairs:
+            judge_all_pairs(study)
         spent = time.process_time() - start
         total += spent
         words = pd.Series([edge.verdict for edge in edges]).value_counts().to_dict()
