@@ -33,7 +33,7 @@ def _edge(comparison: Comparison, found: Compared, width: int) -> str:
     lines += [f"  {label:<18} {said}" for label, said in _facts(comparison, found)]
     lines += ["", textwrap.fill(f"{edge.reason}.", width, initial_indent="  ", subsequent_indent="  ")]
     if found.subsets:
-        lines += ["", *_subsets(found, analysis.alpha)]
+        lines += ["", *_subsets(found, analysis.alpha, _tool(comparison))]
     if found.flips.better or found.flips.worse:
         lines += ["", *_flips(found, width)]
     return "\n".join(lines)
@@ -57,7 +57,7 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
     unpaired = (
         ""
         if found.stderr_unpaired is None
-        else f"; {_number(found.stderr_unpaired)} from lm-eval's own, one run, unpaired"
+        else f"; {_number(found.stderr_unpaired)} from {_tool(comparison)}'s own, one run, unpaired"
     )
     yield "standard error", f"{_number(found.stderr)} paired, {'items' if one_seed else 'seeds and items'}{unpaired}"
     yield (
@@ -77,7 +77,7 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
     )
 
 
-def _subsets(found: Compared, alpha: float) -> list[str]:
+def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
     rows = [
         ["task", "items", found.edge.parent, found.edge.child, "effect", f"[{100 * (1 - alpha):g}% of this task alone]"]
     ]
@@ -103,8 +103,16 @@ def _subsets(found: Compared, alpha: float) -> list[str]:
         for row in rows
     ]
     known = any(row.stderr_before is not None for row in found.subsets)
-    said = ["  ± is lm-eval's own standard error, over the items of one run (mean over the seeds)."] if known else []
+    said = [f"  ± is {tool}'s own standard error, over the items of one run (mean over the seeds)."] if known else []
     return [line.rstrip() for line in lines] + said
+
+
+def _tool(comparison: Comparison) -> str:
+    """Whose standard errors the files hold."""
+    tools = {
+        sheet.facts.tool for arm in comparison.arms.values() for sheet in arm.sheets if sheet.facts.stderr is not None
+    }
+    return " and ".join(sorted(tools)) or "the tool"
 
 
 def _mean(value: float, error: float | None) -> str:

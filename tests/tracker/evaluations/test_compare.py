@@ -479,6 +479,45 @@ def test_a_study_that_is_wrong(text, words, arms, tmp_path, capsys):
     assert "--metric" in refused(capsys, "--study", tmp_path / "my.yaml", "--metric", "acc")
 
 
+def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
+    """2 s on a machine of its own; what is allowed here is for a busy one. A whole bootstrap of items took 650 MB."""
+    pad = "some words of a prompt " * 20
+    lines = [json.dumps(row(i, 0.0, question=f"{pad}{i}")) for i in range(10_000)]
+    values = np.random.default_rng(0)
+    for side in ("base", "new"):
+        for seed in range(5):
+            folder = tmp_path / side / f"seed{seed}"
+            folder.mkdir(parents=True)
+            drawn = values.integers(0, 2, len(lines))
+            text = "\n".join(f"{line[:-4]}{value}.0}}" for line, value in zip(lines, drawn, strict=True))
+            (folder / "samples_toy_2026-01-02T03-04-05.jsonl").write_text(text)
+    command = [
+        sys.executable,
+        "-m",
+        "tracker",
+        "compare",
+        str(tmp_path / "base"),
+        "--with",
+        str(tmp_path / "new"),
+        "--json",
+    ]
+    code = (
+        "import json, resource, subprocess, sys; done = subprocess.run(sys.argv[1:], capture_output=True, text=True);"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN);"
+        "print(json.dumps([done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss, done.stdout, done.stderr]))"
+    )
+    root = Path(__file__).resolve().parents[3]
+    measured = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=root, capture_output=True, text=True, check=True
+    )
+    status, seconds, kilobytes, out, error = json.loads(measured.stdout)
+    assert status == 0, error
+    (found,) = json.loads(out)
+    assert (found["seeds"], found["items"]) == (5, 10_000)
+    assert seconds < 6
+    assert kilobytes < 550_000
+
+
 def test_it_needs_no_project_and_loads_no_heavy_library(arms, tmp_path):
     code = (
         "import sys; from tracker.cli.main import main; status = main(sys.argv[1:]);"
