@@ -44,26 +44,9 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
     level = f"{100 * (1 - analysis.alpha):g}%"
     interval = f"  [{_signed(edge.low)}, {_signed(edge.high)}] {level}" if not math.isnan(edge.low) else ""
     yield "effect", f"{_signed(edge.effect)}{interval}"
-    one_seed = edge.estimate is not None and edge.seeds == 1
-    if one_seed and edge.estimate is not None:
-        yield (
-            "p",
-            f"none with one seed; {_p(edge.estimate.item_p)} for the items alone, which knows nothing of other seeds",
-        )
-    else:
-        corrected = f", {_p(edge.p_adjusted)} corrected for all edges" if len(comparison.compared) > 1 else ""
-        yield "p", f"{_p(edge.p)}{corrected}; sign flips over seeds alone {_p(edge.p_sign_flip)}"
-    yield "found with 80%", f"{_number(edge.mde)}{' or more: item noise alone' if one_seed else ''}"
-    unpaired = (
-        ""
-        if found.stderr_unpaired is None
-        else f"; {_number(found.stderr_unpaired)} from {_tool(comparison)}'s own, one run, unpaired"
-    )
-    yield "standard error", f"{_number(found.stderr)} paired, {'items' if one_seed else 'seeds and items'}{unpaired}"
-    yield (
-        "seeds",
-        f"{edge.seeds}" + (f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""),
-    )
+    yield from _noise(comparison, found)
+    named = f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""
+    yield "seeds", f"{edge.seeds}{named}"
     tasks = f" in {len(analysis.subsets)} tasks, each counted once" if len(analysis.subsets) > 1 else ""
     yield "items", f"{edge.items:,}{tasks}"
     way = {"max": "larger is better", "min": "smaller is better"}
@@ -75,6 +58,25 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
         "metric",
         f"{analysis.value}{f', filter {chr(44).join(filters)}' if filters else ''}; {side}, margin {analysis.margin:g}",
     )
+
+
+def _noise(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]:
+    """p, smallest effect and standard error; with one seed, of the items alone."""
+    edge = found.edge
+    one_seed = edge.estimate is not None and edge.seeds == 1
+    if one_seed and edge.estimate is not None:
+        few = edge.estimate.items_only
+        alone = f"{_p(edge.estimate.item_p)} for the items alone, which know nothing of other seeds"
+        yield "p", f"none with one seed; {'the items are too few to say more' if few else alone}"
+    else:
+        corrected = f", {_p(edge.p_adjusted)} corrected for all edges" if len(comparison.compared) > 1 else ""
+        yield "p", f"{_p(edge.p)}{corrected}; sign flips over seeds alone {_p(edge.p_sign_flip)}"
+    known = not math.isnan(edge.mde)
+    yield "found with 80%", f"{_number(edge.mde)}{' or more: item noise alone' * one_seed}" if known else "not known"
+    ours = f"{_number(found.stderr)} paired, {'items' if one_seed else 'seeds and items'}"
+    theirs = f"; {_number(found.stderr_unpaired or 0.0)} from {_tool(comparison)}'s own, one run, unpaired"
+    said = "not known" if math.isnan(found.stderr) else ours
+    yield "standard error", f"{said}{'' if found.stderr_unpaired is None else theirs}"
 
 
 def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,15 @@ def test_one_seed_is_judged_by_its_items_alone_and_says_so(tmp_path, capsys):
     said = told(capsys, sides[0], "--with", sides[1])
     assert "none with one seed" in said
     assert "item noise alone would say better" in said
+
+
+def test_too_few_items_for_one_seed_say_so(tmp_path, capsys):
+    for name, last in (("a", 0), ("b", 1)):
+        (tmp_path / f"{name}.csv").write_text(f"item,value\nx,1\ny,0\nz,{last}\n")
+    said = told(capsys, tmp_path / "a.csv", "--with", tmp_path / "b.csv")
+    assert "none with one seed; the items are too few" in said
+    assert "found with 80%     not known" in said
+    assert "standard error     not known" in said
 
 
 def test_files_without_seeds_in_their_paths_are_one_run_each(tmp_path, capsys):
@@ -282,6 +292,24 @@ def test_what_is_wrong_with_the_files_is_one_line(arms, tmp_path, capsys):
     assert "is no evaluation" in refused(capsys, arms[0], "--with", empty)
     assert "is on both sides" in refused(capsys, arms[0], "--with", arms[0])
     assert "two evaluations are needed" in refused(capsys, arms[0])
+    os.mkfifo(other / "samples.jsonl")
+    assert "is no file" in refused(capsys, arms[0], "--with", other / "samples.jsonl")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--margin", "0"),
+        ("--margin", "-1"),
+        ("--margin", "nan"),
+        ("--flips", "-1"),
+        ("--direction", "up"),
+        ("--direction", "target=x"),
+        ("--names", "one", "one"),
+    ],
+)
+def test_options_that_make_no_sense(words, arms, capsys):
+    assert words[0] in refused(capsys, arms[0], "--with", arms[1], *words)
 
 
 def test_half_a_line_is_no_evaluation(arms, capsys):
