@@ -491,11 +491,32 @@ def test_a_study_of_three_variants(arms, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("edges", "pairs"),
+    [
+        ("root", {("base", "new"), ("base", "third")}),
+        ("[[third, base], [new, third]]", {("base", "third"), ("third", "new")}),
+    ],
+)
+def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
+    arm(tmp_path / "third", gain=0.26)
+    (tmp_path / "my.yaml").write_text(
+        f"analysis: {{edges: {edges}}}\nvariants:\n  base: {{files: [base]}}\n"
+        "  new: {extends: base, files: [new]}\n  third: {extends: new, files: [third]}\n"
+    )
+    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json", "--page", tmp_path / "p.html"))
+    assert {(r["parent"], r["child"]) for r in rows} == pairs
+    effects = {(r["parent"], r["child"]): r["effect"] for r in rows}
+    if ("base", "new") in effects:
+        assert effects["base", "new"] == read(capsys, *[arms[0], "--with", arms[1]])["effect"]
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("variants: {a: {files: [base]}, b: {extends: c, files: [new]}}", "there is no such variant"),
         ("variants: {a: {extends: b, files: [base]}, b: {extends: a, files: [new]}}", "circle"),
         ("variants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
+        ("analysis: {edges: root}\nvariants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
         ("variants: {a: {files: [base]}, b: {extends: a, file: [new]}}", "file"),
         ("variants: {a: {files: [base]}}", "variants"),
         ("variants: {a: {files: [base]}, b: {extends: a, files: [gone]}}", "no such file"),
