@@ -40,7 +40,7 @@ def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
 
 def test_tables_and_figures_list_what_they_wrote(results, tmp_path, capsys):
     simulate(results, [Study(seeds=1, variants=2)])
-    for command, files in (("tables", 5), ("figures", 6)):
+    for command, files in (("tables", 8), ("figures", 6)):
         status, out, _ = run(capsys, command, "--results", results, "--reports", tmp_path / "reports")
         assert status == 0
         assert len(out.splitlines()) == files
