@@ -107,22 +107,23 @@ def _filled(word: str, filling: Filling) -> list[str]:
 
 def _converted(placeholder: Placeholder, filling: Filling) -> str:
     if placeholder.conversion and placeholder.kind == "value":
-        return hydra_value(_value(placeholder.name, filling))
+        return hydra_value(value_at(filling.values, placeholder.name))
     text = _text(placeholder, filling)
     return hydra_value(text) if placeholder.conversion else text
 
 
-def _value(key: str, filling: Filling) -> Any:
-    value: Any = filling.values
+def value_at(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a dotted key; null where a variant made a map above it null. Raises KeyError for no key."""
+    found: Any = values
     for part in key.split("."):
-        value = value[part]
-    return value
+        found = None if found is None else found[part]
+    return found
 
 
 def _text(placeholder: Placeholder, filling: Filling) -> str:
     kind, name, _ = placeholder
     if kind == "value":
-        value = _value(name, filling)
+        value = value_at(filling.values, name)
         return value if isinstance(value, str) else json.dumps(value)
     if kind == "input":
         return str(filling.inputs[name])

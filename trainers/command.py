@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from contract.atomic import write_json, write_text
-from contract.command import OUTPUT, Filling, fill
+from contract.command import OUTPUT, Filling, fill, value_at
 from contract.reading import one_line, read_json
 from trainers.command_guard import adopt_orphans, end_all
 from trainers.command_progress import Follower
@@ -78,7 +78,8 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequen
     stage.log.info("starts %s", json.dumps(words))
     log = stage.out / "log.txt"
     begin = log.stat().st_size
-    total = _value(values, plan.steps) if plan.steps else None
+    steps = value_at(values, plan.steps) if plan.steps else None
+    total = steps if isinstance(steps, int) and steps > 0 else None
     follower = Follower(output, log, begin, [collected["reader"] for collected in plan.collect], total)
 
     def follow() -> None:
@@ -126,13 +127,6 @@ def _left_by(folder: Path) -> Path:
     """Return where the stage of an input left its files: a command has a folder of its own there."""
     is_command = "command" in read_json(folder / "config.json")
     return (folder / OUTPUT if is_command else folder).absolute()
-
-
-def _value(values: Mapping[str, Any], key: str) -> Any:
-    found: Any = values
-    for part in key.split("."):
-        found = found[part]
-    return found
 
 
 def _run_guarded(

@@ -33,6 +33,7 @@ FILLING = Filling(
         ("x {input:train}/model", ["x", "/r/it's/output/model"]),
         ("x --lr {value:lr} --name={value:name}", ["x", "--lr", "1e-05", "--name=it's a {test}"]),
         ("x {value:reward.weights} {value:clip} {value:on}", ["x", "[1, 0.5]", "null", "true"]),
+        ("x {value:clip.low} {value!h:clip.low}", ["x", "null", "null"]),
         ("torchrun --nproc_per_node {devices} -t{threads}", ["torchrun", "--nproc_per_node", "2", "-t4"]),
         ("x '{{\"a\": {seed}}}' ';' '$HOME' '*'", ["x", '{"a": 3}', ";", "$HOME", "*"]),
         (["a b", "{seed}", "'"], ["a b", "3", "'"]),

@@ -54,6 +54,9 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
 def run_decide(arguments: argparse.Namespace) -> int:
     """Run rounds of the grid; print the verdicts and what each cost."""
     overrides = dict(_pair(text) for text in arguments.config)
+    if (results_folder(arguments, overrides) / "imported" / arguments.study / "study.json").exists():
+        remedy = "run more seeds where they were made, and import again"
+        raise ConfigError("decide", "STUDY", arguments.study, "was imported: its runs are not made here", remedy)
     results = _results(arguments, overrides)
     pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
     command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)

@@ -37,10 +37,12 @@ def raw_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRu
     query = """
         SELECT run_uuid, runs.name, status, start_time, runs.lifecycle_stage, experiments.lifecycle_stage
         FROM runs LEFT JOIN experiments USING (experiment_id) ORDER BY start_time, run_uuid"""
-    found = []
+    found: list[RawRun] = []
+    seen: set[str] = set()
     for key, name, status, started, stage, experiment in list(rows(connection, query, [], str(file), problem)):
-        if not isinstance(key, str):
+        if not isinstance(key, str) or key in seen:
             continue  # of a damaged page
+        seen.add(key)
         texts: dict[str, dict[str, str]] = {}
         for table in ("params", "tags"):
             select = f"SELECT key, value FROM {table} WHERE run_uuid = ? ORDER BY key"
@@ -53,8 +55,8 @@ def raw_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRu
             RawRun(
                 place=file,
                 key=key,
-                name=name or texts["tags"].get("mlflow.runName") or key,
-                status=status or "",
+                name=str(name or texts["tags"].get("mlflow.runName") or key),
+                status=str(status or ""),
                 started=started if isinstance(started, int) else None,
                 deleted="deleted" in (stage, experiment),
                 params=texts["params"],
@@ -72,6 +74,8 @@ def points(connection: Connection, run: RawRun, problem: Problem) -> Iterator[tu
     query = "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid"
     where = f"{run.place}: metrics of run {one_line(run.name, 80)}"
     for step, name, value, is_nan in rows(connection, query, [run.key], where, problem):
+        if not isinstance(step, int) or not isinstance(name, str):
+            continue  # of a damaged page
         if is_nan:
             yield step, name, math.nan
         elif isinstance(value, int | float):

@@ -14,6 +14,7 @@ from tracker.imports.run import Problem
 
 _MAGIC = b"SQLite format 3\x00"
 _WAL = 2  # what byte 18 of the header says of a database with a write-ahead log
+_DAMAGE = sqlite3.DatabaseError, UnicodeDecodeError  # the second where SQLite's own message quotes what it found
 _PATIENCE = 30.0  # seconds for which a writer may hold its lock
 
 
@@ -45,7 +46,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
                 yield connection
         except (sqlite3.OperationalError, OSError) as error:
             raise ConfigError(path, "", None, f"cannot be read: {one_line(error, 200)}", remedy) from None
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             remedy = "name another file, or what `sqlite3 FILE .recover` makes of this one"
             raise ConfigError(path, "", None, f"is damaged: {one_line(error, 200)}", remedy) from None
 
@@ -109,5 +110,5 @@ def rows(
     """Yield the rows of a query. Where an error ends it, those before; `problem` is told, in the words `where`."""
     try:
         yield from connection.execute(query, parameters)
-    except sqlite3.DatabaseError as error:
+    except _DAMAGE as error:
         problem(f"{where}: read only up to an error: {one_line(error, 200)}")

@@ -57,8 +57,10 @@ def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
         # Before trackio 0.24 a run was known by its name alone.
         key = "run_id" if "run_id" in columns(connection, "metrics") else "run_name"
         query = f"SELECT {key}, max(run_name), min(timestamp) FROM metrics GROUP BY {key} ORDER BY 3, 1"
+        seen = set()
         for run, name, started in list(rows(connection, query, [], str(file), problem)):
-            if isinstance(run, str) and isinstance(name, str):  # else of a damaged page
+            if isinstance(run, str) and isinstance(name, str) and run not in seen:  # else of a damaged page
+                seen.add(run)
                 yield _read_run(connection, file, (key, run), problem, name=name, started=started)
 
 

@@ -293,7 +293,7 @@ def _item(message: bytes) -> tuple[_Path, Any]:
             plain = bool(value)
         elif number == HISTORY_ITEM["integer"] and isinstance(value, int):
             plain = value >> 1 ^ -(value & 1)  # zigzag
-        elif number == HISTORY_ITEM["number"] and isinstance(value, bytes):
+        elif number == HISTORY_ITEM["number"] and isinstance(value, bytes) and len(value) == 8:
             [plain] = struct.unpack("<d", value)
         elif number == HISTORY_ITEM["text"]:
             plain = _text(value)

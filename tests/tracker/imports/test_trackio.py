@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import shutil
 import sqlite3
 
@@ -127,6 +128,22 @@ def test_a_database_that_is_cut_off(written, name):
         (written / "live.db-wal").unlink(missing_ok=True)
         with pytest.raises(ConfigError, match=name):
             list(read(written / name, print))
+
+
+def test_no_damage_raises(written):
+    """Bytes changed at random: what is read is read, or one line says that nothing can be."""
+    draw, content, outcomes = random.Random(0), (written / "grid.db").read_bytes(), set()
+    for turn in range(60):
+        changed = bytearray(content)
+        for _ in range(draw.randint(1, 200)):
+            changed[draw.randrange(100 if turn % 2 else 0, len(changed))] = draw.randrange(256)
+        (written / "grid.db").write_bytes(changed)
+        try:
+            read_all(read, written / "grid.db")
+            outcomes.add("read")
+        except ConfigError:
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
 
 
 def test_a_log_that_is_cut_off(written, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import shutil
 import subprocess
 
@@ -238,6 +239,24 @@ def test_records_that_make_no_sense_are_counted(tmp_path):
     runs, problems = read_all(read, file)
     assert points(runs["x"]) == {(3, "loss"): 0.5}
     assert f"{file}: records that make no sense are left out: 3" in problems
+
+
+def test_no_damage_raises(written, tmp_path):
+    """Bytes changed at random, half of the time with checksums that hold."""
+    draw, source = random.Random(0), file_of(written, "bad3")
+    records, file = list(wandb_log.read_records(source, print)), tmp_path / "run-x.wandb"
+    for turn in range(300):
+        content = bytearray(source.read_bytes())
+        if turn % 2:
+            changed = [bytearray(record) for record in records]
+            for record in changed:
+                for _ in range(draw.randint(0, 3)):
+                    record[draw.randrange(len(record))] = draw.randrange(256)
+            content = bytearray(as_file(list(map(bytes, changed))))
+        else:
+            content[draw.randrange(len(wandb_log.HEADER), len(content))] = draw.randrange(256)
+        file.write_bytes(content)
+        assert len(read_all(read, file)[0]) == 1
 
 
 def test_a_row_without_a_step_follows_the_one_before(tmp_path):
