@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 from contract.errors import ConfigError
@@ -16,6 +17,8 @@ from tracker.evaluations.text import as_rows, in_words
 
 def run_compare(arguments: argparse.Namespace) -> int:
     """Print the verdicts; with --page write the page as well."""
+    if arguments.flips < 0:
+        raise ConfigError("compare", "--flips", arguments.flips, "is no number of items", "give 0 or more")
     comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
     if arguments.page:
         from tracker.show.page.compared import write_comparison
@@ -51,6 +54,8 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
 
 
 def _rules(arguments: argparse.Namespace) -> Rules:
+    if arguments.margin is not None and not 0 < arguments.margin < math.inf:
+        raise ConfigError("compare", "--margin", arguments.margin, "is no margin", "give a number above 0")
     return Rules(
         direction=_direction(arguments.direction) if arguments.direction else None,
         margin=arguments.margin,

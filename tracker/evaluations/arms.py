@@ -62,8 +62,10 @@ def expand(words: Iterable[str], base: Path = Path()) -> list[Path]:
         if path.is_dir():
             here = sorted({p for pattern in IN_FOLDERS for p in path.rglob(pattern)})
             problem = f"no evaluation below this folder ({', '.join(IN_FOLDERS)})"
-        elif path.exists():
+        elif path.is_file():
             here, problem = [path], ""
+        elif path.exists():  # a pipe, say, which would be waited for
+            here, problem = [], "is no file"
         else:
             here = sorted(Path(text) for text in glob.glob(str(path), recursive=True) if Path(text).is_file())
             problem = "no such file, and no file fits it as a pattern"

@@ -137,7 +137,8 @@ def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: 
     ]
     unpaired = float(np.sqrt(np.sum(theirs))) / len(rows) if len(theirs) == len(rows) and rows else None
     noise = edge.noise
-    own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if edge.estimate else float("nan")
+    known = edge.estimate is not None and (noise.seeds_known or not edge.estimate.items_only)
+    own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if known else float("nan")
     return Compared(edge, rows, find_flips(parent, child, analysis, count), own, unpaired)
 
 

@@ -1,10 +1,11 @@
 """Logs of Inspect: `.eval` (a zip with one member for each sample) and `.json`. An item is a sample, by its id.
 
-The members are read here as far as Python can unpack them, one at a time; what it cannot, inspect_ai's own reader must.
+The members are unpacked one at a time. inspect_ai's own reader does the same; importing it takes longer than reading.
 """
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ _LARGEST_JSON = 256 << 20
 # As inspect_ai's value_to_float reads them.
 _WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _WHOLE = "is the file whole, and of this format?"
+_ZSTANDARD = 93
+_DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 def recognises(path: Path) -> bool:
@@ -79,43 +82,45 @@ def _open(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
             return log, iter(log.get("samples") or ())
-        with zipfile.ZipFile(path) as archive:
-            return json.loads(archive.read("header.json")), _members(path)
-    except NotImplementedError:
-        return _by_inspect(path)
+        return json.loads(_unpack(path, "header.json")), _members(path)
     except KeyError:
-        raise ConfigError(
-            path, "header.json", None, "is missing: the evaluation did not end", "run `inspect eval-retry`"
-        ) from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        remedy = (
-            "`inspect log convert --to eval` makes what is read sample by sample"
-            if "bytes long" in str(error)
-            else _WHOLE
-        )
+        problem = "is missing: the evaluation did not end"
+        raise ConfigError(path, "header.json", None, problem, "run `inspect eval-retry`") from None
+    except _DAMAGE as error:
+        smaller = "`inspect log convert --to eval` makes what is read sample by sample"
+        remedy = smaller if "bytes long" in str(error) else _WHOLE
         raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
 
 
 def _members(path: Path) -> Iterator[dict[str, Any]]:
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
-        for name in dict.fromkeys(names):  # a retried sample is written again; the last one counts, as in the directory
-            try:
-                yield json.loads(archive.read(name))
-            except (ValueError, zipfile.BadZipFile, OSError) as error:
-                raise ConfigError(path, name, None, f"cannot be read ({error})", _WHOLE) from None
+    for name in dict.fromkeys(names):  # a retried sample is written again: the last one counts
+        try:
+            yield json.loads(_unpack(path, name))
+        except _DAMAGE as error:
+            raise ConfigError(path, name, None, f"cannot be read ({error})", _WHOLE) from None
 
 
-def _by_inspect(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """Through the package's own reader: compressed as Python's zipfile cannot unpack."""
-    try:
-        from inspect_ai.log import read_eval_log, read_eval_log_samples
-    except ImportError:
-        problem = "is compressed as this Python cannot unpack"
-        raise ConfigError(path, "", None, problem, "install inspect_ai, or `inspect log convert --to json`") from None
-    header = read_eval_log(str(path), header_only=True).model_dump(mode="json")
-    samples = read_eval_log_samples(str(path), all_samples_required=False)
-    return header, (sample.model_dump(mode="json") for sample in samples)
+def _unpack(path: Path, name: str) -> bytes:
+    """One member. Inspect packs with Zstandard, which Python's zipfile knows from 3.14 on; Arrow does all along."""
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo(name)
+        if member.compress_type != _ZSTANDARD:
+            return archive.read(member)
+    import pyarrow as pa
+
+    with path.open("rb") as handle:
+        handle.seek(member.header_offset)
+        header = handle.read(30)  # of the member itself: its name and extra field lie between it and the data
+        if header[:4] != b"PK\x03\x04":
+            raise zipfile.BadZipFile("a member is not where the directory says")
+        handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
+        packed = handle.read(member.compress_size)
+    content = bytes(pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read())
+    if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
+        raise zipfile.BadZipFile(f"{name} is damaged")
+    return content
 
 
 def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,6 +168,7 @@ def _facts(header: dict[str, Any], metric: str, scorers: tuple[str, ...], repeat
     settings = {"model": about.get("model"), "model_args": about.get("model_args"), "task_args": about.get("task_args")}
     version = about.get("task_version")
     return Facts(
+        tool="Inspect",
         version=None if version is None else str(version),
         reported=reported,
         stderr=metrics.get("stderr"),

@@ -219,6 +219,7 @@ def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) ->
         settings["num_fewshot"] = shots
     version = results.get("versions", {}).get(task)
     return {
+        "tool": "lm-eval",
         "version": None if version is None else str(version),
         "reported": _number(of_task.get(f"{metric},{filter_name}")),
         "stderr": _number(of_task.get(f"{metric}_stderr,{filter_name}")),

@@ -56,6 +56,7 @@ def no_texts(items: Sequence[str]) -> dict[str, ItemText]:
 class Facts:
     """What the writer of the file says of the whole evaluation; None: not said."""
 
+    tool: str = ""  # that wrote it
     version: str | None = None  # of the task
     task_hash: str | None = None  # of all that was asked
     reported: float | None = None  # the metric

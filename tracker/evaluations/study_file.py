@@ -114,7 +114,7 @@ def read_study_file(path: Path) -> EvaluationStudy:
         if name not in names:
             raise ConfigError(path, key, name, "there is no such variant", suggest(name, names))
     study = EvaluationStudy(path, file)
-    if file.analysis.edges != "root" and not edges and not parents:
+    if not edges and not parents:
         raise ConfigError(
             path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or edges"
         )

@@ -33,7 +33,7 @@ def _edge(comparison: Comparison, found: Compared, width: int) -> str:
     lines += [f"  {label:<18} {said}" for label, said in _facts(comparison, found)]
     lines += ["", textwrap.fill(f"{edge.reason}.", width, initial_indent="  ", subsequent_indent="  ")]
     if found.subsets:
-        lines += ["", *_subsets(found, analysis.alpha)]
+        lines += ["", *_subsets(found, analysis.alpha, _tool(comparison))]
     if found.flips.better or found.flips.worse:
         lines += ["", *_flips(found, width)]
     return "\n".join(lines)
@@ -44,26 +44,9 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
     level = f"{100 * (1 - analysis.alpha):g}%"
     interval = f"  [{_signed(edge.low)}, {_signed(edge.high)}] {level}" if not math.isnan(edge.low) else ""
     yield "effect", f"{_signed(edge.effect)}{interval}"
-    one_seed = edge.estimate is not None and edge.seeds == 1
-    if one_seed and edge.estimate is not None:
-        yield (
-            "p",
-            f"none with one seed; {_p(edge.estimate.item_p)} for the items alone, which knows nothing of other seeds",
-        )
-    else:
-        corrected = f", {_p(edge.p_adjusted)} corrected for all edges" if len(comparison.compared) > 1 else ""
-        yield "p", f"{_p(edge.p)}{corrected}; sign flips over seeds alone {_p(edge.p_sign_flip)}"
-    yield "found with 80%", f"{_number(edge.mde)}{' or more: item noise alone' if one_seed else ''}"
-    unpaired = (
-        ""
-        if found.stderr_unpaired is None
-        else f"; {_number(found.stderr_unpaired)} from lm-eval's own, one run, unpaired"
-    )
-    yield "standard error", f"{_number(found.stderr)} paired, {'items' if one_seed else 'seeds and items'}{unpaired}"
-    yield (
-        "seeds",
-        f"{edge.seeds}" + (f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""),
-    )
+    yield from _noise(comparison, found)
+    named = f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""
+    yield "seeds", f"{edge.seeds}{named}"
     tasks = f" in {len(analysis.subsets)} tasks, each counted once" if len(analysis.subsets) > 1 else ""
     yield "items", f"{edge.items:,}{tasks}"
     way = {"max": "larger is better", "min": "smaller is better"}
@@ -77,7 +60,26 @@ def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]
     )
 
 
-def _subsets(found: Compared, alpha: float) -> list[str]:
+def _noise(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]:
+    """p, smallest effect and standard error; with one seed, of the items alone."""
+    edge = found.edge
+    one_seed = edge.estimate is not None and edge.seeds == 1
+    if one_seed and edge.estimate is not None:
+        few = edge.estimate.items_only
+        alone = f"{_p(edge.estimate.item_p)} for the items alone, which know nothing of other seeds"
+        yield "p", f"none with one seed; {'the items are too few to say more' if few else alone}"
+    else:
+        corrected = f", {_p(edge.p_adjusted)} corrected for all edges" if len(comparison.compared) > 1 else ""
+        yield "p", f"{_p(edge.p)}{corrected}; sign flips over seeds alone {_p(edge.p_sign_flip)}"
+    known = not math.isnan(edge.mde)
+    yield "found with 80%", f"{_number(edge.mde)}{' or more: item noise alone' * one_seed}" if known else "not known"
+    ours = f"{_number(found.stderr)} paired, {'items' if one_seed else 'seeds and items'}"
+    theirs = f"; {_number(found.stderr_unpaired or 0.0)} from {_tool(comparison)}'s own, one run, unpaired"
+    said = "not known" if math.isnan(found.stderr) else ours
+    yield "standard error", f"{said}{'' if found.stderr_unpaired is None else theirs}"
+
+
+def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
     rows = [
         ["task", "items", found.edge.parent, found.edge.child, "effect", f"[{100 * (1 - alpha):g}% of this task alone]"]
     ]
@@ -103,8 +105,16 @@ def _subsets(found: Compared, alpha: float) -> list[str]:
         for row in rows
     ]
     known = any(row.stderr_before is not None for row in found.subsets)
-    said = ["  ± is lm-eval's own standard error, over the items of one run (mean over the seeds)."] if known else []
+    said = [f"  ± is {tool}'s own standard error, over the items of one run (mean over the seeds)."] if known else []
     return [line.rstrip() for line in lines] + said
+
+
+def _tool(comparison: Comparison) -> str:
+    """Whose standard errors the files hold."""
+    tools = {
+        sheet.facts.tool for arm in comparison.arms.values() for sheet in arm.sheets if sheet.facts.stderr is not None
+    }
+    return " and ".join(sorted(tools)) or "the tool"
 
 
 def _mean(value: float, error: float | None) -> str:

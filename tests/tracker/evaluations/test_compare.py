@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,15 @@ def test_one_seed_is_judged_by_its_items_alone_and_says_so(tmp_path, capsys):
     said = told(capsys, sides[0], "--with", sides[1])
     assert "none with one seed" in said
     assert "item noise alone would say better" in said
+
+
+def test_too_few_items_for_one_seed_say_so(tmp_path, capsys):
+    for name, last in (("a", 0), ("b", 1)):
+        (tmp_path / f"{name}.csv").write_text(f"item,value\nx,1\ny,0\nz,{last}\n")
+    said = told(capsys, tmp_path / "a.csv", "--with", tmp_path / "b.csv")
+    assert "none with one seed; the items are too few" in said
+    assert "found with 80%     not known" in said
+    assert "standard error     not known" in said
 
 
 def test_files_without_seeds_in_their_paths_are_one_run_each(tmp_path, capsys):
@@ -282,6 +292,24 @@ def test_what_is_wrong_with_the_files_is_one_line(arms, tmp_path, capsys):
     assert "is no evaluation" in refused(capsys, arms[0], "--with", empty)
     assert "is on both sides" in refused(capsys, arms[0], "--with", arms[0])
     assert "two evaluations are needed" in refused(capsys, arms[0])
+    os.mkfifo(other / "samples.jsonl")
+    assert "is no file" in refused(capsys, arms[0], "--with", other / "samples.jsonl")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--margin", "0"),
+        ("--margin", "-1"),
+        ("--margin", "nan"),
+        ("--flips", "-1"),
+        ("--direction", "up"),
+        ("--direction", "target=x"),
+        ("--names", "one", "one"),
+    ],
+)
+def test_options_that_make_no_sense(words, arms, capsys):
+    assert words[0] in refused(capsys, arms[0], "--with", arms[1], *words)
 
 
 def test_half_a_line_is_no_evaluation(arms, capsys):
@@ -463,11 +491,32 @@ def test_a_study_of_three_variants(arms, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("edges", "pairs"),
+    [
+        ("root", {("base", "new"), ("base", "third")}),
+        ("[[third, base], [new, third]]", {("base", "third"), ("third", "new")}),
+    ],
+)
+def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
+    arm(tmp_path / "third", gain=0.26)
+    (tmp_path / "my.yaml").write_text(
+        f"analysis: {{edges: {edges}}}\nvariants:\n  base: {{files: [base]}}\n"
+        "  new: {extends: base, files: [new]}\n  third: {extends: new, files: [third]}\n"
+    )
+    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json", "--page", tmp_path / "p.html"))
+    assert {(r["parent"], r["child"]) for r in rows} == pairs
+    effects = {(r["parent"], r["child"]): r["effect"] for r in rows}
+    if ("base", "new") in effects:
+        assert effects["base", "new"] == read(capsys, *[arms[0], "--with", arms[1]])["effect"]
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("variants: {a: {files: [base]}, b: {extends: c, files: [new]}}", "there is no such variant"),
         ("variants: {a: {extends: b, files: [base]}, b: {extends: a, files: [new]}}", "circle"),
         ("variants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
+        ("analysis: {edges: root}\nvariants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
         ("variants: {a: {files: [base]}, b: {extends: a, file: [new]}}", "file"),
         ("variants: {a: {files: [base]}}", "variants"),
         ("variants: {a: {files: [base]}, b: {extends: a, files: [gone]}}", "no such file"),
@@ -477,6 +526,45 @@ def test_a_study_that_is_wrong(text, words, arms, tmp_path, capsys):
     (tmp_path / "my.yaml").write_text(text)
     assert words in refused(capsys, "--study", tmp_path / "my.yaml")
     assert "--metric" in refused(capsys, "--study", tmp_path / "my.yaml", "--metric", "acc")
+
+
+def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
+    """2 s on a machine of its own; what is allowed here is for a busy one. A whole bootstrap of items took 650 MB."""
+    pad = "some words of a prompt " * 20
+    lines = [json.dumps(row(i, 0.0, question=f"{pad}{i}")) for i in range(10_000)]
+    values = np.random.default_rng(0)
+    for side in ("base", "new"):
+        for seed in range(5):
+            folder = tmp_path / side / f"seed{seed}"
+            folder.mkdir(parents=True)
+            drawn = values.integers(0, 2, len(lines))
+            text = "\n".join(f"{line[:-4]}{value}.0}}" for line, value in zip(lines, drawn, strict=True))
+            (folder / "samples_toy_2026-01-02T03-04-05.jsonl").write_text(text)
+    command = [
+        sys.executable,
+        "-m",
+        "tracker",
+        "compare",
+        str(tmp_path / "base"),
+        "--with",
+        str(tmp_path / "new"),
+        "--json",
+    ]
+    code = (
+        "import json, resource, subprocess, sys; done = subprocess.run(sys.argv[1:], capture_output=True, text=True);"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN);"
+        "print(json.dumps([done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss, done.stdout, done.stderr]))"
+    )
+    root = Path(__file__).resolve().parents[3]
+    measured = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=root, capture_output=True, text=True, check=True
+    )
+    status, seconds, kilobytes, out, error = json.loads(measured.stdout)
+    assert status == 0, error
+    (found,) = json.loads(out)
+    assert (found["seeds"], found["items"]) == (5, 10_000)
+    assert seconds < 6
+    assert kilobytes < 550_000
 
 
 def test_it_needs_no_project_and_loads_no_heavy_library(arms, tmp_path):

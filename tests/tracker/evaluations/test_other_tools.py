@@ -1,11 +1,13 @@
 """Logs of Inspect and runs of HELM: read right, and refused where they are damaged."""
 
 import json
+import struct
 import subprocess
 import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.peers.environment import python_of
@@ -62,6 +64,37 @@ def write_log(path, content):
         for sample in content["samples"]:
             archive.writestr(f"samples/{sample['id']}_epoch_{sample['epoch']}.json", json.dumps(sample))
     return path
+
+
+def pack_with_zstandard(path):
+    """As Inspect packs: the members of a zip by method 93, which Python's zipfile writes from 3.14 on."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(info.filename.encode(), archive.read(info), info.CRC) for info in archive.infolist()]
+    body, directory = b"", b""
+    for name, content, crc in members:
+        packed = pa.compress(content, codec="zstd", asbytes=True)
+        about = struct.pack("<4H3L2H", 0, 93, 0, 33, crc, len(packed), len(content), len(name), 0)
+        of_directory = b"PK\x01\x02" + struct.pack("<2H", 20, 20) + about + struct.pack("<3H2L", 0, 0, 0, 0, len(body))
+        directory += of_directory + name
+        body += b"PK\x03\x04" + struct.pack("<H", 20) + about + name + packed
+    count = len(members)
+    end = b"PK\x05\x06" + struct.pack("<4H2LH", 0, 0, count, count, len(directory), len(body), 0)
+    path.write_bytes(body + directory + end)
+
+
+def test_members_that_are_packed_with_zstandard(tmp_path, capsys):
+    path = write_log(tmp_path / "a.eval", log())
+    (plain,) = inspect_log.read(path, Wanted())
+    pack_with_zstandard(path)
+    with zipfile.ZipFile(path) as archive:
+        assert {info.compress_type for info in archive.infolist()} == {93}
+    (sheet,) = inspect_log.read(path, Wanted())
+    assert (sheet.items.tolist(), sheet.values.tolist()) == (plain.items.tolist(), plain.values.tolist())
+    content = path.read_bytes()
+    at = content.index(b"samples/b_epoch_1.json") + 40
+    bad = tmp_path / "bad.eval"
+    bad.write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :])
+    assert "cannot be read" in refused(capsys, path, "--with", bad)
 
 
 @pytest.mark.parametrize("suffix", [".eval", ".json"])

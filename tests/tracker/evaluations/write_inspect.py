@@ -7,7 +7,9 @@ Sample n is answered rightly where n (n + 1 for `new`) is a multiple of three.
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import tiktoken
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
 from inspect_ai.log import read_eval_log, write_eval_log
@@ -20,6 +22,8 @@ ITEMS, EPOCHS = 20, 2
 
 def main() -> None:
     """Evaluate both sides, two epochs each."""
+    # It counts tokens with a vocabulary from the network; the counts are not looked at.
+    tiktoken.get_encoding = lambda name: SimpleNamespace(encode=lambda text, **_: text.split())
     for arm, shift in (("base", 0), ("new", 1)):
         out = Path(sys.argv[1]) / arm
         samples = [Sample(input=f"Say {at}.", target=f"word{at}", id=at) for at in range(1, ITEMS + 1)]
