@@ -273,6 +273,7 @@ def test_a_failed_variant_is_compared_by_configuration_alone(open_page):
     outcome, notes, rows = compared(page)
     assert " ".join(outcome.split()) == f"v9 against {ATTACK}: invalid"
     assert "v9 seed 0 is failed" in notes
+    assert "own verdict" not in notes
     assert ["rcs.alphas", ATTACK, "[0, 1, 2]"] in rows
     compare.locator("select.other").select_option("v9")
     assert compared(page)[0] == "The same variant twice."

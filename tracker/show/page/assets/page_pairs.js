@@ -119,7 +119,7 @@
           outcome.append(verdict(row.word), this.forest(row));
           notes.push(`${row.p === null ? "" : `${pValue(row.p)}, not corrected; `}${this.root.dataset.confidence} interval; ${row.seeds} ${row.seeds === 1 ? "seed" : "seeds"}, ${row.items.toLocaleString("en")} items.`);
         }
-        if (row.edge) notes.push(`The study’s own verdict on this change, corrected, is ${row.edge}.`);
+        if (row.edge && row.effect !== null) notes.push(`The study’s own verdict on this change, corrected, is ${row.edge}.`);
         if (this.factors.length > 1 && row.effect !== null) notes.push(`${this.factors.length} factors differ (${this.factors.join(", ")}): the effect is that of all of them together.`);
         if (row.why) notes.push(`${row.why}.`);
       }
@@ -168,12 +168,15 @@
         const name = element("th");
         name.scope = "row";
         name.append(element("code", keys[at]));
-        const cell = (value) => {
+        // A key below one that is `none` is none as well.
+        const none = (values) => keys.some((above, i) => values[i] === "none" && keys[at].startsWith(`${above}.`));
+        const cell = (values) => {
           const node = element("td");
-          node.append(value === null ? element("span", "no such key", "quiet") : element("code", value));
+          if (values[at] !== null) node.append(element("code", values[at]));
+          else node.append(none(values) ? element("code", "none") : element("span", "no such key", "quiet"));
           return node;
         };
-        row.append(name, cell(theirs[at]), cell(ours[at]));
+        row.append(name, cell(theirs), cell(ours));
         return row;
       }));
     }
