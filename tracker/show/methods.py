@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from tracker.config.lineage import compared
+from tracker.config.logged import LOGGED
 from tracker.config.study_schema import Analysis, Target
 from tracker.judge.scope import seeds_for
 from tracker.show.page.format import plural
@@ -76,13 +77,16 @@ def _design(store: Store, definition: StoredStudy) -> list[str]:
     counts = dict(store.item_counts(study).itertuples(index=False))
     by_subset = ", ".join(f"{subset} {counts[subset]:,}" for subset in analysis.subsets if subset in counts)
     asked = f"the same {items:,} items" if items else "items that are not there yet"
+    if analysis.protocol == LOGGED:
+        asked, clusters = "what it logged, without items", 0
+    scale = "" if definition.imported else f" (scale {store.meta()['scale']})"
     return [
-        f"We compared {plural(len(variants), 'variant')} (scale {store.meta()['scale']}), {how}:"
-        f" {plural(len(pairs), 'comparison')}.",
+        f"We compared {plural(len(variants), 'variant')}{scale}, {how}: {plural(len(pairs), 'comparison')}.",
         f"Each was trained with {per}, the same for all, and evaluated on {asked}"
         + (f" ({by_subset})" if len(analysis.subsets) > 1 and by_subset else "")
         + (f" in {plural(int(clusters), 'cluster')} of items that err together." if clusters else "."),
         f"The outcome was {primary_in_words(analysis)}.",
+        *([definition.imported] if definition.imported else []),
     ]
 
 

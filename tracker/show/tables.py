@@ -134,7 +134,8 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     shown = tuple(with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
     caption = _caption(store, definition)
     warnings += find_unlogged(store, study)
-    head = (study, definition.title, store.meta()["scale"], caption)
+    scale = "imported" if definition.imported else store.meta()["scale"]
+    head = (study, definition.title, scale, caption)
     return ComparisonTable(*head, shown, (*reference, *rows), (*warnings, *notes))
 
 

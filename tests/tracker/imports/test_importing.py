@@ -117,6 +117,10 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "imported runs, without code fingerprint" in capsys.readouterr().out
     said = "they have no code fingerprint"
     assert all(said in Path(f"reports/lr/table.{kind}").read_text() for kind in ("md", "tex", "html"))
+    text = Path("reports/lr/methods.md").read_text()
+    assert said in text
+    assert "evaluated on what it logged, without items." in text
+    assert "imported" in Path("reports/lr/subsets.tex").read_text()
     assert ",imported," in Path("reports/lr/table.csv").read_text()
     assert ",imported," in Path("reports/lr/runs.csv").read_text()
     page = Path("reports/index.html").read_text()
