@@ -9,11 +9,9 @@ from tracker.cli.folders import results_folder
 from tracker.config.settings import load_settings, suggest
 from tracker.imports.formats import FORMATS, load_reader
 from tracker.imports.importing import Request, describe, import_runs
-from tracker.imports.run import Reader
+from tracker.imports.run import EVALUATION, Reader
 from tracker.imports.stored import FOLDER, MANIFEST, read_study
 from tracker.imports.study_file import ImportFile, checked_name, read_import_file, with_options
-
-EVALUATION = "evaluation"  # its readers are those of `compare`
 
 
 def run_import(arguments: argparse.Namespace) -> int:
@@ -47,7 +45,7 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 
 def _reader(name: str) -> Reader:
-    if name == EVALUATION:
+    if name == EVALUATION:  # its readers are those of `compare`
         from tracker.evaluations.as_runs import read
 
         return read

@@ -129,7 +129,7 @@ def _imports(commands: _Commands) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
-        "metrics.NEW=, study=: docs/import.md",
+        "allow=prompt, metrics.NEW=, study=: docs/import.md",
     )
     bring.add_argument("--metric", nargs="+", metavar="NAME", help="the final metric that decides")
     bring.add_argument("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")

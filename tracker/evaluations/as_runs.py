@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from contract.errors import ConfigError
 from contract.reading import one_line
-from tracker.evaluations import lm_eval
-from tracker.evaluations.arms import expand, reader_of
+from tracker.evaluations import lm_eval, plain
+from tracker.evaluations.arms import reader_of
 from tracker.evaluations.sheet import Sheet, Wanted
-from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, name_below
+from tracker.imports.run import EVALUATION, ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, name_below
 
-PROTOCOL = "evaluation"
+_LOGS = ("samples_*.jsonl", "*.eval")
 _TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")
 
 
@@ -33,7 +33,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path. Raises ConfigError where there is none, or one that makes no sense."""
     root = path if path.is_dir() else path.parent
     runs: dict[tuple[Path, int | None], _Run] = {}
-    for file in _files(path):
+    for file in _files(path, problem):
         source = file.parent if file.name.startswith("samples_") else file
         for value, sheet in _sheets(file, problem):
             run = runs.setdefault((source, sheet.seed), _Run(source, sheet.seed))
@@ -41,12 +41,11 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             if other is not None and other.source != file:
                 problem(f"{other.source}: {sheet.subset} was evaluated again, in {file.name}, which counts")
             run.sheets[sheet.subset, value] = sheet
-    _tell_prompts(list(runs.values()), problem)
     for run in runs.values():
         name = name_below(root, run.source.with_suffix("") if run.source.is_file() else run.source)
         yield ImportedRun(
             source=run.source,
-            id=f"seed {run.seed}" if run.seed is not None else "evaluation",
+            id=f"seed {run.seed}" if run.seed is not None else EVALUATION,
             name=name if run.seed is None else f"{name}/seed_{run.seed}",
             config={},
             seed=run.seed,
@@ -54,28 +53,37 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             started=None,
             metrics=METRIC_ROWS.empty_table(),
             items=_items(list(run.sheets.items())),
+            prompts=_prompts(run),
         )
 
 
-def _tell_prompts(runs: Sequence[_Run], problem: Problem) -> None:
-    """Name subsets of which runs were asked otherwise: which of them are to be compared is not known here."""
-    prompts: dict[str, set[bytes]] = {}
-    for run in runs:
-        for (subset, _), sheet in run.sheets.items():
-            if "prompt" in sheet.asked:
-                prompts.setdefault(subset, set()).add(hashlib.sha256(sheet.asked["prompt"].tobytes()).digest())
-    for subset, found in prompts.items():
-        if len(found) > 1:
-            problem(f"{subset}: runs were asked in {len(found)} ways; right only if that is the change, or the seed's")
+def _prompts(run: _Run) -> dict[str, str]:
+    asked = {subset: sheet.asked["prompt"] for (subset, _), sheet in run.sheets.items() if "prompt" in sheet.asked}
+    return {subset: hashlib.sha256(digests.tobytes()).hexdigest() for subset, digests in asked.items()}
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, problem: Problem) -> list[Path]:
     """Return the files in the order of their dates, which are in lm-eval's names."""
     if path.is_file():
         return [path]
-    tables = [file for pattern in _TABLES for file in path.rglob(pattern) if not file.name.startswith("samples_")]
-    found = sorted({*path.rglob("samples_*.jsonl"), *tables}, key=lambda file: (file.parent, file.name))
-    return found or expand([str(path)])  # which says what is missing
+    logs = {file for pattern in _LOGS for file in path.rglob(pattern)}
+    tables = {file for pattern in _TABLES for file in path.rglob(pattern)} - logs
+    found = sorted(logs | {file for file in tables if _is_table(file, problem)})
+    if not found:
+        remedy = f"name a folder with {', '.join(_LOGS)}, or with tables ({', '.join(_TABLES)}) of item and value"
+        raise ConfigError(path, "", None, "no evaluation below this folder", remedy)
+    return found
+
+
+def _is_table(file: Path, problem: Problem) -> bool:
+    """Whether a table that lies in a folder is one of items; what it is instead is told."""
+    try:
+        if reader_of(file) is plain:
+            plain.columns_of(file)
+    except ConfigError as error:
+        problem(one_line(f"{file}: {error.problem}: left out", 400))
+        return False
+    return True
 
 
 def _sheets(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
@@ -109,6 +117,6 @@ def _items(sheets: Sequence[tuple[tuple[str, str], Sheet]]) -> pa.Table:
         answers = [""] * count if wanted is None else [f".{digest:016x}" for digest in wanted.tolist()]
         names = [f"{item}{answer}" for item, answer in zip(own, answers, strict=True)]
         clusters = [sheet.clusters.get(item, item) for item in own] if clustered else [None] * count
-        columns = [names, [subset] * count, [PROTOCOL] * count, [value] * count, sheet.values.tolist(), clusters]
+        columns = [names, [subset] * count, [EVALUATION] * count, [value] * count, sheet.values.tolist(), clusters]
         tables.append(pa.table(columns, schema=ITEM_ROWS))
     return pa.concat_tables(tables)

@@ -118,7 +118,7 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
     columns = {"doc_id": "BIGINT", "filter": "VARCHAR", **dict.fromkeys(hashes, "VARCHAR"), metric: "VARCHAR"}
     form = ", ".join(f"{table.text(column)}: '{kind}'" for column, kind in columns.items())
     value = table.name(metric)
-    asked = ", ".join(f"hash({name}) AS {name}" for name in hashes if name != "doc_hash")
+    asked = ", ".join(f"{table.digest(name)} AS {name}" for name in hashes if name != "doc_hash")
     whole = "".join(f" || {name}" for name in _HASHES)[4:] if len(hashes) == len(_HASHES) else ""
     parts = [asked, f"{whole} AS line" if whole else ""]
     return _with_digest(

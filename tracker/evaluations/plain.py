@@ -44,17 +44,8 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """
     if wanted.filter:
         raise ConfigError(path, "filter", wanted.filter, "a plain table has no filters", "leave --filter out")
-    scan = _SCANS[path.suffix]
-    if not path.stat().st_size:
-        raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
-    columns = list(table.query(path, f"SELECT * FROM {scan} LIMIT 0"))
-    value = wanted.metric or "value"
-    missing = [column for column in ("item", value) if column not in columns]
-    if missing:
-        problem = f"has no column {missing[0]!r}, only {', '.join(columns) or 'none'}"
-        raise ConfigError(
-            path, "", None, problem, "a plain table has item, value and, if it likes, seed, subset, cluster"
-        )
+    scan, value = _SCANS[path.suffix], wanted.metric or "value"
+    columns = columns_of(path, value)
     optional = [column for column in COLUMNS[2:] if column in columns]
     asked = [column for column in ("prompt", "target") if column in columns]
     rows = table.query(
@@ -62,7 +53,7 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         f"""SELECT CAST(item AS VARCHAR) AS item, TRY_CAST({table.name(value)} AS DOUBLE) AS value,
             CAST({table.name(value)} AS VARCHAR) AS raw
             {"".join(f", CAST({column} AS VARCHAR) AS {column}" for column in optional)}
-            {"".join(f", hash(CAST({column} AS VARCHAR)) AS {column}" for column in asked)} FROM {scan}""",
+            {"".join(f", {table.digest(f'CAST({column} AS VARCHAR)')} AS {column}" for column in asked)} FROM {scan}""",
     )
     if not len(rows["item"]):
         raise ConfigError(path, "", None, "has no rows", "give a table with an evaluation in it")
@@ -75,6 +66,19 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         if not wanted.wants(at.get("subset", "all")):
             continue
         yield _sheet(path, value, group, columns, (int(at["seed"]) if "seed" in at else None, at.get("subset", "all")))
+
+
+def columns_of(path: Path, value: str = "value") -> list[str]:
+    """The columns of a table. Raises ConfigError where `item` or the value is not among them."""
+    if not path.stat().st_size:
+        raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
+    columns = list(table.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
+    for column in ("item", value):
+        if column not in columns:
+            problem = f"has no column {column!r}, only {', '.join(columns) or 'none'}"
+            remedy = "a plain table has item, value and, if it likes, seed, subset, cluster"
+            raise ConfigError(path, "", None, problem, remedy)
+    return columns
 
 
 def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]) -> None:

@@ -31,6 +31,11 @@ def name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
+def digest(expression: str) -> str:
+    """64 bits of a text in SQL, 0 of none: the same in every version of DuckDB, which its `hash` is not."""
+    return f"coalesce(md5_number_lower({expression}), 0)"
+
+
 def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str, Any]:
     """Run a query of one file, which it names as {file}; return its columns as numpy arrays.
 

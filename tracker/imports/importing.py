@@ -28,7 +28,7 @@ from tracker.config.study_schema import Analysis
 from tracker.imports import database, stored
 from tracker.imports.lineage import derive
 from tracker.imports.merge import merged_items, merged_metrics, sorted_items, twice
-from tracker.imports.run import ImportedRun, Reader, metric_table
+from tracker.imports.run import EVALUATION, ImportedRun, Reader, metric_table
 from tracker.imports.settings_beside import as_plain
 from tracker.imports.stored import ImportedStudy, PlacedRun, Record
 from tracker.imports.study_file import ImportFile, analysis_of
@@ -121,6 +121,45 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     outcome = Outcome()
     found = _stored_runs(folder, before, outcome)
     known, definition = _declared(request, written, before)
+    _take_in(folder, request, written, found, outcome)
+    runs = [found[identity] for identity in sorted(found)]
+    if not runs:
+        raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
+    lineage = derive([run.record for run in runs], written, request.where, known)
+    outcome.variants = lineage.variants
+    outcome.runs = tuple(
+        PlacedRun(key=run.key, variant=variant, seed=seed, **_facts(run.record))
+        for run, (variant, seed) in zip(runs, lineage.placed, strict=True)
+    )
+    outcome.problems += stored.unequal_ends(outcome.runs)
+    other_prompts = _other_prompts(runs, [seed for _, seed in lineage.placed])
+    values = (
+        {**definition.get("analysis", {}), **written.analysis} if "metric" not in written.analysis else written.analysis
+    )
+    try:
+        outcome.analysis = _analysis(values, runs, request.where)
+        decides = outcome.analysis.subsets if outcome.analysis.protocol == EVALUATION else []
+        for subset in decides if "prompt" not in written.runs.allow else []:
+            if subset in other_prompts:
+                raise other_prompts.pop(subset)
+    except ConfigError as error:
+        if request.write:
+            raise
+        outcome.missing = error
+        outcome.problems += [other.problem for other in other_prompts.values()]
+        return outcome, None
+    outcome.problems += [other.problem for other in other_prompts.values()]
+    record_of_study = _study(request.study, written, definition, outcome.analysis, runs)
+    study = ImportedStudy(
+        written=written, known=known, study=record_of_study, variants=outcome.variants, runs=outcome.runs
+    )
+    return outcome, study
+
+
+def _take_in(
+    folder: Path, request: Request, written: ImportFile, found: dict[tuple[str, str, str], _Known], outcome: Outcome
+) -> None:
+    """Join what the sources hold now to the runs that were found before, and with `write` store it."""
     for run in _read(request, written, outcome):
         record, metrics, items = _checked(run, request, written, outcome.problems)
         was = found.get(record.identity)
@@ -133,31 +172,20 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         outcome.new += was is None
         outcome.changed += was is not None and was.key != key
         found[record.identity] = _names(record, key, metrics, items)
-    runs = [found[identity] for identity in sorted(found)]
-    if not runs:
-        raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
-    lineage = derive([run.record for run in runs], written, request.where, known)
-    outcome.variants = lineage.variants
-    outcome.runs = tuple(
-        PlacedRun(key=run.key, variant=variant, seed=seed, **_facts(run.record))
-        for run, (variant, seed) in zip(runs, lineage.placed, strict=True)
-    )
-    outcome.problems += stored.unequal_ends(outcome.runs)
-    values = (
-        {**definition.get("analysis", {}), **written.analysis} if "metric" not in written.analysis else written.analysis
-    )
-    try:
-        outcome.analysis = _analysis(values, runs, request.where)
-    except ConfigError as error:
-        if request.write:
-            raise
-        outcome.missing = error
-        return outcome, None
-    record_of_study = _study(request.study, written, definition, outcome.analysis, runs)
-    study = ImportedStudy(
-        written=written, known=known, study=record_of_study, variants=outcome.variants, runs=outcome.runs
-    )
-    return outcome, study
+
+
+def _other_prompts(runs: Sequence[_Known], seeds: Sequence[int]) -> dict[str, ConfigError]:
+    """Return, by subset, that runs of one seed were asked otherwise: values of other questions are no pairs."""
+    first: dict[tuple[str, int], Record] = {}
+    found: dict[str, ConfigError] = {}
+    for run, seed in zip(runs, seeds, strict=True):
+        for subset, digest in run.record.prompts.items():
+            other = first.setdefault((subset, seed), run.record)
+            if other.prompts[subset] != digest:
+                problem = f"the prompts of {subset} are other ones in {run.record.name} than in {other.name}"
+                remedy = "compare what was asked alike, or give --map allow=prompt if that is the change"
+                found.setdefault(subset, ConfigError(run.record.source, "", None, problem, remedy))
+    return found
 
 
 def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -> dict[tuple[str, str, str], _Known]:
@@ -246,6 +274,7 @@ def _checked(
         state=run.state,
         started=run.started,
         last_step=None,
+        prompts=dict(run.prompts),
     )
     return record, metrics.sort_by([("step", "ascending"), ("name", "ascending")]), items
 

@@ -3,8 +3,8 @@
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,9 @@ from contract.rows import CLUSTER, ITEMS, METRICS
 
 Problem = Callable[[str], None]
 """Told one line that names the file and what of it could not be read; the reader goes on with the rest."""
+
+EVALUATION = "evaluation"
+"""The protocol of items that the format of the same name reads."""
 
 METRIC_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in METRICS.items()])
 """Of `ImportedRun.metrics`."""
@@ -37,6 +40,7 @@ class ImportedRun:
         started: ISO 8601; None where the source does not tell.
         metrics: METRIC_ROWS, one row per step and name; `metric_table` makes it of what was logged.
         items: ITEM_ROWS: one row per evaluation item and value; None where the source has none.
+        prompts: {subset: digest of what was asked}, where the source has it.
     """
 
     source: Path
@@ -48,6 +52,7 @@ class ImportedRun:
     started: str | None
     metrics: pa.Table
     items: pa.Table | None
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
 
 _ONLY_A_SEED = re.compile(r"(seed|s)?[-_=]?\d+", re.IGNORECASE)

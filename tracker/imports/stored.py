@@ -22,7 +22,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from contract.atomic import write_json, write_text
 from contract.errors import ConfigError, TrackerError
@@ -53,6 +53,7 @@ class Record(Strict):
     state: Literal["finished", "running", "failed"]
     started: str | None
     last_step: int | None
+    prompts: dict[str, str] = Field(default={})
 
     @property
     def identity(self) -> tuple[str, str, str]:

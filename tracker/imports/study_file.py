@@ -5,7 +5,7 @@ All of it is optional but the analysis, and what is left out is derived from the
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -18,7 +18,7 @@ from tracker.config.study_schema import Analysis
 from tracker.config.validation import validate
 from tracker.config.yaml_io import load_yaml
 
-_LISTS = ("ignore", "leave_out")
+_LISTS = ("ignore", "leave_out", "allow")
 _MAPS = ("metrics", "parents")
 
 
@@ -35,6 +35,7 @@ class RunRules(Strict):
     leave_out: list[Text] = Field(default=[], description="Shell patterns of names of runs that are not imported.")
     metrics: dict[Text, Text] = Field(default={}, description="Name here: name in the log.")
     parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
+    allow: list[Literal["prompt"]] = Field(default=[], description="What may differ between runs that are compared.")
     study: Text | None = Field(default=None, description="Of a database with several studies, the one to import.")
 
 

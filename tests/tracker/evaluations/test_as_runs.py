@@ -1,5 +1,6 @@
 """Evaluation files as items of imported runs, on what the real lm-eval wrote."""
 
+import hashlib
 import json
 import tarfile
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tracker.cli.main import main
+from tracker.evaluations import plain
+from tracker.evaluations.sheet import Wanted
 from tracker.judge.verdicts import judge_study
 from tracker.store.database import Store
 
@@ -31,10 +34,14 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     words = ["compare", str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
     assert main([*words, "--allow", "prompt", "--json"]) == 0
     [compared] = json.loads(capsys.readouterr().out)
-    decided = ["--items", "evaluation/openbook/acc", *DECIDED]
-    assert main(["import", "evaluation", str(runs), "--study", "prompts", *decided]) == 0
-    out = capsys.readouterr().out
-    assert "openbook: runs were asked in 6 ways; right only if that is the change, or the seed's" in out
+    words = ["import", "evaluation", str(runs), "--study", "prompts", "--items", "evaluation/openbook/acc", *DECIDED]
+    assert main(words) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "the prompts of openbook are other ones in new/" in line
+    assert line.endswith("or give --map allow=prompt if that is the change")
+    assert not Path("results/imported/prompts").exists()
+    assert main([*words, "--map", "allow=prompt"]) == 0
+    assert "note: the prompts of openbook are other ones in new/" in capsys.readouterr().out
     [edge] = edges("prompts")
     assert (edge.parent.partition("-")[0], edge.child.partition("-")[0]) == ("base", "new")
     assert edge.seeds == compared["seeds"] == 3
@@ -45,7 +52,7 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
 
 def test_every_metric_and_filter_is_a_value_of_the_items(runs, capsys):
     decided = ["--items", "evaluation/letters/exact_match,strict-match", *DECIDED]
-    assert main(["import", "evaluation", str(runs), "--study", "letters", *decided]) == 0
+    assert main(["import", "evaluation", str(runs), "--study", "letters", *decided, "--map", "allow=prompt"]) == 0
     with Store(Path("results/tracker.duckdb")) as store:
         names = store.rows("SELECT DISTINCT subset, name FROM items WHERE protocol = 'evaluation' ORDER BY ALL")[1]
     assert {("openbook", "acc"), ("openbook", "acc_norm")} <= set(names)
@@ -76,6 +83,45 @@ def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys
             ("outcome", 12),
             ("trainer_state", 6),
         ]
+
+
+def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for variant in ("base", "same", "other"):
+        rows = [f"q{i},{i % 2},{'Think: ' * (variant == 'other')}question {i}" for i in range(9)]
+        (tmp_path / f"{variant}.csv").write_text("\n".join(["item,value,prompt", *rows]))
+    words = ["--study", "s", "--map", "variant=name", "--map", "seed=number"]
+    words += ["--items", "evaluation/all/value", *DECIDED]
+    assert main(["import", "evaluation", "base.csv", *words]) == 0
+    assert main(["import", "evaluation", "same.csv", *words]) == 0
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    assert main(["import", "evaluation", "other.csv", *words]) == 2
+    assert "the prompts of all are other ones in" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+    assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
+
+
+def test_digests_do_not_depend_on_the_version_of_a_library(tmp_path):
+    (tmp_path / "a.csv").write_text("item,value,target\nq,1,abc\nr,1,\n")
+    [sheet] = plain.read(tmp_path / "a.csv", Wanted())
+    md5 = int.from_bytes(hashlib.md5(b"abc").digest()[8:], "little")
+    assert sheet.asked["target"].tolist() == [md5, 0]
+
+
+def test_other_tables_of_a_folder_are_named_and_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    for seed in range(2):
+        Path(f"runs/seed_{seed}.csv").write_text("item,value\na,1\nb,0\n")
+    Path("runs/log.csv").write_text("step,loss\n1,0.5\n")
+    Path("runs/log.jsonl").write_text('{"step": 1}\n')
+    assert main(["import", "evaluation", "runs", "--study", "s"]) == 0
+    out = capsys.readouterr().out
+    assert "2 runs" in out
+    assert "note: runs/log.csv: has no column 'item', only step, loss: left out" in out
+    assert "note: runs/log.jsonl: is no evaluation that can be read: left out" in out
+    Path("runs/seed_1.csv").write_text("item,value\na,1\nb,nan\n")
+    assert main(["import", "evaluation", "runs", "--study", "s"]) == 2
 
 
 def test_a_table_that_makes_no_sense_is_refused(tmp_path, monkeypatch, capsys):
