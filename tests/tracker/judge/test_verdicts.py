@@ -232,7 +232,7 @@ def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
         "earlier": run(tmp_path / "d", alike(lambda variant, seed: f"d{seed}", "train"), seeds=6)[0].loc["v1"],
         "equal": run(tmp_path / "c", alike(lambda variant, seed: f"d{seed}"), seeds=6)[0].loc["v1"],
     }
-    for name in ("unknown", "other", "earlier"):  # the last: equal models before a last stage that says nothing of its own
+    for name in ("unknown", "other", "earlier"):  # earlier: the last stage says nothing of its own models
         assert words[name].verdict == "undecided", name
         assert "would not have been seen" in words[name].reason
     assert words["equal"].verdict == "equivalent"
