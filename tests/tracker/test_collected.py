@@ -52,7 +52,7 @@ def test_samples_of_the_real_lm_eval(tmp_path):
     assert values[0, "lm_eval/openbook/acc"] == 1.0
     assert len(again) == len(items)
     with pytest.raises(ConfigError, match="run lm_eval with --log_samples"):
-        collected(tmp_path, {"reader": "lm_eval", "place": "runs/base/seed0/model/results*"})
+        collected(tmp_path, {"reader": "lm_eval", "place": "runs/base/seed0/*/results*"})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -29,11 +30,14 @@ def run_init(arguments: argparse.Namespace) -> int:
             problem = "is there already, and nothing is written over"
             raise ConfigError(folder / name, "", None, problem, "name another folder, or move it")
     refuse_hiding(folder)
-    for name, source in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, folder / name)
-    (folder / _PROFILES).symlink_to(Path("workflow") / _PROFILES)
-    there = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    try:
+        for name, source in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, folder / name)
+        (folder / _PROFILES).symlink_to(Path("workflow") / _PROFILES)
+    except OSError as error:
+        raise ConfigError(folder, "", None, f"cannot be written ({error.strerror})", "name another folder") from None
+    there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
     print(f"wrote {folder}: the study example, in configs/studies/example; run it with `{there}snakemake --cores 2`")
     return 0
 

@@ -1,11 +1,12 @@
-"""Runs of HELM: per_instance_stats.json, with instances.json and run_spec.json beside it. An item is an instance.
+"""Runs of HELM: per_instance_stats.json, with what it was made of beside it. An item is an instance.
 
-Perturbed copies of instances are left out; trials (`train_trial_index`) are repeats, whose mean counts. The forms are
-those of the classes PerInstanceStats, Stat, Instance and RunSpec of crfm-helm.
+Perturbed copies of instances are left out; trials (`train_trial_index`) are repeats, whose mean counts. What was asked
+is in instances.json, which `helm-summarize` writes, else in scenario_state.json. The forms are those of the classes
+PerInstanceStats, Stat, Instance, ScenarioState and RunSpec of crfm-helm.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from contract.errors import ConfigError
 from contract.reading import read_json
 from tracker.evaluations import table
 from tracker.evaluations.parts import asked, digest, mean_over_repeats, refuse_twice
-from tracker.evaluations.sheet import Facts, ItemText, Sheet, Wanted
+from tracker.evaluations.sheet import Facts, ItemText, Sheet, Wanted, short
 
 FILE = "per_instance_stats.json"
 _OF_THE_MODEL = ("model", "model_deployment")
@@ -61,6 +62,7 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         if int(trial) in held:
             refuse_twice(path, str(item), int(trial))
         held[int(trial)] = float(value)
+    _refuse_gaps(path, metric, chosen, values)
     items, means, repeats = mean_over_repeats(path, metric, values)
     words = _words(path)
     adapter = {key: value for key, value in spec.get("adapter_spec", {}).items() if key not in _OF_THE_MODEL}
@@ -76,6 +78,15 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
     facts = Facts(settings={k: v for k, v in settings.items() if v}, metrics=(metric,), repeats=repeats)
     yield Sheet(path, task, metric, "", items, means, None, asked(items, said), {}, facts, texts)
+
+
+def _refuse_gaps(path: Path, metric: str, split: str, values: Mapping[str, Mapping[int, float]]) -> None:
+    """Refuse a statistic that an instance lacks and others have: HELM leaves out what is NaN, on either side alike."""
+    rows = table.query(path, f"SELECT DISTINCT instance_id, trial, stat.name.split AS split FROM {_STATS} ORDER BY ALL")
+    for item, trial, of in zip(rows["instance_id"], rows["trial"], rows["split"], strict=True):
+        if (of or "") == split and int(trial) not in values.get(str(item), {}):
+            problem = f"item {short(str(item))} has none (trial {trial}): HELM leaves out what is no number"
+            raise ConfigError(path, metric, None, problem, "mend the evaluation; no item may be dropped")
 
 
 def _beside(path: Path, name: str, otherwise: Any) -> Any:
@@ -96,9 +107,13 @@ def _task(name: str) -> str:
 
 def _words(path: Path) -> dict[str, ItemText]:
     """Input and right answers of each instance that is no perturbed copy."""
-    found = {}
-    for instance in _beside(path, "instances.json", []):
-        if not instance.get("perturbation"):
+    instances = _beside(path, "instances.json", None)
+    if instances is None:
+        instances = [state["instance"] for state in _beside(path, "scenario_state.json", {}).get("request_states", ())]
+    found: dict[str, ItemText] = {}
+    for instance in instances:
+        item = str(instance.get("id"))
+        if not instance.get("perturbation") and item not in found:
             right = [r["output"]["text"] for r in instance.get("references", ()) if "correct" in r.get("tags", ())]
-            found[str(instance.get("id"))] = ItemText(str(instance["input"].get("text", "")), " | ".join(right))
+            found[item] = ItemText(str(instance["input"].get("text", "")), " | ".join(right))
     return found

@@ -26,6 +26,7 @@ _IMPORTED = ("imported runs, without code fingerprint",)
 _CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
+    "one": "",
     "none": ", not corrected for other comparisons",
 }
 
@@ -143,7 +144,8 @@ def correct(study: Measurements, edges: Sequence[Edge], prior: SeedPrior | None)
     tested = those_tested(edges)
     p, found = [edge.p for edge in tested], family_covariances(study, tested, prior)
     if found is None:
-        adjusted, correction = holm(p), Correction("holm", analysis.alpha / max(len(tested), 1))
+        name = "holm" if len(tested) > 1 else "one"
+        adjusted, correction = holm(p), Correction(name, analysis.alpha / max(len(tested), 1))
     else:
         family = Family.of(*found, [edge.looks[-1].noise for edge in tested], look_shares(analysis))
         adjusted, correction = family.adjusted(p), Correction("max-t", family.level(analysis.alpha))

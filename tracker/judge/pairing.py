@@ -110,7 +110,8 @@ def _fault(study: Measurements, variant: str, seed: int) -> str:
     run = (variant, seed)
     state, reason = study.states[run]
     if state not in ENDED_WELL:
-        return f"{variant} seed {seed} is {state}" + (f" ({reason})" if reason else "")
+        word = "not run" if state == "missing" else state
+        return f"{variant} seed {seed} is {word}" + (f" ({reason})" if reason else "")
     if run in study.aborted:
         return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"
     if run in study.duplicates:

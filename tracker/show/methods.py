@@ -8,7 +8,7 @@ from tracker.config.study_schema import Analysis, Target
 from tracker.judge.scope import seeds_for
 from tracker.show.page.format import plural
 from tracker.show.page.plan_words import primary_in_words
-from tracker.store.database import Store
+from tracker.store.database import ENDED_WELL, Store
 from tracker.store.stored_study import StoredStudy
 
 REFERENCES = {
@@ -53,25 +53,26 @@ class _Cited:
 def methods(store: Store, study: str) -> str:
     """Return the paragraph of one study, with its own numbers, and the references that it cites, as Markdown."""
     definition, cite = store.study(study), _Cited()
+    pairs = compared(definition.analysis.edges, {variant.name: variant.parent for variant in store.variants(study)})
     sentences = [
-        *_design(store, definition),
+        *_design(store, definition, len(pairs)),
         *_estimate(definition.analysis, cite),
-        *_decision(definition.analysis, cite),
+        *_decision(definition.analysis, len(pairs), cite),
         *_caveats(store, definition),
     ]
     references = [f"{number}. {REFERENCES[name]}" for number, name in enumerate(cite.names, 1)]
     return "\n".join([f"# Methods: {definition.title}", "", " ".join(sentences), "", *references]) + "\n"
 
 
-def _design(store: Store, definition: StoredStudy) -> list[str]:
+def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
     analysis, study = definition.analysis, definition.name
     variants = store.variants(study)
-    pairs = compared(analysis.edges, {variant.name: variant.parent for variant in variants})
     against = {"parent": "each with the variant that it changes", "root": "each with the root of its lineage"}
     how = against.get(analysis.edges, "") if isinstance(analysis.edges, str) else "as the plan lists them"
     runs = store.runs(study)
-    seeds = sorted({int(count) for count in runs.groupby("variant").size()}) or [0]
-    per = plural(seeds[0], "training seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} training seeds"
+    seeds = sorted({int(count) for count in runs.groupby("variant")["seed"].nunique()}) or [0]
+    word = "seed" if definition.imported else "training seed"
+    per = f"{plural(seeds[0], word)}, the same for all," if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} {word}s"
     where = [study, analysis.protocol, analysis.value, analysis.subsets]
     [(items, clusters)] = store.rows(CLUSTERS, where)[1]
     counts = dict(store.item_counts(study).itertuples(index=False))
@@ -81,8 +82,8 @@ def _design(store: Store, definition: StoredStudy) -> list[str]:
         asked, clusters = "what it logged, without items", 0
     scale = "" if definition.imported else f" (scale {store.meta()['scale']})"
     return [
-        f"We compared {plural(len(variants), 'variant')}{scale}, {how}: {plural(len(pairs), 'comparison')}.",
-        f"Each was trained with {per}, the same for all, and evaluated on {asked}"
+        f"We compared {plural(len(variants), 'variant')}{scale}, {how}: {plural(pairs, 'comparison')}.",
+        f"Each was {'imported' if definition.imported else 'trained'} with {per} and evaluated on {asked}"
         + (f" ({by_subset})" if len(analysis.subsets) > 1 and by_subset else "")
         + (f" in {plural(int(clusters), 'cluster')} of items that err together." if clusters else "."),
         f"The outcome was {primary_in_words(analysis)}.",
@@ -118,16 +119,13 @@ def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
     return found
 
 
-def _decision(analysis: Analysis, cite: _Cited) -> list[str]:
-    if analysis.correction == "max-t":
-        corrected = f"step-down max-t correction, which knows that comparisons share runs {cite('westfall', 'romano')}"
-    else:
-        corrected = f"Holm's correction {cite('holm')}"
+def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
+    found, p = [], "p"
+    if pairs > 1:
+        found, p = [_correction(analysis, cite)], "adjusted p"
     enough = max(seeds_for(analysis.rare, analysis.alpha), 2)
-    found = [
-        f"P-values were adjusted for all comparisons of the study by {corrected}, with a familywise error of"
-        f" {analysis.alpha:g}.",
-        f"A change is called better or worse where its adjusted p is at most {analysis.alpha:g}, and equivalent where"
+    found += [
+        f"A change is called better or worse where its {p} is at most {analysis.alpha:g}, and equivalent where"
         f" its {1 - analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and rests on at least {enough} seeds:"
         f" with fewer, more than {analysis.rare:.0%} of seeds might behave otherwise unseen {cite('clopper')}.",
         "Else it is undecided. Where more than one factor changed it is confounded, whatever its p; where a run failed,"
@@ -143,9 +141,20 @@ def _decision(analysis: Analysis, cite: _Cited) -> list[str]:
     return found
 
 
+def _correction(analysis: Analysis, cite: _Cited) -> str:
+    if analysis.correction == "max-t":
+        corrected = f"step-down max-t correction, which knows that comparisons share runs {cite('westfall', 'romano')}"
+    else:
+        corrected = f"Holm's correction {cite('holm')}"
+    return (
+        f"P-values were adjusted for all comparisons of the study by {corrected}, with a familywise error of"
+        f" {analysis.alpha:g}."
+    )
+
+
 def _caveats(store: Store, definition: StoredStudy) -> list[str]:
     states = store.runs(definition.name)["state"]
-    found = [f"{int((states == 'ok').sum())} of {plural(len(states), 'run')} ended well."]
+    found = [f"{int(states.isin(ENDED_WELL).sum())} of {plural(len(states), 'run')} ended well."]
     if len(definition.analysis_history) > 1:
         found.append("The analysis plan was changed after results existed: the verdicts are exploratory.")
     else:

@@ -3,6 +3,7 @@
 import json
 import struct
 import subprocess
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -239,3 +240,38 @@ def test_runs_of_helm_that_were_asked_otherwise_or_are_damaged(tmp_path, capsys)
     assert "no finite value" in refused(capsys, a, "--with", d, *metric)
     b.write_text(b.read_text()[:-30])
     assert "cannot be read" in refused(capsys, a, "--with", b, *metric)
+
+
+@pytest.fixture
+def written_by_helm(tmp_path):
+    with tarfile.open(HERE / "fixtures/helm.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "runs"
+
+
+def test_runs_that_helm_itself_wrote(written_by_helm, capsys):
+    a, b, metric = written_by_helm / "a", written_by_helm / "b", ("--metric", "exact_match")
+
+    def mean(folder):
+        rows = [row for path in folder.rglob("per_instance_stats.json") for row in json.loads(path.read_text())]
+        own = [row for row in rows if "perturbation" not in row]
+        return np.mean([s["mean"] for row in own for s in row["stats"] if s["name"]["name"] == "exact_match"])
+
+    found = read(capsys, a, "--with", b, *metric)
+    assert (found["items"], found["paired_seeds"]) == (30, [0, 1])
+    assert found["effect"] == pytest.approx(mean(b) - mean(a))
+    assert found["best"][0]["text"]["wanted"].startswith("answer ")
+
+
+def test_helm_before_summarize_has_its_questions_in_the_scenario_state(written_by_helm, capsys):
+    b, c, metric = written_by_helm / "b", written_by_helm / "c", ("--metric", "exact_match")
+    assert not list(c.rglob("instances.json"))
+    assert "the prompt of 30 of 30 items" in refused(capsys, b, "--with", c, *metric)
+    for file in b.rglob("instances.json"):
+        file.unlink()
+    assert read(capsys, written_by_helm / "a", "--with", b, *metric)["items"] == 30
+
+
+def test_an_instance_of_which_helm_left_out_the_nan_is_refused(written_by_helm, capsys):
+    said = refused(capsys, written_by_helm / "a", "--with", written_by_helm / "b", "--metric", "defined")
+    assert "defined: item id3 has none (trial 0): HELM leaves out what is no number" in said

@@ -119,7 +119,10 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert all(said in Path(f"reports/lr/table.{kind}").read_text() for kind in ("md", "tex", "html"))
     text = Path("reports/lr/methods.md").read_text()
     assert said in text
-    assert "evaluated on what it logged, without items." in text
+    assert "Each was imported with 2 seeds, the same for all, and evaluated on what it logged, without items." in text
+    assert "4 of 4 runs ended well." in text
+    assert "trained" not in text
+    assert "P-values were adjusted" not in text  # there is one comparison
     assert "imported" in Path("reports/lr/subsets.tex").read_text()
     assert ",imported," in Path("reports/lr/table.csv").read_text()
     assert ",imported," in Path("reports/lr/runs.csv").read_text()

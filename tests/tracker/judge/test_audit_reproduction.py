@@ -82,14 +82,14 @@ def test_one_seed_neither_reproduces_nor_differs():
 
 def test_runs_that_went_wrong_are_named():
     file = published({"v": ["0.05", "0.025", "0.0375"], "w": ["0.05", "0.025", "0.0375"]})
-    missing = MeasuredCell(nan, nan, nan, 0, "w seed 0 is missing")
+    missing = MeasuredCell(nan, nan, nan, 0, "w seed 0 is not run")
     ours = {
         "v": {"a": MeasuredCell(0.1, 0.08, 0.12, 2, "v seed 1 is failed (out of memory)")},
         "w": {"a": missing, "b": missing},
     }
     first, second = of_kind(audit(file, Measured(ours)), "reproduction")
     assert first.sentence.endswith("on 2 seeds: not comparable, v seed 1 is failed (out of memory).")
-    assert second.sentence == "w: not measured, w seed 0 is missing."
+    assert second.sentence == "w: not measured, w seed 0 is not run."
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,6 @@ def test_a_failed_seed_is_not_dropped_in_silence():
     assert (cell.seeds, cell.problem) == (2, "v1 seed 2 is failed (out of memory)")
     none = study(VALUES, states={("v1", 0): ("missing", ""), ("v1", 1): ("missing", "")})
     cell = _row(none, "v1", file_of(target=None))["a"]
-    assert (cell.seeds, cell.problem) == (0, "v1 seed 0 is missing; v1 seed 1 is missing")
+    assert (cell.seeds, cell.problem) == (0, "v1 seed 0 is not run; v1 seed 1 is not run")
     delta = file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])
-    assert "v1 seed 1 is missing" in _delta(none, delta.deltas[0], delta).problem
+    assert "v1 seed 1 is not run" in _delta(none, delta.deltas[0], delta).problem

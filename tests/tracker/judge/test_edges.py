@@ -145,3 +145,12 @@ def test_the_correction_of_the_family_is_at_most_holms():
     assert any(ours.p_adjusted < theirs.p_adjusted for ours, theirs in zip(known, by_holm, strict=True))
     assert "after the max-t correction" in known[0].reason
     assert "after Holm's correction" in by_holm[0].reason
+
+
+@pytest.mark.parametrize("correction", ["max-t", "holm"])
+def test_a_single_edge_is_not_called_corrected(correction):
+    tree = dict(list(TREE.items())[:2])
+    [edge] = judge_edges(of_seeds(tree, correction=correction))
+    assert edge.p == edge.p_adjusted
+    assert "p = " in edge.reason
+    assert "correct" not in edge.reason

@@ -49,3 +49,4 @@ def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
     assert {line.split(". ", 1)[1] for line in listed.splitlines()} <= set(REFERENCES.values())
     assert ("with looks at 3, 4 seeds" in paragraph) == ("looks" in plan)
     assert ("as the plan lists them: 1 comparison." in paragraph) == ("edges" in plan)
+    assert ("P-values were adjusted" in paragraph) == ("edges" not in plan)
