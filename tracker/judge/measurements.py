@@ -148,12 +148,12 @@ def _item_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[st
 
 def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, no_effect.Weights]]:
     trained = store.sql(
-        """SELECT r.variant, r.seed, r.stage, r.key, w.digest, w.moved
-           FROM run_stages r JOIN weights w USING (key) WHERE r.study = ?""",
+        """SELECT r.variant, r.seed, r.stage, r.key, w.digest, w.moved, r.stage = d.definition->>'last_stage' AS last
+           FROM run_stages r JOIN weights w USING (key) JOIN studies d USING (study) WHERE r.study = ?""",
         [name],
     )
     weights: dict[Run, dict[str, no_effect.Weights]] = {}
     for row in trained.to_dict("records"):
-        made = no_effect.Weights(row["key"], row["digest"], tuple(row["moved"]))
+        made = no_effect.Weights(row["key"], row["digest"], tuple(row["moved"]), bool(row["last"]))
         weights.setdefault((row["variant"], int(row["seed"])), {})[row["stage"]] = made
     return weights

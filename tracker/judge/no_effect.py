@@ -21,6 +21,7 @@ class Weights:
     key: str  # of the stage: equal where two variants share it
     digest: str
     moved: tuple[float, ...]  # none where the stage measured models: the digest is of all that its items depend on
+    last: bool = False  # the run's last stage, whose items are compared
 
 
 TrainedWeights = Mapping[tuple[str, int], Mapping[str, Weights]]  # (variant, seed): by stage
@@ -50,14 +51,18 @@ def trained(weights: TrainedWeights, child: str, parent: str) -> list[str]:
 def same_measured(weights: TrainedWeights, child: str, parent: str, seeds: Sequence[int]) -> bool:
     """Tell whether two variants measured the same models in the same way in each of these seeds.
 
-    Their values are then equal on every item, those that nobody has seen included.
+    Their values are then equal on every item, those that nobody has seen included. Stages before the last one count
+    too, as it may hand on their items; but they alone say nothing of the models that the last one measured.
     """
 
-    def measured(variant: str, seed: int) -> dict[str, str]:
-        return {stage: of.digest for stage, of in weights.get((variant, seed), {}).items() if not of.moved}
+    def measured(variant: str, seed: int) -> dict[str, Weights]:
+        return {stage: of for stage, of in weights.get((variant, seed), {}).items() if not of.moved}
 
-    both = [(measured(child, seed), measured(parent, seed)) for seed in seeds]
-    return bool(both) and all(ours and ours == theirs for ours, theirs in both)
+    def alike(ours: Mapping[str, Weights], theirs: Mapping[str, Weights]) -> bool:
+        same = ours.keys() == theirs.keys() and all(of.digest == theirs[stage].digest for stage, of in ours.items())
+        return same and any(of.last for of in ours.values())
+
+    return bool(seeds) and all(alike(measured(child, seed), measured(parent, seed)) for seed in seeds)
 
 
 def _distance(one: Weights, other: Weights) -> float:

@@ -1,5 +1,6 @@
 """How a study's verdicts were made, as a paragraph for a paper: `methods.md`. Formulas are in docs/statistics.md."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracker.config.lineage import compared
@@ -8,6 +9,7 @@ from tracker.config.study_schema import Analysis, Target
 from tracker.judge.scope import seeds_for
 from tracker.show.page.format import plural
 from tracker.show.page.plan_words import primary_in_words
+from tracker.show.text import describe_value
 from tracker.store.database import ENDED_WELL, Store
 from tracker.store.stored_study import StoredStudy
 
@@ -87,8 +89,23 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
         + (f" ({by_subset})" if len(analysis.subsets) > 1 and by_subset else "")
         + (f" in {plural(int(clusters), 'cluster')} of items that err together." if clusters else "."),
         f"The outcome was {primary_in_words(analysis)}.",
+        *_measured([variant.resolved.get("evaluate") for variant in variants]),
         *([definition.imported] if definition.imported else []),
     ]
+
+
+def _measured(settings: Sequence[object]) -> list[str]:
+    """How runs were measured (number of samples, policies that a value is a mean of): what all variants share."""
+    of_all = [each for each in settings if isinstance(each, Mapping)]
+    if not of_all or len(of_all) < len(settings):
+        return []
+    shared = {
+        key: value
+        for key, value in of_all[0].items()
+        if isinstance(value, int | float | str) and all(each.get(key) == value for each in of_all)
+    }
+    listed = ", ".join(f"{key} {describe_value(value)}" for key, value in shared.items())
+    return [f"Settings of the evaluation (`evaluate`): {listed}."] if listed else []
 
 
 def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:

@@ -33,7 +33,8 @@ def find_model(
         seed: None: the first of the plan.
         part: the subfolder of another model that the stages leave, as `critic`; None: the trained model.
         stage: the stage that left it; None: the last one that did.
-        step: a kept step (`keep_checkpoints`), as its metrics count; None: the end of the stage.
+        step: a kept step (`keep_checkpoints`, or one that an evaluation averages over), as its metrics count; None: the
+            end of the stage.
 
     Raises:
         ConfigError: there is no such study, variant, seed or stage, or the study trains no such model.
@@ -60,6 +61,8 @@ def find_model(
         kept |= {folder.name for folder in places[key].glob(f"{KEPT}/[0-9]*")}
         below = places[key] if step is None else places[key] / KEPT / str(step)
         model = below / (part or entry.trained_model)
+        if step is not None and part is None and (below / "config.json").is_file():
+            model = below  # of a stage that keeps nothing but this model
         if model.is_dir():
             if state != "ok" and step is None:
                 break

@@ -205,7 +205,7 @@ def test_equal_weights_after_training_are_said(tmp_path):
 def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
     """Few items that all agree are no proof; the same models, measured in the same way, are one."""
 
-    def alike(digests):
+    def alike(digests, stage="evaluate"):
         def change(plan):
             edit_analysis(margin=0.001)(plan)
             for seed in range(6):
@@ -218,7 +218,7 @@ def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
                     status["files"]["items.parquet"] = size
                     (target / "status.json").write_text(json.dumps(status))
                 for variant in ("v0", "v1"):
-                    folder = stage_dir(plan, "toy", variant, seed, "evaluate")
+                    folder = stage_dir(plan, "toy", variant, seed, stage)
                     if digest := digests(variant, seed):
                         (folder / "weights.json").write_text(json.dumps({"digest": digest, "moved": []}))
 
@@ -229,9 +229,10 @@ def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
         "other": run(tmp_path / "b", alike(lambda variant, seed: f"{variant}{seed * (seed > 3)}"), seeds=6)[0].loc[
             "v1"
         ],
+        "earlier": run(tmp_path / "d", alike(lambda variant, seed: f"d{seed}", "train"), seeds=6)[0].loc["v1"],
         "equal": run(tmp_path / "c", alike(lambda variant, seed: f"d{seed}"), seeds=6)[0].loc["v1"],
     }
-    for name in ("unknown", "other"):
+    for name in ("unknown", "other", "earlier"):  # earlier: the last stage says nothing of its own models
         assert words[name].verdict == "undecided", name
         assert "would not have been seen" in words[name].reason
     assert words["equal"].verdict == "equivalent"

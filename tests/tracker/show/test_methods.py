@@ -13,11 +13,13 @@ from tracker.store.database import Store
 LINEAGE = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"lr": (2, 3)})}
 
 
-def text_of(folder, **analysis):
+def text_of(folder, measured=({}, {}, {}), **analysis):
     states = {("v1", 1): "failed"}
     path = simulate(folder, [Study("s", lineage=LINEAGE, seeds=4, states=states)])
     plan = json.loads(path.read_text())
     plan["studies"][0]["analysis"] |= analysis
+    for variant, settings in zip(plan["studies"][0]["variants"], measured, strict=True):
+        variant["resolved"] |= settings
     path.write_text(json.dumps(plan))
     with Store(collect(folder).database) as store:
         return methods(store, "s")
@@ -35,6 +37,14 @@ def test_the_paragraph_has_the_numbers_of_the_study(tmp_path):
     assert "within ±0.03 and rests on at least 5 seeds" in text
     assert "11 of 12 runs ended well." in text
     assert "empirical Bayes" not in text.split("\n\n")[1].replace("Bayes [", "")
+
+
+def test_settings_of_the_evaluation_that_all_variants_share_are_said(tmp_path):
+    shared = {"samples": 8, "checkpoints": 3, "seed": 0}
+    alike = [{"evaluate": shared | {"temperature": 1.0 + (number == 2)}} for number in range(3)]
+    text = text_of(tmp_path / "alike", alike)
+    assert "Settings of the evaluation (`evaluate`): samples 8, checkpoints 3, seed 0. " in text
+    assert "Settings of the evaluation" not in text_of(tmp_path / "one", [*alike[:2], {"evaluate": 3}])
 
 
 @pytest.mark.parametrize(

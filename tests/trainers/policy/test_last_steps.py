@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.trainers.policy.helpers import SMALL, stage, train
-from trainers.policy import evaluate
+from trainers.policy import evaluate, reinforce
 from trainers.policy.config import Evaluate, PolicyConfig
 from trainers.policy.last_steps import keep_policy, kept_policies, measured_steps
 from trainers.policy.models import load_policy, load_tokenizer
@@ -45,6 +45,35 @@ def test_a_training_is_the_same_whatever_is_kept_of_it(prepared, tmp_path):
     plain = PolicyConfig(**(SMALL | {"steps": 2}))
     pd.testing.assert_frame_equal(train(tmp_path / "a", prepared, kept)[0], train(tmp_path / "b", prepared, plain)[0])
     assert not (tmp_path / "b" / "steps").exists()
+
+
+def test_a_killed_run_keeps_the_same_policies(prepared, tmp_path, monkeypatch):
+    """Killed after a step whose policy was kept, with a checkpoint before it: the step is taken and kept again."""
+    config = PolicyConfig(**(SMALL | {"steps": 4, "evaluate": Evaluate(samples=2, checkpoints=3)}))
+
+    class Killed(Exception):
+        pass
+
+    def killed(self, step, problems):
+        if step == 3:
+            raise Killed
+        return original(self, step, problems)
+
+    def kept(folder):
+        return {path.name: (path / "model.safetensors").read_bytes() for path in kept_policies(folder)}
+
+    train(tmp_path / "whole", prepared, config)
+    original = reinforce.Trainer.step
+    monkeypatch.setattr(reinforce.Trainer, "step", killed)
+    with pytest.raises(Killed):
+        train(tmp_path / "killed", prepared, config)
+    monkeypatch.setattr(reinforce.Trainer, "step", original)
+    before = kept(tmp_path / "killed")
+    assert list(before) == ["3", "2"]
+    for path in kept_policies(tmp_path / "killed")[:1]:  # the kill may also have come before this one was whole
+        path.rename(path.with_name(".3.partial"))
+    train(tmp_path / "killed", prepared, config)
+    assert kept(tmp_path / "killed") == before == kept(tmp_path / "whole")
 
 
 def test_a_policy_is_kept_whole_and_again(prepared, tmp_path):
