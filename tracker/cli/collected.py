@@ -31,7 +31,7 @@ from tracker.imports.plain import read_items, read_metrics
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Reader, metric_table
 
 _OWN: dict[str, Reader] = {"items": read_items, "metrics": read_metrics}
-_EVALUATIONS = {"lm_eval": "tracker.evaluations.as_run"}
+_EVALUATIONS = {"lm_eval": "tracker.evaluations.collected"}
 _STEP = re.compile(r"step (\d+)")
 Metrics = dict[tuple[int, str], float]
 

@@ -1,9 +1,12 @@
 """What several commands do alike."""
 
+import math
 import shutil
+from typing import Literal
 
 from contract.errors import ConfigError
 from tracker.config.settings import suggest
+from tracker.config.study_schema import Target
 from tracker.store.database import Store
 
 
@@ -16,3 +19,16 @@ def check_study(store: Store, command: str, study: str | None) -> None:
 def terminal_width() -> int:
     """Return the width of paragraphs."""
     return max(shutil.get_terminal_size((120, 24)).columns, 60)
+
+
+def direction(command: str, text: str) -> Literal["max", "min"] | Target:
+    """Return what `--direction` says. Raises ConfigError."""
+    if text in ("max", "min"):
+        return "max" if text == "max" else "min"
+    name, _, number = text.partition("=")
+    try:
+        if name == "target" and math.isfinite(float(number)):
+            return Target(target=float(number))
+    except ValueError:
+        pass
+    raise ConfigError(command, "--direction", text, "is no direction", "write max, min or target=0.5")

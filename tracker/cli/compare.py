@@ -6,11 +6,10 @@ import math
 from pathlib import Path
 
 from contract.errors import ConfigError
-from tracker.cli.common import terminal_width
-from tracker.config.study_schema import Target
+from tracker.cli.common import direction, terminal_width
 from tracker.evaluations.arms import Options, expand, name_arms, read_arm
 from tracker.evaluations.comparison import Comparison, Rules, compare
-from tracker.evaluations.measure import Direction, Lineage
+from tracker.evaluations.measure import Lineage
 from tracker.evaluations.sheet import Wanted
 from tracker.evaluations.text import as_rows, in_words
 
@@ -57,25 +56,13 @@ def _rules(arguments: argparse.Namespace) -> Rules:
     if arguments.margin is not None and not 0 < arguments.margin < math.inf:
         raise ConfigError("compare", "--margin", arguments.margin, "is no margin", "give a number above 0")
     return Rules(
-        direction=_direction(arguments.direction) if arguments.direction else None,
+        direction=direction("compare", arguments.direction) if arguments.direction else None,
         margin=arguments.margin,
         allow=frozenset(arguments.allow),
         common_items=arguments.common_items,
         flips=arguments.flips,
         chosen=Wanted(arguments.metric, arguments.filter),
     )
-
-
-def _direction(text: str) -> Direction:
-    if text in ("max", "min"):
-        return "max" if text == "max" else "min"
-    name, _, number = text.partition("=")
-    try:
-        if name == "target":
-            return Target(target=float(number))
-    except ValueError:
-        pass
-    raise ConfigError("compare", "--direction", text, "is no direction", "max, min or target=0.5")
 
 
 def _from_study(arguments: argparse.Namespace) -> Comparison:

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
+from tracker.cli.common import direction
 from tracker.cli.folders import results_folder
 from tracker.config.settings import load_settings, suggest
+from tracker.imports.describe import describe
 from tracker.imports.formats import FORMATS, load_reader
-from tracker.imports.importing import Request, describe, import_runs
+from tracker.imports.importing import Request, import_runs
 from tracker.imports.run import EVALUATION, Reader
 from tracker.imports.stored import FOLDER, MANIFEST, read_study
 from tracker.imports.study_file import ImportFile, checked_name, read_import_file, with_options
@@ -46,7 +48,7 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 def _reader(name: str) -> Reader:
     if name == EVALUATION:  # its readers are those of `compare`
-        from tracker.evaluations.as_runs import read
+        from tracker.evaluations.imported import read
 
         return read
     if name not in FORMATS:
@@ -83,19 +85,11 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
         [(protocol, value)] = heads
         plan |= {"protocol": protocol, "value": value, "subsets": ["/".join(each[1:-1]) for each in parts]}
     if arguments.direction:
-        plan["direction"] = _direction(arguments.direction)
+        way = direction("import", arguments.direction)
+        plan["direction"] = way if isinstance(way, str) else way.model_dump()
     if arguments.margin is not None:
         plan["margin"] = arguments.margin
     return plan
-
-
-def _direction(text: str) -> Any:
-    if text in ("max", "min"):
-        return text
-    try:
-        return {"target": float(text.removeprefix("target:"))}
-    except ValueError:
-        raise ConfigError("import", "--direction", text, "is no direction", "write max, min or target:0.5") from None
 
 
 def _planned() -> frozenset[str]:

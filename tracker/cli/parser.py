@@ -133,7 +133,7 @@ def _imports(commands: _Commands) -> None:
     )
     bring.add_argument("--metric", nargs="+", metavar="NAME", help="the final metric that decides")
     bring.add_argument("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
-    bring.add_argument("--direction", metavar="D", help="max, min or target:X")
+    bring.add_argument("--direction", metavar="D", help="max, min or target=0.5")
     bring.add_argument("--margin", type=float, metavar="M", help="a smaller difference does not matter")
     shown = bring.add_mutually_exclusive_group()
     shown.add_argument("--dry-run", action="store_true", help="show what would be imported (the default)")

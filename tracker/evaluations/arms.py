@@ -61,7 +61,7 @@ def expand(words: Iterable[str], base: Path = Path()) -> list[Path]:
         path = base / word
         if path.is_dir():
             here = sorted({p for pattern in IN_FOLDERS for p in path.rglob(pattern)})
-            problem = f"no evaluation below this folder ({', '.join(IN_FOLDERS)})"
+            problem = f"no evaluation below this folder ({', '.join(IN_FOLDERS)}; tables must be named)"
         elif path.is_file():
             here, problem = [path], ""
         elif path.exists():  # a pipe, say, which would be waited for

@@ -125,7 +125,7 @@ def _flips(found: Compared, width: int) -> Iterator[str]:
     total = sum(row.items for row in found.subsets)
     same = total - found.flips.better - found.flips.worse
     counts = f"{found.flips.better:,} better, {found.flips.worse:,} worse, {same:,} the same"
-    yield f"  items: {counts}, on average over the seeds"
+    yield f"  items: {counts}{', on average over the seeds' if found.edge.seeds > 1 else ''}"
     for word, flips in (("best", found.flips.best), ("worst", found.flips.worst)):
         for flip in flips:
             yield f"  {word:<5} {short(flip.item)} of {flip.subset}: {flip.before:.3g} -> {flip.after:.3g}"

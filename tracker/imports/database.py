@@ -77,7 +77,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 
 def _rows(store: duckdb.DuckDBPyConnection, query: str, run: list[Any]) -> pa.Table:
-    return store.execute(query, run).to_arrow_table()
+    return store.sql(query, params=run).to_arrow_table()
 
 
 def declared(path: Path) -> list[Declared]:

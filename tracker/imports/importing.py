@@ -6,7 +6,6 @@ Without `write` nothing is written, and the outcome says what would be. A study 
 """
 
 import fcntl
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -321,7 +320,7 @@ def _analysis(values: Mapping[str, Any], runs: Sequence[_Known], where: str) -> 
     lacking = [name for name in ("direction", "margin") if name not in values]
     if not primary or lacking:
         options = {
-            "direction": "--direction max, min or target:X",
+            "direction": "--direction max, min or target=0.5",
             "margin": "--margin M, a difference that does not matter",
         }
         asked = ([] if primary else ["--metric NAME or --items PROTOCOL/SUBSET/NAME"]) + [
@@ -395,32 +394,3 @@ def _curves(primary: Sequence[str], runs: Sequence[_Known]) -> list[CurveDefinit
     chosen = [name for name in primary if name in common]
     chosen += [name for word in words for name in common if word in name.lower()]
     return [CurveDefinition(metric=name, label=name) for name in list(dict.fromkeys(chosen))[:_MOST_CURVES]]
-
-
-def describe(study: str, outcome: Outcome) -> str:
-    """Return the lineage for a person to confirm: variants, what each changes, its runs, and what could not be read."""
-    places = {variant.name: variant for variant in outcome.variants}
-    lines = [
-        f"{study}: {len(outcome.runs)} runs of {len(places)} variants ({outcome.new} new, {outcome.changed} changed)"
-    ]
-    depth: dict[str | None, int] = {None: -1}
-    for variant in outcome.variants:
-        depth[variant.name] = depth.get(variant.parent, -1) + 1
-        indent = "  " * (depth[variant.name] + 1)
-        flag = f"  [confounded: {len(variant.factors)} factors]" if len(variant.factors) > 1 else ""
-        lines.append(f"{indent}{variant.name}{flag}")
-        lines += [f"{indent}    {c.key}: {json.dumps(c.old)} -> {json.dumps(c.new)}" for c in variant.changes]
-        if variant.parent and not variant.changes:
-            lines.append(f"{indent}    what it changes is not known")
-        lines.append(f"{indent}    {_seeds([run for run in outcome.runs if run.variant == variant.name])}")
-    lines += [f"note: {problem}" for problem in outcome.problems]
-    return "\n".join(lines)
-
-
-def _seeds(runs: Sequence[PlacedRun]) -> str:
-    shown = []
-    for run in sorted(runs, key=lambda run: (run.seed, run.format)):
-        state = "" if run.state == "finished" else f", {run.state}"
-        step = "" if run.last_step is None else f" at step {run.last_step}"
-        shown.append(f"seed {run.seed}: {run.name} ({run.format}{step}{state})")
-    return "; ".join(shown)

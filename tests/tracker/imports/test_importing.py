@@ -71,6 +71,17 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["up", "target:0.5", "target=nan", "0.5"])
+def test_a_direction_is_said_as_for_compare(capsys, text):
+    assert "write max, min or target=0.5" in refused(capsys, *HF, "--metric", "eval_loss", "--direction", text)
+
+
+def test_a_direction_may_be_a_target():
+    assert run(*HF, "--metric", "eval_loss", "--direction", "target=0.5", "--margin", "0.01", "--yes") == 0
+    study = json.loads(Path("results/imported/lr/study.json").read_text())["study"]
+    assert study["analysis"]["direction"] == {"target": 0.5}
+
+
 def test_importing_twice_changes_no_byte():
     assert run(*HF, *EVAL, "--yes") == 0
     before = content()

@@ -35,7 +35,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     runs: dict[tuple[Path, int | None], _Run] = {}
     for file in _files(path, problem):
         source = file.parent if file.name.startswith("samples_") else file
-        for value, sheet in _sheets(file, problem):
+        for value, sheet in every_value(file, problem):
             run = runs.setdefault((source, sheet.seed), _Run(source, sheet.seed))
             other = run.sheets.get((sheet.subset, value))
             if other is not None and other.source != file:
@@ -86,7 +86,7 @@ def _is_table(file: Path, problem: Problem) -> bool:
     return True
 
 
-def _sheets(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
+def every_value(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
     """Yield (name of the value, sheet) for every metric and filter of a file."""
     reader = reader_of(file)
     first = list(reader.read(file, Wanted()))

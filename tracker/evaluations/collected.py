@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from contract.errors import ConfigError
 from tracker.evaluations import lm_eval
-from tracker.evaluations.sheet import ANY, Sheet, Wanted
+from tracker.evaluations.imported import every_value
+from tracker.evaluations.sheet import ANY, Sheet
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem
 
 PROTOCOL = "lm_eval"
@@ -27,11 +28,11 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     if not files or not all(map(lm_eval.recognises, files)):
         remedy = "run lm_eval with --log_samples and --output_path"
         raise ConfigError(path, "", None, f"holds no {_SAMPLES} of lm-eval", remedy)
-    newest: dict[str, Sheet] = {}
+    newest: dict[str, Path] = {}
     for file in sorted(files, key=lambda file: file.name.rpartition("_")[2]):  # by date
-        for sheet in lm_eval.read(file, ANY):
-            newest[sheet.subset] = sheet
-    tables = [_table(sheet) for first in newest.values() for sheet in _all(first, problem)]
+        newest |= {sheet.subset: file for sheet in lm_eval.read(file, ANY)}
+    values = (value for file in newest.values() for value in every_value(file, problem))
+    tables = [_table(name, sheet) for name, sheet in values]
     yield ImportedRun(
         source=path,
         id=PROTOCOL,
@@ -45,20 +46,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     )
 
 
-def _all(first: Sheet, problem: Problem) -> Iterator[Sheet]:
-    """Yield every metric under every filter; what has no number of its own for each item is named and left out."""
-    yield first
-    for metric in first.facts.metrics:
-        for chosen in first.facts.filters:
-            if (metric, chosen) != (first.metric, first.filter):
-                try:
-                    yield from lm_eval.read(first.source, Wanted(metric, chosen))
-                except ConfigError as error:
-                    problem(str(error))
-
-
-def _table(sheet: Sheet) -> pa.Table:
-    name = sheet.metric if len(sheet.facts.filters) == 1 else f"{sheet.metric},{sheet.filter}"
+def _table(name: str, sheet: Sheet) -> pa.Table:
     items = [str(item) for item in sheet.items]
     clusters = [sheet.clusters.get(item, item) for item in items]
     columns = [
