@@ -6,12 +6,14 @@ Where there are results, `diff` also says what the change did (`tracker.cli.effe
 import argparse
 import difflib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from contract.errors import ConfigError
 from contract.stage_folder import DATABASE
+from tracker.cli.folders import results_folder
 from tracker.config import dotted
 from tracker.config.changes import diff
 from tracker.config.lineage import in_natural_order, walk
@@ -121,15 +123,17 @@ def run_diff(arguments: argparse.Namespace) -> int:
     given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
     if len(given) > 1:
         raise ConfigError("diff", " and ".join(given), None, "are two studies", "compare variants of one study")
-    wanted = (names[0][1], names[1][1])
-    settings = settings_of(arguments)
-    results, only = arguments.results or settings.results, given[0] if given else None
-    if not _declared(settings, only, wanted) and (results / DATABASE).exists():
-        from tracker.cli.effects import describe_stored  # late: without results nothing of this is needed
-
-        if (lines := describe_stored(results, only, *wanted)) is not None:
-            print("\n".join(lines))
+    wanted, only = (names[0][1], names[1][1]), given[0] if given else None
+    imported = None if arguments.configs.exists() else results_folder(arguments)  # no project, but runs of others
+    if imported is not None and (imported / DATABASE).exists():
+        if _print_stored(imported, only, wanted):
             return 0
+        problem, remedy = "no study of the results has both", "`ablation verdicts` names its variants"
+        raise ConfigError(imported, " and ".join(wanted), None, problem, remedy)
+    settings = settings_of(arguments)
+    results = arguments.results or settings.results
+    if not _declared(settings, only, wanted) and (results / DATABASE).exists() and _print_stored(results, only, wanted):
+        return 0
     study = _study(settings, only or _study_with(settings, *wanted), arguments)
     changes = diff(study, *wanted, scaled=bool(arguments.scale))
     for change in changes:
@@ -143,6 +147,15 @@ def run_diff(arguments: argparse.Namespace) -> int:
         for line in describe_effect(results, study, settings.scale, *wanted):
             print(line)
     return 0
+
+
+def _print_stored(results: Path, study: str | None, variants: tuple[str, str]) -> bool:
+    """Print how two variants differ that the results alone know; return whether they know both."""
+    from tracker.cli.effects import describe_stored  # late: without results nothing of this is needed
+
+    lines = describe_stored(results, study, *variants)
+    print("\n".join(lines or ()), end="\n" if lines else "")
+    return lines is not None
 
 
 def _declared(settings: Settings, study: str | None, variants: Sequence[str]) -> bool:

@@ -57,7 +57,8 @@ def describe_stored(results: Path, name: str | None, a: str, b: str) -> list[str
     ]
     lines = lines or ["no difference"]
     if a != b:
-        lines.append(f"results at scale {scale}: {primary_in_words(measured.analysis)}")
+        of = "of imported runs" if measured.imported else f"at scale {scale}"
+        lines.append(f"results {of}: {primary_in_words(measured.analysis)}")
         lines += [*_numbers(measured, judge_pair(measured, b, a)), *_declared(measured, a, b)]
     return lines
 

@@ -137,6 +137,11 @@ def test_every_table_verdict_and_page_says_so(capsys):
     assert "imported" in Path("reports/lr/subsets.tex").read_text()
     assert ",imported," in Path("reports/lr/table.csv").read_text()
     assert ",imported," in Path("reports/lr/runs.csv").read_text()
+    capsys.readouterr()
+    assert main(["diff", "base", "fast"]) == 0  # without a project
+    assert capsys.readouterr().out.startswith("learning_rate: 0.05 -> 0.2\nresults of imported runs: ")
+    assert main(["diff", "base", "slow"]) == 2
+    assert "base and slow: no study of the results has both" in capsys.readouterr().err
     page = Path("reports/index.html").read_text()
     assert said in page
     assert "Runs end at different steps: most at 4, fast seed 1 at 6." in page
