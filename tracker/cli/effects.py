@@ -65,7 +65,7 @@ def describe_stored(results: Path, name: str | None, a: str, b: str) -> list[str
 
 def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     edge = pair.edge
-    runs = f"{edge.seeds} {'seed' if edge.seeds == 1 else 'seeds'}, {edge.items:,} items"
+    runs = f"{edge.seeds} seed{'s' * (edge.seeds != 1)}, {edge.items:,} item{'s' * (edge.items != 1)}"
     if edge.estimate is None:
         yield f"{edge.child} against {edge.parent}: invalid"
     else:
