@@ -15,7 +15,7 @@ GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
 .PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs clean
 
-demo: venv ## the grid at demo scale: make demo [SEEDS=5] [STUDY=debias]
+demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
 	$(BIN)/python -m tracker verdicts --brief; ls reports/index.html 2>/dev/null; exit $$status
 
