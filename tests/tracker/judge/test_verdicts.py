@@ -277,7 +277,7 @@ def test_a_run_that_is_not_ok_makes_its_edge_invalid(tmp_path, state, variant):
     edges, _ = run(tmp_path, states={(variant, 1): state})
     edge = edges.loc["v1"]
     assert edge.verdict == edge.detail == "invalid"
-    assert f"{variant} seed 1 is {state}" in edge.reason
+    assert f"{variant} seed 1 is {'not run' if state == 'missing' else state}" in edge.reason
     assert np.isnan(edge.p_adjusted)
     assert edge.seeds == 3
     assert np.isfinite(edge.effect)
