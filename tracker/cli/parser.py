@@ -40,13 +40,7 @@ def _configurations(commands: _Commands) -> None:
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"tracker.cli.configs:run_{name}", text)
-        parser.add_argument(
-            "--scale", help="as sized by configs/scales/SCALE.yaml (show, diff: as declared by default)"
-        )
-        parser.add_argument(
-            "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake"
-        )
-        parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of the configurations")
+        _add_configs(parser)
         return parser
 
     validate = add("validate", "Check every variant of every study, and count jobs.")
@@ -57,6 +51,18 @@ def _configurations(commands: _Commands) -> None:
     show.add_argument(
         "variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out where one study has such a variant"
     )
+    fit = _add(
+        commands,
+        "fit",
+        "tracker.cli.fit:run_fit",
+        "What each stage holds in memory, per device and on the machine, beside what is declared and was measured.",
+        "In GiB. held: from the first step to the last; one row: the least with which a stage runs; configured: with "
+        "its batches as they are; halved: it runs, in smaller parts. Exit status 1 where a stage cannot fit.",
+    )
+    fit.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    fit.add_argument("--device-memory", type=float, metavar="GIB", help="of one device (default: as declared)")
+    fit.add_argument("--devices", type=int, nargs="+", metavar="N", help="instead: the least on so many devices")
+    _add_configs(fit)
     compare = add(
         "diff",
         "What variant B changes with respect to variant A, exactly; where there are results, also what that did.",
@@ -260,6 +266,14 @@ def _add(commands: _Commands, name: str, run: str, text: str, epilog: str | None
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=epilog)
     parser.set_defaults(run=run)
     return parser
+
+
+def _add_configs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", help="as sized by configs/scales/SCALE.yaml (show, diff: as declared by default)")
+    parser.add_argument(
+        "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake"
+    )
+    parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of the configurations")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:

@@ -35,4 +35,9 @@ class ScaleFile(Strict):
     seeds: int | list[int] = Field(
         description="How many seeds, or which, unless the settings or a study's own `seeds` say otherwise."
     )
+    device_memory: float | None = Field(
+        default=None,
+        gt=0,
+        description="GiB of one accelerator, as its name says them; absent: nothing is held against it.",
+    )
     studies: dict[str, ScaleStudy] = Field(default={})

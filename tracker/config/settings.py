@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from tracker.config.yaml_io import load_yaml
 
 KNOWN = (
     *("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry", "wandb"),
-    *("fork_server", "group_minutes"),
+    *("fork_server", "group_minutes", "device_memory"),
 )
 _MAX_SEEDS = 10_000
 _MAX_GPUS = 1_000_000
@@ -31,6 +32,7 @@ class Settings:
     process that has torch and transformers imported; on a scheduler the stages of a run that need at most
     `group_minutes` each are submitted together. None of these is a part of any key. `study_seeds` are those of the
     studies for which the scale file has its own, `seeds` those of all others; seeds that the settings name are for all.
+    `device_memory` is that of one accelerator, GiB: a stage that cannot fit is refused; None: nobody has said it.
     """
 
     scale: str
@@ -47,6 +49,7 @@ class Settings:
     wandb: str | None = None
     fork_server: bool = True
     group_minutes: int = 0
+    device_memory: float | None = None
     study_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def seeds_of(self, study: str) -> tuple[int, ...]:
@@ -119,6 +122,8 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     wandb = _wandb(*get("wandb"))
     fork_server = _switch("fork_server", *get("fork_server", True))
     group_minutes = _integer("group_minutes", *get("group_minutes", 0), below=_MAX_MINUTES)
+    scale_file = configs / "scales" / f"{scale}.yaml"
+    device_memory = _memory(*get("device_memory", load_yaml(scale_file).get("device_memory")))
     return Settings(
         scale=scale,
         studies=studies,
@@ -134,8 +139,22 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         wandb=wandb,
         fork_server=fork_server,
         group_minutes=group_minutes,
+        device_memory=device_memory,
         study_seeds=study_seeds,
     )
+
+
+def _memory(value: Any, where: str) -> float | None:
+    """Return GiB, or None for a memory that nobody has said, or for 0, by which `--config` takes back a scale's."""
+    if value is None:
+        return None
+    try:
+        size = float(value)
+    except (TypeError, ValueError):
+        size = -1.0
+    if isinstance(value, bool) or not 0 <= size < math.inf:
+        raise ConfigError(where, "device_memory", value, "is no size", "write GiB of one device, as 80; 0: not checked")
+    return size or None
 
 
 def _switch(key: str, value: Any, where: str) -> bool:

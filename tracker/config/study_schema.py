@@ -295,6 +295,10 @@ class StudyFile(StudyDefinition):
     config: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
         default=None, description="module:Class of the config model; absent: `base` gives the keys and their types."
     )
+    footprint: Module | None = Field(
+        default=None,
+        description="Module with `def footprint(stage, config, models, devices)`: what a stage holds in memory.",
+    )
     base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
     factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
     exclusions: list[Exclusion] = Field(default=[])

@@ -13,6 +13,7 @@ from tracker.config.study_schema import COMMAND_ENTRY
 from tracker.plan.build import PROJECT, build_plan
 from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
+from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
 from tracker.plan.plan import Plan
 from tracker.plan.reports import claim_reports
@@ -73,7 +74,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
     Raises:
         ConfigError: a study wants a clean tree below `root`, by default the project, and it is not; a stage's folder is
-            a link; the folder of reports shows other results.
+            a link; the folder of reports shows other results; a stage that is to run cannot fit into memory.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]
@@ -87,5 +88,6 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     ]  # of all that is to run
     if plan.settings.retry == "failed":
         retry_failed(plan, states)
+    said += [f"warning: {warning}" for warning in check_fit(plan, states)]
     plan.write()
     return said

@@ -1,0 +1,258 @@
+"""Will it fit: what each stage of the plan needs, by its study's `footprint` module, against what is declared.
+
+Declared is the memory of a device (`device_memory` of the settings, or of the scale) and the stage's `mem_mb`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from pydantic import ValidationError
+
+from contract.errors import ConfigError
+from contract.footprint import GIB, Footprint, Footprints, ModelAsset
+from tracker.config import dotted
+from tracker.config.study import Study, Variant
+from tracker.config.study_schema import ASSET_PREFIX
+from tracker.plan.plan import Plan
+from tracker.plan.plan_file import PlannedStage
+from tracker.plan.retry import States, pending
+
+FILES = "files"  # of an asset's stage
+MB = 1_000_000  # what Snakemake and schedulers mean by mem_mb
+TABLE_DEVICES = (1, 2, 4, 8, 16)
+NOT_BUILT = "not built: bfloat16 optimiser states, offload to the host, LoRA"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one kind of stage needs with one configuration. memory: bytes of one of its devices; None: not declared."""
+
+    stage: PlannedStage
+    study: Study
+    variant: Variant
+    footprint: Footprint
+    models: Mapping[str, ModelAsset]
+    memory: int | None
+
+    @property
+    def devices(self) -> int:
+        """Return the devices that the stage is given; one, or the CPU, at least."""
+        return max(1, self.stage.resources.gpu)
+
+    @cached_property
+    def least(self) -> int:
+        """Return the bytes on the fullest device with one row at a time."""
+        return self.footprint.least(self.devices)
+
+    @cached_property
+    def peak(self) -> int:
+        """Return the bytes on the fullest device as configured."""
+        return self.footprint.peak(self.devices)
+
+    @property
+    def fits_device(self) -> bool:
+        """Tell whether the stage can run at all, if with smaller parts of its batches."""
+        return self.memory is None or self.least <= self.memory
+
+    @property
+    def fits_host(self) -> bool:
+        """Tell whether what it copies to the machine's memory is within its `mem_mb`."""
+        return self.footprint.host_size <= self.stage.resources.mem_mb * MB
+
+    @property
+    def enough_devices(self) -> int | None:
+        """Return how many devices would do if all that is held were divided among them; None: no number to 1,024."""
+        memory = self.memory or 0
+        return next((n for n in range(1, 1025) if self.footprint.divided(n) <= memory), None)
+
+
+def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float | None) -> list[Need]:
+    """Return what the stages need, once for each configuration: seeds need the same. Others are left out.
+
+    device_memory: GiB of one device. Raises ConfigError where a study's module cannot be imported.
+    """
+    folders = _asset_folders(plan)
+    found: dict[tuple[Any, ...], Need] = {}
+    for stage in stages:
+        study = plan.studies.get(stage.study)
+        function = None if study is None else function_of(study)
+        if study is None or function is None:
+            continue
+        variant = study.variants[stage.variants[0]]
+        address = (stage.id, stage.variants[0], stage.resources.gpu)
+        if address in found:
+            continue
+        models = _models(study, variant, folders)
+        made = function(stage.stage, variant.resolved, models, max(1, stage.resources.gpu))
+        if made is not None:
+            share = stage.resources.gpu_share
+            memory = None if device_memory is None else int(device_memory * GIB * share)
+            found[address] = Need(stage, study, variant, made, models, memory)
+    return list(found.values())
+
+
+def function_of(study: Study) -> Footprints | None:
+    """Return the function that says what a study's stages need; None where the study names no module for it."""
+    name = study.written.footprint
+    if name is None:
+        return None
+    try:
+        function: Footprints = import_module(name).footprint
+    except (ImportError, AttributeError) as error:
+        remedy = "name a module with a function `footprint`, see contract/footprint.py"
+        raise ConfigError(study.file, "footprint", name, f"cannot be used ({error})", remedy) from error
+    return function
+
+
+def check_fit(plan: Plan, states: States) -> list[str]:
+    """Return a line for each kind of stage whose batches will be halved; only of stages that are to run.
+
+    Raises ConfigError for a stage that cannot fit its device with one row at a time, or its `mem_mb`.
+    """
+    memory = plan.settings.device_memory
+    needs = needs_of(plan, pending(plan, states), device_memory=memory)
+    for need in fullest(needs):
+        if problem := problem_of(need):
+            raise problem
+    return [line for need in fullest(needs) if (line := _halved(need)) is not None]
+
+
+def problem_of(need: Need) -> ConfigError | None:
+    """Return why a stage cannot run, and what would change that; None where it can."""
+    name, scale = f"{need.stage.id} ({need.variant.name})", need.stage.id.replace(".", ".resources.", 1)
+    if not need.fits_device:
+        assert need.memory is not None
+        problem = (
+            f"{name} needs {gib(need.least)} GiB on a device with one row at a time, of {gib(need.memory)}: "
+            f"{', '.join(held_in_words(need))}"
+        )
+        return ConfigError("device_memory", "", round(need.memory / GIB, 1), problem, "; ".join(remedies(need)))
+    if not need.fits_host:
+        size, mem = need.footprint.host_size, need.stage.resources.mem_mb
+        parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.footprint.host.items())
+        problem = f"{name} needs {-(-size // MB)} MB of the machine's memory for its {parts}"
+        remedy = f"set studies.{scale}.mem_mb in the scale to {-(-size // MB)} and what Python itself takes"
+        return ConfigError("mem_mb", "", mem, problem, remedy)
+    return None
+
+
+def remedies(need: Need) -> list[str]:
+    """Return what would make the stage fit: settings and devices that exist, each tried; then what is not built."""
+    found = [
+        f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")
+        for what, least in _tried(need)
+    ]
+    enough = need.enough_devices
+    if enough is not None:
+        each = gib(need.footprint.divided(enough))
+        found.append(f"not built: dividing what is held over {enough} devices, {each} GiB each")
+    return [*found, NOT_BUILT]
+
+
+def _tried(need: Need) -> Iterator[tuple[str, int]]:
+    """Yield settings and numbers of devices with the bytes that a stage would need; those that change nothing not."""
+    function = function_of(need.study)
+    assert function is not None
+    settings: Mapping[str, Any] = getattr(import_module(need.study.written.footprint or ""), "TRIED", {})
+    changes = {key: value for key, value in settings.items() if dotted.get(need.variant.values, key, value) != value}
+    values = need.variant.values
+    for count, (key, value) in enumerate(changes.items(), 1):
+        for one in ({key: value}, dict(list(changes.items())[:count]))[: 1 if count == 1 else 2]:
+            merged = dict(values)
+            for name, given in one.items():
+                merged = _with(merged, name.split("."), given)
+            try:
+                config = type(need.variant.resolved).model_validate(merged)
+            except ValidationError:
+                continue
+            made = function(need.stage.stage, config, need.models, need.devices)
+            if made is not None and made.least(need.devices) < need.least:
+                yield (
+                    " and ".join(f"{name}: {str(given).lower()}" for name, given in one.items()),
+                    made.least(need.devices),
+                )
+    for devices in (2,):
+        if need.devices < devices and need.footprint.least(devices) < need.least:
+            yield f"`gpu: {devices}`, which takes what stands on the last device there,", need.footprint.least(devices)
+
+
+def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    head, *rest = path
+    return {**tree, head: _with(tree[head], rest, value) if rest else value}
+
+
+def fullest(needs: Iterable[Need]) -> list[Need]:
+    """Return for each kind of stage the configuration that needs most of its devices, in the order of the stages."""
+    most: dict[str, Need] = {}
+    for need in needs:
+        other = most.get(need.stage.id)
+        if other is None or _rank(need) > _rank(other):
+            most[need.stage.id] = need
+    return list(most.values())
+
+
+def _rank(need: Need) -> tuple[bool, bool, int, int]:
+    return (not need.fits_device, not need.fits_host, need.least, need.peak)
+
+
+def held_in_words(need: Need) -> list[str]:
+    """Return what is held on the fullest device, in GiB."""
+    footprint, devices = need.footprint, need.devices
+    device = max(range(devices), key=lambda number: footprint.least_on(number, devices))
+    return [f"{part.name} {gib(part.size)}" for part in footprint.held if part.device % devices == device]
+
+
+def gib(size: int) -> str:
+    """Return bytes in GiB, in as many digits as are read."""
+    value = size / GIB
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 0.095 else f"{value:.2g}"
+
+
+def _halved(need: Need) -> str | None:
+    """Return the warning for a stage that fits only with smaller parts of its batches."""
+    if need.memory is None or need.peak <= need.memory:
+        return None
+    devices = need.devices
+    large = [
+        f"{work.name} ({work.rows:,} rows at once: {gib(work.size)} GiB)"
+        for work in need.footprint.works
+        if need.footprint.held_on(work.device % devices, devices) + work.size > need.memory
+    ]
+    return (
+        f"{need.stage.id} ({need.variant.name}) will halve its batches: {gib(need.peak)} GiB as configured, of "
+        f"{gib(need.memory)}: {', '.join(large)}"
+    )
+
+
+def _asset_folders(plan: Plan) -> dict[tuple[str, str, str], Any]:
+    """Return study, variant and config key -> folder of the files of that asset, once it was fetched."""
+    found = {}
+    for stage in plan.content.stages:
+        study = plan.studies.get(stage.study)
+        for name, source in () if study is None else study.stages[stage.stage].inputs.items():
+            if source.startswith(ASSET_PREFIX) and name in stage.inputs:
+                for variant in stage.variants:
+                    found[stage.study, variant, source.removeprefix(ASSET_PREFIX)] = stage.inputs[name] / FILES
+    return found
+
+
+def _models(study: Study, variant: Variant, folders: Mapping[tuple[str, str, str], Any]) -> dict[str, ModelAsset]:
+    """Return the assets of a variant that are models, by their config key."""
+    found = {}
+    for (of_study, of_variant, key), folder in folders.items():
+        if (of_study, of_variant) == (study.name, variant.name):
+            value: Any = variant.resolved
+            for part in key.split("."):
+                value = getattr(value, part)
+            if value.kind == "model":
+                found[key] = ModelAsset(value, folder)
+    return found
+
+
+def with_devices(need: Need, devices: int) -> Need:
+    """Return the same stage on another number of devices, as they are used today."""
+    resources = need.stage.resources.with_gpu(devices)
+    return replace(need, stage=need.stage.model_copy(update={"resources": resources}))

@@ -1,0 +1,185 @@
+"""Bytes of the tensors of training and sampling, from a model's shape and the numbers of rows and tokens.
+
+Weights, gradients and optimiser states are exact. Of a forward and backward pass the tensors are counted that are alive
+at the moment that needs most; a kernel's own workspace is not. `tests/trainers/footprint` runs the passes themselves and
+counts their tensors.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from contract.footprint import Held, Work
+from trainers.footprint.shapes import Shape
+
+FLOAT, HALF = 4, 2  # bytes of float32 and bfloat16
+_ADAM = 2 * FLOAT  # its two moments, of each parameter
+_SAMPLING = 28  # bytes per logit while a token is drawn: logits, divided, log-softmax, in double precision, cumulated
+_SCORING = 16  # per logit while log-probabilities are computed: logits, log-softmax, softmax, product
+_LEARNING = 16  # the same in the backward pass: with what the entropy needs, if it is in the loss
+_ENTROPY = 8
+
+
+class Precision(Protocol):
+    """What is read of a study's settings of its precision."""
+
+    @property
+    def compute(self) -> str: ...  # noqa: D102
+    @property
+    def activation_checkpointing(self) -> bool: ...  # noqa: D102
+
+
+def trained(name: str, parameters: int, device: int = 0) -> tuple[Held, ...]:
+    """Return what a model in float32 with AdamW holds: gradients stay between two steps."""
+    return (
+        Held(f"{name}: weights", FLOAT * parameters, device),
+        Held(f"{name}: gradients", FLOAT * parameters, device),
+        Held(f"{name}: optimiser", _ADAM * parameters, device),
+    )
+
+
+def frozen(name: str, parameters: int, precision: Precision, device: int = 0) -> tuple[Held, ...]:
+    """Return what a frozen model holds, in the precision of the forward pass."""
+    return (Held(f"{name}: weights", (HALF if _mixed(precision) else FLOAT) * parameters, device),)
+
+
+def checkpoint(*parameters: int) -> int:
+    """Return the copies on the host of models with their optimisers, which a checkpoint makes before it writes them."""
+    return sum((FLOAT + _ADAM) * each for each in parameters)
+
+
+def saved_model(shape: Shape) -> int:
+    """Return the parameters that a state names: of a tied output matrix twice those of the embedding."""
+    return shape.parameters + (shape.matrix if shape.tied else 0)
+
+
+def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], device: int = 0) -> Work:
+    """Return the work of `rows` rows at once; parts: bytes by name for a number of rows."""
+    return Work(name, rows, dict(parts(rows)), sum(parts(1).values()), device)
+
+
+def update(
+    shape: Shape, precision: Precision, tokens: int, *, predicted: int = 0, entropy: bool = True
+) -> dict[str, int]:
+    """Return what a forward and backward pass needs beside weights, gradients and optimiser.
+
+    Args:
+        shape: of the model that learns.
+        precision: autocast and activation checkpointing.
+        tokens: of all rows together, padding counts.
+        predicted: tokens for whose distribution logits are computed; 0 for a critic, which has none.
+        entropy: whether the graph of their entropies is kept: with an entropy bonus, and in supervised training.
+    """
+    mixed = _mixed(precision)
+    size = HALF if mixed else FLOAT
+    block = _kept_in_block(shape, mixed=mixed) * tokens
+    kept = FLOAT * shape.hidden * tokens if precision.activation_checkpointing else block
+    activations = shape.layers * kept + _kept_at_end(shape, mixed=mixed) * tokens
+    # Gradients of the widest layer's output, and of its weights before they are added to those of earlier rows.
+    widest = size * (shape.feed_forward + shape.hidden) * tokens + FLOAT * shape.feed_forward * shape.hidden
+    recomputed = widest + (block if precision.activation_checkpointing else 0)
+    head = HALF * shape.matrix if mixed and predicted else 0
+    copies = (HALF * shape.linear * shape.layers if mixed else 0) + head
+    in_backward = copies if not precision.activation_checkpointing else head
+    of_block = HALF * shape.linear if mixed else 0
+    moments = (
+        {"logits": _SCORING * predicted * shape.vocab, "bfloat16 copies of weights": copies},
+        {
+            "logits": (_LEARNING + (_ENTROPY if entropy else 0)) * predicted * shape.vocab,
+            "bfloat16 copies of weights": in_backward,
+        },
+        {"recomputed block": recomputed, "bfloat16 copies of weights": in_backward + of_block},
+    )
+    most = max(moments, key=lambda parts: sum(parts.values()))
+    return _some({"activations": activations, **most})
+
+
+def forward(
+    shape: Shape, precision: Precision, tokens: int, *, predicted: int = 0, frozen: bool = False
+) -> dict[str, int]:
+    """Return what a pass without gradient needs beside the weights.
+
+    predicted: as for `update`. frozen: the weights are in the precision of the pass, so there are no copies of them.
+    """
+    copies = _copies(shape, precision, head=predicted > 0) if not frozen else 0
+    return _some(
+        {
+            "activations": _passing(shape, precision, frozen=frozen) * tokens,
+            "logits": _SCORING * predicted * shape.vocab,
+            "bfloat16 copies of weights": copies,
+        }
+    )
+
+
+def sampling(
+    shape: Shape,
+    precision: Precision,
+    *,
+    rows: int,
+    group: int,
+    prompt: int,
+    response: int,
+    frozen: bool = False,
+) -> dict[str, int]:
+    """Return what sampling `rows` responses at once needs beside the weights.
+
+    group: responses of one prompt, which is read once. prompt, response: tokens. frozen: as for `forward`.
+    """
+    of_token = _cached(shape, precision, frozen=frozen) * shape.layers
+    prompts = -(-rows // group)
+    reading = _passing(shape, precision, frozen=frozen) * prompts * prompt
+    cache = of_token * rows * (prompt + response)
+    grown = cache // (2 * shape.layers)  # a layer's keys with one more token are a new tensor, beside the old
+    last = {"KV cache": cache + grown, "logits": _SAMPLING * rows * shape.vocab}
+    first = {"KV cache": of_token * prompts * prompt, "activations": reading}
+    most = max(last, first, key=lambda parts: sum(parts.values()))
+    copies = 0 if frozen else _copies(shape, precision, head=True)
+    return _some(most | {"bfloat16 copies of weights": copies})
+
+
+def _mixed(precision: Precision) -> bool:
+    return precision.compute == "bfloat16"
+
+
+def _some(parts: Mapping[str, int]) -> dict[str, int]:
+    return {name: size for name, size in parts.items() if size}
+
+
+def _copies(shape: Shape, precision: Precision, *, head: bool) -> int:
+    """Return what autocast keeps until its context ends: each linear layer's weights in bfloat16."""
+    return HALF * (shape.linear * shape.layers + (shape.matrix if head else 0)) if _mixed(precision) else 0
+
+
+def _cached(shape: Shape, precision: Precision, *, frozen: bool) -> int:
+    """Return the bytes of a token's key and value in one layer's cache.
+
+    Autocast of a gated model: rotary positions are in float32, so keys are, and the cache makes values likewise.
+    """
+    half = _mixed(precision) and (frozen or shape.family == "gpt2")
+    return 2 * (HALF if half else FLOAT) * shape.keys
+
+
+def _kept_in_block(shape: Shape, *, mixed: bool) -> int:
+    """Return the bytes per token that one block keeps for its backward pass.
+
+    Both norms keep their input, the normalised input and, for the layers that read it, the output; attention its
+    queries, keys, values, output and a number per head; the MLP each of its inner activations.
+    """
+    h, f, a, k = shape.hidden, shape.feed_forward, shape.queries, shape.keys
+    numbers = FLOAT * shape.heads + 2 * FLOAT
+    if shape.family == "gpt2":
+        return (20 * h + 10 * f if mixed else FLOAT * (8 * h + 5 * f)) + numbers
+    of_heads = (2 * FLOAT) * (a + k) if shape.qk_norm else 0
+    return (26 * h + 4 * (a + k) + 8 * f if mixed else FLOAT * (6 * h + 2 * a + 2 * k + 4 * f)) + numbers + of_heads
+
+
+def _kept_at_end(shape: Shape, *, mixed: bool) -> int:
+    """Return the bytes per token that the last norm keeps: its input, what is normalised, its output."""
+    if shape.family == "gpt2":
+        return (6 if mixed else 8) * shape.hidden
+    return (10 if mixed else 12) * shape.hidden
+
+
+def _passing(shape: Shape, precision: Precision, *, frozen: bool) -> int:
+    """Return the bytes per token that a block without gradient has at once: residual, norm, three of the MLP."""
+    size = HALF if _mixed(precision) else FLOAT
+    return (size if frozen else FLOAT) * 2 * shape.hidden + size * (3 * shape.feed_forward + shape.hidden)

@@ -1,0 +1,179 @@
+"""What the stages of `gad` hold in memory; see contract/footprint.py."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from contract.footprint import Footprint, Held, ModelAsset, Work
+from trainers.footprint.shapes import Shape, shape_of
+from trainers.footprint.tensors import (
+    FLOAT,
+    checkpoint,
+    forward,
+    frozen,
+    sampling,
+    saved_model,
+    trained,
+    update,
+    work,
+)
+from trainers.gad.config import Adversarial, GadConfig
+from trainers.policy.footprint import scratch_shape
+
+ASSUMED_PROMPT, ASSUMED_RESPONSE = 512, 256  # tokens, where the configuration gives no limit
+TRIED = {"precision.compute": "bfloat16", "precision.activation_checkpointing": True}  # what makes a stage smaller
+
+
+def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
+    """Return what a stage holds: student and critic on the first device, the reference on the last."""
+    from_scratch = "model" not in models
+    trains = {
+        "base": from_scratch,
+        "seqkd": config.seqkd.enabled,
+        "warmup": config.warmup.enabled,
+        "gad": config.gad.enabled,
+    }
+    if stage == "data" or not trains.get(stage, True):
+        return None
+    student = scratch_shape(config.scratch, config.task) if from_scratch else shape_of(models["model"])
+    if student is None:
+        return Footprint(
+            unknown=("the student: no configuration of `model` is on this machine, and its size is not listed",)
+        )
+    found = _Lengths(config)
+    if stage in ("base", "seqkd"):
+        return _supervised(stage, config, student, found)
+    if stage in ("warmup", "gad"):
+        return _adversarial(getattr(config, stage), config, student, found, models)
+    return _evaluate(stage, config, student, found, models)
+
+
+class _Lengths:
+    """Tokens of prompts and responses, and which of them are assumed."""
+
+    def __init__(self, config: GadConfig) -> None:
+        given, limit = config.sampling.max_response_length, config.data.max_prompt_length
+        self.teacher = given or ASSUMED_RESPONSE
+        self.response = math.ceil(self.teacher * config.sampling.length_factor)
+        self.measured = math.ceil(self.teacher * config.evaluate.length_factor)
+        self.prompt = limit or ASSUMED_PROMPT
+        assumed = []
+        if config.task is not None:  # generated: prompt and response are within the model's positions
+            self.response = self.measured = self.teacher = config.scratch.positions // 2
+            self.prompt = config.scratch.positions // 2
+            assumed.append(f"prompts and responses of {self.prompt} tokens each: halves of scratch.positions")
+        elif limit is None:
+            assumed.append(f"prompts of {ASSUMED_PROMPT} tokens: data.max_prompt_length is null")
+        if config.task is None and given is None:
+            assumed.append(f"a teacher's 99th percentile of {ASSUMED_RESPONSE} tokens: it is counted by the stage data")
+        self.assumed = tuple(assumed)
+
+
+def _supervised(stage: str, config: GadConfig, student: Shape, found: _Lengths) -> Footprint:
+    settings = config.seqkd if stage == "seqkd" else config.base
+    rows = (config.seqkd.micro_batch if stage == "seqkd" else None) or settings.batch_size
+
+    def learning(n: int) -> dict[str, int]:
+        return update(student, config.precision, n * (found.prompt + found.teacher), predicted=n * found.teacher)
+
+    works = [work("training", rows, learning)]
+    return Footprint(
+        trained("student", student.parameters),
+        tuple(works),
+        {"checkpoint": checkpoint(saved_model(student))},
+        found.assumed,
+    )
+
+
+def _critic(
+    config: GadConfig, student: Shape, models: Mapping[str, ModelAsset]
+) -> tuple[Shape | None, tuple[str, ...]]:
+    if config.critic.init != "reward_model" or "reward_model" not in models:
+        return student, ()
+    shape = shape_of(models["reward_model"])
+    unknown = "the critic: no configuration of `reward_model` is on this machine, and its size is not listed"
+    return shape, () if shape else (unknown,)
+
+
+def _adversarial(
+    settings: Adversarial, config: GadConfig, student: Shape, found: _Lengths, models: Mapping[str, ModelAsset]
+) -> Footprint:
+    rollout, precision = config.rollout, config.precision
+    responses, group, length = rollout.prompts * rollout.group_size, rollout.group_size, found.prompt + found.response
+    at_once = rollout.batch_size or responses
+    rows = config.update.micro_batch or -(-responses // config.update.minibatches)
+    critic, unknown = _critic(config, student, models)
+
+    def passing(*, frozen: bool) -> Callable[[int], dict[str, int]]:
+        return lambda n: forward(student, precision, n * length, predicted=n * found.response, frozen=frozen)
+
+    def learning(n: int) -> dict[str, int]:
+        entropy = config.update.entropy_coef > 0
+        return update(student, precision, n * length, predicted=n * found.response, entropy=entropy)
+
+    held: list[Held] = list(trained("student", student.parameters))
+    works = [
+        _sampling("sampling", student, config, rows=at_once, group=group, lengths=(found.prompt, found.response)),
+        _sampling(
+            "measuring",
+            student,
+            config,
+            rows=config.evaluate.batch_size,
+            group=1,
+            lengths=(found.prompt, found.measured),
+        ),
+        work("update of the student", rows, learning),
+    ]
+    saved = [saved_model(student)]
+    if settings.kl_coef > 0:
+        held += frozen("reference", student.parameters, precision, -1)
+        works.append(
+            work("reference's log-probabilities", config.update.micro_batch or responses, passing(frozen=True), -1)
+        )
+    if rollout.recompute_logps:
+        works.append(work("old log-probabilities", config.update.micro_batch or responses, passing(frozen=False)))
+    if critic is not None:
+        parameters = critic.body + critic.hidden + 1
+        held += trained("critic", parameters)
+        saved.append(parameters)
+        prompts = config.critic.micro_batch or -(-rollout.prompts // config.critic.minibatches)
+        # A row is a prompt: the teacher's response and those of the group go through in one graph.
+        name, each = "update of the critic (rows are prompts)", (1 + group) * length
+        works.append(work(name, prompts, lambda n: update(critic, precision, n * each)))
+        works.append(work("scores", at_once, lambda n: forward(critic, precision, n * length)))
+    return Footprint(tuple(held), tuple(works), {"checkpoint": checkpoint(*saved)}, found.assumed, unknown)
+
+
+def _evaluate(
+    stage: str, config: GadConfig, student: Shape, found: _Lengths, models: Mapping[str, ModelAsset]
+) -> Footprint:
+    lengths, rows = (found.prompt, found.measured), config.evaluate.batch_size
+    held = list(frozen("student", student.parameters, config.precision))
+    works: list[Work] = [_sampling("sampling", student, config, rows=rows, group=1, lengths=lengths, frozen=True)]
+    unknown: tuple[str, ...] = ()
+    if stage == "evaluate" and (config.warmup.enabled or config.gad.enabled):
+        critic, unknown = _critic(config, student, models)
+        if critic is not None:
+            held.append(Held("critic: weights", FLOAT * (critic.body + critic.hidden + 1)))
+            works.append(work("scores", rows, lambda n: forward(critic, config.precision, n * sum(lengths))))
+    # Each is loaded on the machine and then moved to the device, one after the other.
+    host = {"weights": max(part.size for part in held)}
+    return Footprint(tuple(held), tuple(works), host, found.assumed, unknown)
+
+
+def _sampling(
+    name: str,
+    student: Shape,
+    config: GadConfig,
+    *,
+    rows: int,
+    group: int,
+    lengths: tuple[int, int],
+    frozen: bool = False,
+) -> Work:
+    (prompt, response), precision = lengths, config.precision
+
+    def parts(n: int) -> dict[str, int]:
+        among = min(group, n)
+        return sampling(student, precision, rows=n, group=among, prompt=prompt, response=response, frozen=frozen)
+
+    return work(name, rows, parts)
