@@ -1,6 +1,6 @@
 """What a stage holds in memory: a study's `footprint` module says it of a configuration, and the tracker adds it up.
 
-    footprint(stage, config, models, devices) -> Footprint | None    # in the module that _study.yaml names: `footprint:`
+    footprint(stage, config, models, devices) -> Footprint | None  # in the module that _study.yaml names as such
 
 No torch: what `held` counts follows from numbers of parameters, what `works` count from shapes of tensors.
 """

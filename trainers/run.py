@@ -387,11 +387,19 @@ def _one_line(error: object) -> str:
 
 
 def _used() -> dict[str, float]:
-    """Return CPU seconds and the most memory (MB) that this process and its children have used."""
+    """Return CPU seconds and the most memory (MB) that this process and its children have used, and of its devices.
+
+    device_memory_mb: the most that torch had allocated on one of them; absent where no device was used.
+    """
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
     unit = 1 << 20 if sys.platform == "darwin" else 1 << 10  # bytes there, kilobytes elsewhere
-    return {"cpu_s": round(cpu, 3), "memory_mb": round(max(own.ru_maxrss, children.ru_maxrss) / unit, 1)}
+    used = {"cpu_s": round(cpu, 3), "memory_mb": round(max(own.ru_maxrss, children.ru_maxrss) / unit, 1)}
+    torch = sys.modules.get("torch")  # a stage that did without it used no device
+    if torch is None or not torch.cuda.is_initialized():
+        return used
+    most = max(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
+    return used | {"device_memory_mb": round(most / (1 << 20), 1)}
 
 
 def _iso(seconds: float) -> str:

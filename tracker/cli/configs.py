@@ -38,6 +38,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def run_validate(arguments: argparse.Namespace) -> int:
     """Check everything; print a line per study."""
     from tracker.plan.build import build_plan
+    from tracker.plan.fit import fullest, needs_of, problem_of
 
     settings = settings_of(arguments)
     if arguments.write_schema:
@@ -54,6 +55,9 @@ def run_validate(arguments: argparse.Namespace) -> int:
             f"{study.name}: {_count(len(study.variants), 'variant')}, {_count(runs, 'run')}, {_count(own, 'stage')} "
             f"and {_count(len(stages) - own, 'asset')} at scale {settings.scale}"
         )
+        needs = needs_of(plan, plan.selected(study.name), device_memory=settings.device_memory)
+        for problem in filter(None, map(problem_of, fullest(needs))):
+            print(f"    will be refused: {problem.problem}; `ablation fit {study.name}` says what would help")
     return 0
 
 

@@ -40,7 +40,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
         worst = fullest(needs)
         for line in _divided(worst, arguments.devices) if arguments.devices else table(worst, measured(plan, worst)):
             print(f"    {line}")
-        for line in notes(worst):
+        for line in () if arguments.devices else notes(worst):
             print(f"    {line}")
         failed |= any(problem_of(need) is not None for need in worst)
     return int(failed)

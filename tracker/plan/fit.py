@@ -22,13 +22,13 @@ from tracker.plan.retry import States, pending
 
 FILES = "files"  # of an asset's stage
 MB = 1_000_000  # what Snakemake and schedulers mean by mem_mb
-TABLE_DEVICES = (1, 2, 4, 8, 16)
+USABLE = 0.97  # of a device: the rest is its context's, and what the allocator leaves empty between tensors
 NOT_BUILT = "not built: bfloat16 optimiser states, offload to the host, LoRA"
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one kind of stage needs with one configuration. memory: bytes of one of its devices; None: not declared."""
+    """What one kind of stage needs with one configuration. memory: usable bytes of one device; None: not declared."""
 
     stage: PlannedStage
     study: Study
@@ -89,7 +89,7 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
         made = function(stage.stage, variant.resolved, models, max(1, stage.resources.gpu))
         if made is not None:
             share = stage.resources.gpu_share
-            memory = None if device_memory is None else int(device_memory * GIB * share)
+            memory = None if device_memory is None else int(USABLE * device_memory * GIB * share)
             found[address] = Need(stage, study, variant, made, models, memory)
     return list(found.values())
 
@@ -126,16 +126,16 @@ def problem_of(need: Need) -> ConfigError | None:
     if not need.fits_device:
         assert need.memory is not None
         problem = (
-            f"{name} needs {gib(need.least)} GiB on a device with one row at a time, of {gib(need.memory)}: "
+            f"{name} needs {gib(need.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable: "
             f"{', '.join(held_in_words(need))}"
         )
-        return ConfigError("device_memory", "", round(need.memory / GIB, 1), problem, "; ".join(remedies(need)))
+        return ConfigError("device_memory", "", None, problem, "; ".join(remedies(need)))
     if not need.fits_host:
         size, mem = need.footprint.host_size, need.stage.resources.mem_mb
         parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.footprint.host.items())
-        problem = f"{name} needs {-(-size // MB)} MB of the machine's memory for its {parts}"
+        problem = f"{name} needs {-(-size // MB)} MB of the machine's memory, of {mem} declared: {parts}"
         remedy = f"set studies.{scale}.mem_mb in the scale to {-(-size // MB)} and what Python itself takes"
-        return ConfigError("mem_mb", "", mem, problem, remedy)
+        return ConfigError("mem_mb", "", None, problem, remedy)
     return None
 
 
@@ -157,26 +157,23 @@ def _tried(need: Need) -> Iterator[tuple[str, int]]:
     function = function_of(need.study)
     assert function is not None
     settings: Mapping[str, Any] = getattr(import_module(need.study.written.footprint or ""), "TRIED", {})
-    changes = {key: value for key, value in settings.items() if dotted.get(need.variant.values, key, value) != value}
-    values = need.variant.values
-    for count, (key, value) in enumerate(changes.items(), 1):
-        for one in ({key: value}, dict(list(changes.items())[:count]))[: 1 if count == 1 else 2]:
-            merged = dict(values)
-            for name, given in one.items():
-                merged = _with(merged, name.split("."), given)
-            try:
-                config = type(need.variant.resolved).model_validate(merged)
-            except ValidationError:
-                continue
-            made = function(need.stage.stage, config, need.models, need.devices)
-            if made is not None and made.least(need.devices) < need.least:
-                yield (
-                    " and ".join(f"{name}: {str(given).lower()}" for name, given in one.items()),
-                    made.least(need.devices),
-                )
-    for devices in (2,):
-        if need.devices < devices and need.footprint.least(devices) < need.least:
-            yield f"`gpu: {devices}`, which takes what stands on the last device there,", need.footprint.least(devices)
+    values, resolved = need.variant.values, need.variant.resolved
+    changes = {key: value for key, value in settings.items() if dotted.get(values, key, value) != value}
+    options = [{key: value} for key, value in changes.items()]
+    for option in [*options, changes] if len(options) > 1 else options:
+        changed = dict(values)
+        for key, value in option.items():
+            changed = _with(changed, key.split("."), value)
+        try:
+            config = type(resolved).model_validate(changed)
+        except ValidationError:
+            continue
+        made = function(need.stage.stage, config, need.models, need.devices)
+        if made is not None and made.least(need.devices) < need.least:
+            words = " and ".join(f"{key}: {str(value).lower()}" for key, value in option.items())
+            yield words, made.least(need.devices)
+    if need.devices == 1 and (least := need.footprint.least(2)) < need.least:
+        yield "gpu: 2, by which the second device takes what can stand alone,", least
 
 
 def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
@@ -208,7 +205,7 @@ def held_in_words(need: Need) -> list[str]:
 def gib(size: int) -> str:
     """Return bytes in GiB, in as many digits as are read."""
     value = size / GIB
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 0.095 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 0.05 or size == 0 else "<0.1"
 
 
 def _halved(need: Need) -> str | None:
@@ -223,7 +220,7 @@ def _halved(need: Need) -> str | None:
     ]
     return (
         f"{need.stage.id} ({need.variant.name}) will halve its batches: {gib(need.peak)} GiB as configured, of "
-        f"{gib(need.memory)}: {', '.join(large)}"
+        f"{gib(need.memory)} usable: {', '.join(large)}"
     )
 
 

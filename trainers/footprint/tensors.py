@@ -1,7 +1,7 @@
 """Bytes of the tensors of training and sampling, from a model's shape and the numbers of rows and tokens.
 
 Weights, gradients and optimiser states are exact. Of a forward and backward pass the tensors are counted that are alive
-at the moment that needs most; a kernel's own workspace is not. `tests/trainers/footprint` runs the passes themselves and
+at the moment that needs most; a kernel's own workspace is not. `tests/trainers/footprint` runs these passes and
 counts their tensors.
 """
 
@@ -14,9 +14,11 @@ from trainers.footprint.shapes import Shape
 FLOAT, HALF = 4, 2  # bytes of float32 and bfloat16
 _ADAM = 2 * FLOAT  # its two moments, of each parameter
 _SAMPLING = 28  # bytes per logit while a token is drawn: logits, divided, log-softmax, in double precision, cumulated
-_SCORING = 16  # per logit while log-probabilities are computed: logits, log-softmax, softmax, product
-_LEARNING = 16  # the same in the backward pass: with what the entropy needs, if it is in the loss
-_ENTROPY = 8
+_SCORING = 12  # per logit while log-probabilities and entropies are computed: logits, softmax, product
+_FORWARD = 16  # the same where a backward pass follows, which needs the log-softmax as well
+# In the backward pass, by what becomes of the entropy's graph: dropped before it, kept though no gradient comes through
+# it (supervised training), or learnt from.
+_LEARNING = {"dropped": 16, "kept": 20, "learnt": 24}
 
 
 class Precision(Protocol):
@@ -42,14 +44,17 @@ def frozen(name: str, parameters: int, precision: Precision, device: int = 0) ->
     return (Held(f"{name}: weights", (HALF if _mixed(precision) else FLOAT) * parameters, device),)
 
 
-def checkpoint(*parameters: int) -> int:
-    """Return the copies on the host of models with their optimisers, which a checkpoint makes before it writes them."""
-    return sum((FLOAT + _ADAM) * each for each in parameters)
+def checkpoint(*parameters: int, tied: int = 0) -> int:
+    """Return the copies on the host of models with their optimisers, which a checkpoint makes before it writes them.
+
+    tied: parameters of tied output matrices, of which the state of a model has two copies.
+    """
+    return sum((FLOAT + _ADAM) * each for each in parameters) + FLOAT * tied
 
 
-def saved_model(shape: Shape) -> int:
-    """Return the parameters that a state names: of a tied output matrix twice those of the embedding."""
-    return shape.parameters + (shape.matrix if shape.tied else 0)
+def twice(shape: Shape) -> int:
+    """Return the parameters that a model's state has twice: those of a tied output matrix."""
+    return shape.matrix if shape.tied else 0
 
 
 def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], device: int = 0) -> Work:
@@ -58,7 +63,7 @@ def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], device
 
 
 def update(
-    shape: Shape, precision: Precision, tokens: int, *, predicted: int = 0, entropy: bool = True
+    shape: Shape, precision: Precision, tokens: int, *, predicted: int = 0, entropy: str = "dropped"
 ) -> dict[str, int]:
     """Return what a forward and backward pass needs beside weights, gradients and optimiser.
 
@@ -67,7 +72,7 @@ def update(
         precision: autocast and activation checkpointing.
         tokens: of all rows together, padding counts.
         predicted: tokens for whose distribution logits are computed; 0 for a critic, which has none.
-        entropy: whether the graph of their entropies is kept: with an entropy bonus, and in supervised training.
+        entropy: dropped, kept (supervised training) or learnt (with an entropy bonus).
     """
     mixed = _mixed(precision)
     size = HALF if mixed else FLOAT
@@ -82,9 +87,9 @@ def update(
     in_backward = copies if not precision.activation_checkpointing else head
     of_block = HALF * shape.linear if mixed else 0
     moments = (
-        {"logits": _SCORING * predicted * shape.vocab, "bfloat16 copies of weights": copies},
+        {"logits": _FORWARD * predicted * shape.vocab, "bfloat16 copies of weights": copies},
         {
-            "logits": (_LEARNING + (_ENTROPY if entropy else 0)) * predicted * shape.vocab,
+            "logits": _LEARNING[entropy] * predicted * shape.vocab,
             "bfloat16 copies of weights": in_backward,
         },
         {"recomputed block": recomputed, "bfloat16 copies of weights": in_backward + of_block},
@@ -101,13 +106,12 @@ def forward(
     predicted: as for `update`. frozen: the weights are in the precision of the pass, so there are no copies of them.
     """
     copies = _copies(shape, precision, head=predicted > 0) if not frozen else 0
-    return _some(
-        {
-            "activations": _passing(shape, precision, frozen=frozen) * tokens,
-            "logits": _SCORING * predicted * shape.vocab,
-            "bfloat16 copies of weights": copies,
-        }
+    moments = (
+        {"activations": _passing(shape, precision, frozen=frozen) * tokens},
+        {"activations": _state(shape, precision, frozen=frozen) * tokens, "logits": _SCORING * predicted * shape.vocab},
     )
+    most = max(moments, key=lambda parts: sum(parts.values()))
+    return _some(most | {"bfloat16 copies of weights": copies})
 
 
 def sampling(
@@ -129,9 +133,12 @@ def sampling(
     reading = _passing(shape, precision, frozen=frozen) * prompts * prompt
     cache = of_token * rows * (prompt + response)
     grown = cache // (2 * shape.layers)  # a layer's keys with one more token are a new tensor, beside the old
-    last = {"KV cache": cache + grown, "logits": _SAMPLING * rows * shape.vocab}
-    first = {"KV cache": of_token * prompts * prompt, "activations": reading}
-    most = max(last, first, key=lambda parts: sum(parts.values()))
+    moments = (
+        {"KV cache": of_token * prompts * prompt, "activations": reading},
+        {"KV cache": cache + grown},
+        {"KV cache": cache, "logits": _SAMPLING * rows * shape.vocab},
+    )
+    most = max(moments, key=lambda parts: sum(parts.values()))
     copies = 0 if frozen else _copies(shape, precision, head=True)
     return _some(most | {"bfloat16 copies of weights": copies})
 
@@ -179,7 +186,12 @@ def _kept_at_end(shape: Shape, *, mixed: bool) -> int:
     return (10 if mixed else 12) * shape.hidden
 
 
+def _state(shape: Shape, precision: Precision, *, frozen: bool) -> int:
+    """Return the bytes of a token's hidden state between two blocks; autocast leaves it in float32."""
+    return (HALF if frozen and _mixed(precision) else FLOAT) * shape.hidden
+
+
 def _passing(shape: Shape, precision: Precision, *, frozen: bool) -> int:
     """Return the bytes per token that a block without gradient has at once: residual, norm, three of the MLP."""
     size = HALF if _mixed(precision) else FLOAT
-    return (size if frozen else FLOAT) * 2 * shape.hidden + size * (3 * shape.feed_forward + shape.hidden)
+    return 2 * _state(shape, precision, frozen=frozen) + size * (3 * shape.feed_forward + shape.hidden)

@@ -11,8 +11,8 @@ from trainers.footprint.tensors import (
     forward,
     frozen,
     sampling,
-    saved_model,
     trained,
+    twice,
     update,
     work,
 )
@@ -73,13 +73,15 @@ def _supervised(stage: str, config: GadConfig, student: Shape, found: _Lengths) 
     rows = (config.seqkd.micro_batch if stage == "seqkd" else None) or settings.batch_size
 
     def learning(n: int) -> dict[str, int]:
-        return update(student, config.precision, n * (found.prompt + found.teacher), predicted=n * found.teacher)
+        return update(
+            student, config.precision, n * (found.prompt + found.teacher), predicted=n * found.teacher, entropy="kept"
+        )
 
     works = [work("training", rows, learning)]
     return Footprint(
         trained("student", student.parameters),
         tuple(works),
-        {"checkpoint": checkpoint(saved_model(student))},
+        {"checkpoint": checkpoint(student.parameters, tied=twice(student))},
         found.assumed,
     )
 
@@ -107,7 +109,7 @@ def _adversarial(
         return lambda n: forward(student, precision, n * length, predicted=n * found.response, frozen=frozen)
 
     def learning(n: int) -> dict[str, int]:
-        entropy = config.update.entropy_coef > 0
+        entropy = "learnt" if config.update.entropy_coef > 0 else "dropped"
         return update(student, precision, n * length, predicted=n * found.response, entropy=entropy)
 
     held: list[Held] = list(trained("student", student.parameters))
@@ -123,7 +125,7 @@ def _adversarial(
         ),
         work("update of the student", rows, learning),
     ]
-    saved = [saved_model(student)]
+    saved = [student.parameters]
     if settings.kl_coef > 0:
         held += frozen("reference", student.parameters, precision, -1)
         works.append(
@@ -140,7 +142,9 @@ def _adversarial(
         name, each = "update of the critic (rows are prompts)", (1 + group) * length
         works.append(work(name, prompts, lambda n: update(critic, precision, n * each)))
         works.append(work("scores", at_once, lambda n: forward(critic, precision, n * length)))
-    return Footprint(tuple(held), tuple(works), {"checkpoint": checkpoint(*saved)}, found.assumed, unknown)
+    return Footprint(
+        tuple(held), tuple(works), {"checkpoint": checkpoint(*saved, tied=twice(student))}, found.assumed, unknown
+    )
 
 
 def _evaluate(

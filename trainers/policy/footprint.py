@@ -13,8 +13,8 @@ from trainers.footprint.tensors import (
     forward,
     frozen,
     sampling,
-    saved_model,
     trained,
+    twice,
     update,
     work,
 )
@@ -43,11 +43,11 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
     if stage == "warm_start":
         rows = config.warm_start.batch_size
         learn = work(
-            "training", rows, lambda n: update(policy, precision, n * (prompt + response), predicted=n * response)
+            "training",
+            rows,
+            lambda n: update(policy, precision, n * (prompt + response), predicted=n * response, entropy="kept"),
         )
-        return Footprint(
-            trained("policy", policy.parameters), (learn,), _host(saved_model(policy), steps=False), assumed
-        )
+        return Footprint(trained("policy", policy.parameters), (learn,), _saved(policy), assumed)
     reward, unknown = _reward_model(config, models, policy)
     if stage == "judge":
         settings = config.reward_training
@@ -55,7 +55,7 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
         learn = work("training", rows, lambda n: update(policy, precision, n * (prompt + response)))
         held = trained("reward model", policy.body + policy.hidden)
         works: tuple[Work, ...] = (learn, draw("sampling", settings.sampled_at_once, settings.samples))
-        return Footprint(held, works, _host(saved_model(policy), steps=False), assumed)
+        return Footprint(held, works, _saved(policy), assumed)
     if stage in ("evaluate", "evaluate_warm"):
         works = (draw("sampling", config.evaluate.batch_size, 1),)
         held = (*frozen("policy", policy.parameters, precision), *reward)
@@ -74,7 +74,7 @@ def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], pr
         return lambda n: forward(policy, precision, n * (prompt + response), predicted=n * response, frozen=frozen)
 
     def learning(n: int) -> dict[str, int]:
-        entropy = config.update.entropy_coef > 0
+        entropy = "learnt" if config.update.entropy_coef > 0 else "dropped"
         return update(policy, precision, n * (prompt + response), predicted=n * response, entropy=entropy)
 
     held = [*trained("policy", policy.parameters), *reward]
@@ -83,7 +83,7 @@ def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], pr
         draw("measuring", config.evaluate.batch_size, 1),
         work("update of the policy", rows, learning),
     ]
-    saved = [saved_model(policy)]
+    saved = [policy.parameters]
     if config.kl.coef > 0:
         held += frozen("reference", policy.parameters, precision, -1)
         works.append(work("reference's log-probabilities", at_once, passing(frozen=True), -1))
@@ -94,7 +94,7 @@ def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], pr
         held += trained("critic", critic)
         saved.append(critic)
         works.append(work("update of the critic", rows, lambda n: update(policy, precision, n * (prompt + response))))
-    return Footprint(tuple(held), tuple(works), _host(*saved))
+    return Footprint(tuple(held), tuple(works), {"checkpoint": checkpoint(*saved, tied=twice(policy))})
 
 
 def scratch_shape(scratch: Scratch, task: Any) -> Shape:
@@ -150,6 +150,6 @@ def _reward_model(
     return (Held("reward model: weights", FLOAT * (shape.body + shape.hidden), -1),), ()
 
 
-def _host(*saved: int, steps: bool = True) -> dict[str, int]:
-    """Return the memory of the machine: copies for a checkpoint, or where there is none the model that is saved."""
-    return {"checkpoint": checkpoint(*saved)} if steps else {"saved model": FLOAT * sum(saved)}
+def _saved(policy: Shape) -> dict[str, int]:
+    """Return the memory of the machine of a stage without checkpoints: the model that it saves."""
+    return {"saved model": FLOAT * policy.parameters}

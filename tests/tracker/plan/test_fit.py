@@ -1,0 +1,197 @@
+"""Will it fit: what the plan says of memory, what is refused before any job, and the table of docs/scale.md."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from contract.errors import ConfigError
+from contract.footprint import GIB, Footprint, Held, Work
+from tracker.cli.main import main
+from tracker.config.settings import load_settings
+from tracker.plan.build import build_plan
+from tracker.plan.fit import USABLE, check_fit, fullest, needs_of, problem_of, with_devices
+from tracker.plan.retry import states_of
+from tracker.plan.start import prepare
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def plan_of(study, tmp_path, **overrides):
+    given = {"scale": "paper", "studies": study, "seeds": 1, "results": str(tmp_path / "results"), **overrides}
+    given.setdefault("reports", str(tmp_path / "reports"))
+    return build_plan(load_settings(given, configs=ROOT / "configs"), root=ROOT)
+
+
+@cache
+def planned(study, **overrides):
+    """A plan of which no stage has run, that several tests look at."""
+    return plan_of(study, Path("nowhere"), **overrides)
+
+
+def needs(plan, memory=80.0):
+    return {need.stage.stage: need for need in fullest(needs_of(plan, plan.content.stages, device_memory=memory))}
+
+
+def end(plan, name):
+    for stage in plan.content.stages:
+        if stage.stage == name:
+            stage.dir.mkdir(parents=True)
+            stage.status.write_text(json.dumps({"state": "ok", "key": stage.key}))
+
+
+def test_sums_over_devices():
+    made = Footprint(
+        held=(Held("policy", 40), Held("reference", 10, -1)),
+        works=(Work("update", 8, {"logits": 16, "activations": 8}, 3), Work("reference", 8, {"logits": 30}, 5, -1)),
+    )
+    assert [made.peak(1), made.least(1)] == [50 + 30, 50 + 5]
+    assert [made.peak_on(0, 2), made.peak_on(1, 2), made.peak(2), made.least(2)] == [64, 40, 64, 43]
+    assert [made.divided(1), made.divided(4), made.divided(4, least=False)] == [55, 13 + 5, 13 + 30]
+
+
+def test_gad_at_paper_is_refused_before_any_job_and_nothing_is_written(tmp_path):
+    plan = plan_of("gad", tmp_path)
+    with pytest.raises(ConfigError) as error:
+        prepare(plan, states_of(plan))
+    text = str(error.value)
+    assert "gad.seqkd" in text
+    assert "student: weights 28.4, student: gradients 28.4, student: optimiser 56.7" in text
+    assert "not built" in text
+    assert not plan.file.exists()
+    assert "\n" not in text
+
+
+def test_student_critic_and_reference_are_as_by_hand():
+    need = needs(planned("gad"))["gad"]
+    student, critic = 7_615_616_512, 7_070_619_136 + 3584 + 1
+    sizes = {part.name: part.size for part in need.footprint.held}
+    assert sizes["student: optimiser"] == 8 * student
+    assert sizes["critic: weights"] == sizes["critic: gradients"] == 4 * critic
+    assert sizes["reference: weights"] == 2 * student
+    assert need.footprint.held_on(0, 1) == 18 * student + 16 * critic
+    assert need.footprint.host_size == 12 * (student + critic)
+    # A second device takes the reference and nothing else.
+    assert with_devices(need, 2).footprint.held_on(1, 2) == 2 * student
+    assert need.enough_devices == 5
+    assert need.footprint.divided(5) <= USABLE * 80 * GIB < need.footprint.divided(4)
+
+
+def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):
+    plan = plan_of("gad", tmp_path)
+    for name in ("seqkd", "warmup", "gad"):
+        end(plan, name)
+    assert all("gad.evaluate" in line and "halve" in line for line in check_fit(plan, states_of(plan)))
+    assert check_fit(planned("gspo"), states_of(planned("gspo"))) == []
+
+
+def test_a_smaller_device_is_one_setting_away():
+    plan = planned("gspo", device_memory=16)
+    with pytest.raises(
+        ConfigError, match=r"gspo.reinforce \(ppo\) needs 19\.\d GiB on a device with one row at a time"
+    ):
+        check_fit(plan, states_of(plan))
+    fits = planned("gspo", device_memory=24)
+    assert any("gspo.reinforce" in line for line in check_fit(fits, states_of(fits)))  # halved
+    unknown = planned("gad", device_memory=0)
+    assert unknown.settings.device_memory is None
+    assert check_fit(unknown, states_of(unknown)) == []
+
+
+def test_remedies_are_those_that_exist_and_were_tried():
+    plan = planned("innovations", device_memory=11)
+    need = needs(plan, 11.0)["reinforce"]
+    problem = problem_of(need)
+    assert problem is not None
+    assert "gpu: 2" in problem.remedy
+    assert "precision.compute" not in problem.remedy  # it is bfloat16 already
+    whole = planned("debias")
+    need = needs(whole, 1.0)["prepare"]
+    assert "dtype: bfloat16 makes it" in problem_of(need).remedy
+
+
+def test_a_part_of_a_device_has_a_part_of_its_memory():
+    plan = planned("gspo")
+    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce")
+    part = stage.model_copy(update={"resources": stage.resources.model_copy(update={"gpu_share": 0.25})})
+    (need,) = needs_of(plan, [part], device_memory=80)
+    assert need.memory == int(USABLE * 20 * GIB)
+
+
+def test_the_memory_of_the_machine_counts_as_well():
+    plan = planned("gspo")
+    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and "ppo" in stage.variants)
+    small = stage.model_copy(update={"resources": stage.resources.model_copy(update={"mem_mb": 8000})})
+    (need,) = needs_of(plan, [small], device_memory=80)
+    problem = problem_of(need)
+    assert not need.fits_host
+    assert "checkpoint 11.5 GiB" in problem.problem
+    assert "studies.gspo.resources.reinforce.mem_mb" in problem.remedy
+
+
+def test_every_study_says_what_each_stage_with_a_model_holds():
+    plan = planned("debias,demonstrations,gad,gspo,innovations", scale="smoke")
+    found = {need.stage.id for need in needs_of(plan, plan.content.stages, device_memory=None)}
+    having = {stage.id for stage in plan.content.stages if stage.resources.gpu > 0}
+    assert having - found == {"innovations.judge"}  # which no variant of it asks for
+
+
+@pytest.mark.parametrize("value", ["a lot", "-1", "nan", "inf", True])
+def test_a_size_that_is_none_is_refused(value):
+    with pytest.raises(ConfigError, match="device_memory"):
+        load_settings({"device_memory": value}, configs=ROOT / "configs")
+
+
+def test_a_module_that_is_not_there_is_one_line(tmp_path, toy):
+    toy.study(footprint="trainers.toy.nothing")
+    plan = build_plan(load_settings(configs=toy.configs), root=toy.root)
+    with pytest.raises(ConfigError, match=r"_study.yaml: footprint = 'trainers.toy.nothing': cannot be used"):
+        needs_of(plan, plan.content.stages, device_memory=None)
+
+
+def test_a_study_that_names_no_module_is_left_out(toy):
+    toy.study()
+    plan = build_plan(load_settings(configs=toy.configs), root=toy.root)
+    assert needs_of(plan, plan.content.stages, device_memory=1.0) == []
+
+
+def fit(capsys, *words):
+    status = main(["fit", *words, "--configs", str(ROOT / "configs"), "--config", "results=nowhere"])
+    return status, capsys.readouterr().out
+
+
+def test_the_command_shows_needs_and_measured_peaks(tmp_path, capsys):
+    plan = plan_of("gspo", tmp_path)
+    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce")
+    stage.dir.mkdir(parents=True)
+    stage.status.write_text(json.dumps({"memory_mb": 13312, "device_memory_mb": 20480}))
+    words = ["fit", "gspo", "--scale", "paper", "--configs", str(ROOT / "configs")]
+    folders = [f"results={tmp_path / 'results'}", f"reports={tmp_path / 'reports'}"]
+    assert main([*words, "--config", *folders]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "reinforce " in line)
+    assert "host 13.0, device 20.0" in line
+
+
+def test_the_commands_exit_status_says_whether_all_fits(capsys):
+    assert fit(capsys, "gspo", "--scale", "paper")[0] == 0
+    status, text = fit(capsys, "gad", "--scale", "paper")
+    assert status == 1
+    assert "does not fit: gad.gad" in text
+    assert fit(capsys, "gad", "--scale", "paper", "--device-memory", "400")[0] == 0
+    assert main(["fit", "gat", "--configs", str(ROOT / "configs")]) == 2
+
+
+def test_validate_says_what_will_be_refused(capsys):
+    assert main(["validate", "--scale", "paper", "--configs", str(ROOT / "configs"), "--config", "studies=gad"]) == 0
+    assert "will be refused: gad.seqkd" in capsys.readouterr().out
+
+
+def test_the_table_of_the_documentation_is_what_the_command_says(capsys, monkeypatch):
+    page = (ROOT / "docs" / "scale.md").read_text()
+    # What other sources on this machine say of the models is not of this page.
+    monkeypatch.setenv("HF_HUB_CACHE", str(ROOT / "nowhere"))
+    for words in (["--scale", "paper"], ["--scale", "paper", "--devices", *map(str, (1, 2, 4, 8, 16))]):
+        _, text = fit(capsys, *words)
+        for line in text.splitlines():
+            assert line in page.splitlines(), line

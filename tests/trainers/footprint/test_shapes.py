@@ -1,0 +1,174 @@
+"""Numbers of parameters against the models themselves, which torch makes without memory."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
+
+from contract.fingerprint import reachable
+from contract.footprint import GIB, ModelAsset
+from trainers.assets_config import Asset
+from trainers.debias.config import DebiasConfig
+from trainers.debias.footprint import _edited, _editor
+from trainers.debias.hypernetwork import Hypernetwork
+from trainers.demonstrations.config import DemonstrationsConfig
+from trainers.demonstrations.footprint import _parameters
+from trainers.demonstrations.selector import build_selector
+from trainers.footprint.published import PUBLISHED
+from trainers.footprint.shapes import of_config, shape_of
+from trainers.footprint.tensors import checkpoint, trained
+from trainers.gad.config import GadConfig
+from trainers.gad.footprint import footprint
+from trainers.models import EditedModule
+from trainers.policy.config import Scratch
+from trainers.policy.footprint import scratch_shape
+from trainers.policy.models import build_policy
+from trainers.policy.text import word_tokenizer
+from trainers.random_model import build_random_model
+from trainers.tasks.knights_knaves import create
+from trainers.tasks.settings.knights_knaves import KnightsKnaves
+
+ROOT = Path(__file__).resolve().parents[3]
+QWEN_7B = of_config(PUBLISHED["Qwen/Qwen2.5-7B-Instruct"])
+
+
+def count(model):
+    return sum(each.numel() for each in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("repo", "parameters"),
+    [  # as the model cards round them
+        ("openai-community/gpt2-medium", 0.355e9),
+        ("Qwen/Qwen2.5-0.5B-Instruct", 0.494e9),
+        ("Qwen/Qwen2.5-1.5B", 1.54e9),
+        ("Qwen/Qwen2.5-3B", 3.09e9),
+        ("Qwen/Qwen2.5-7B-Instruct", 7.61e9),
+        ("Qwen/Qwen2.5-14B", 14.8e9),
+        ("Qwen/Qwen2.5-32B", 32.8e9),
+        ("Qwen/Qwen3-4B", 4.02e9),
+        ("Qwen/Qwen3-8B", 8.19e9),
+        ("HuggingFaceTB/SmolLM2-135M", 0.1345e9),
+        ("HuggingFaceTB/SmolLM2-1.7B", 1.71e9),
+        ("Qwen/Qwen2.5-VL-3B-Instruct", 3.75e9),
+    ],
+)
+def test_published_sizes(repo, parameters):
+    assert of_config(PUBLISHED[repo]).parameters == pytest.approx(parameters, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    "repo",
+    ["openai-community/gpt2-medium", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-0.6B", "HuggingFaceTB/SmolLM2-135M"],
+)
+def test_parameters_are_those_of_the_model_that_torch_makes_without_memory(repo):
+    written = PUBLISHED[repo]
+    config = AutoConfig.for_model(**written)
+    with torch.device("meta"):
+        whole, body = AutoModelForCausalLM.from_config(config), AutoModel.from_config(config)
+    known = of_config(written)
+    assert (known.parameters, known.body) == (count(whole), count(body))
+    assert of_config(config.to_dict()) == known  # what transformers writes beside a model says the same
+
+
+def test_a_vision_tower_is_counted():
+    written = PUBLISHED["Qwen/Qwen2.5-VL-3B-Instruct"]
+    text = {key: value for key, value in written.items() if key not in ("model_type", "vision_config")}
+    tied = {"tie_word_embeddings": True}
+    config = AutoConfig.for_model("qwen2_5_vl", text_config=text, vision_config=written["vision_config"], **tied)
+    with torch.device("meta"):
+        assert of_config(written).parameters == count(AutoModelForImageTextToText.from_config(config))
+
+
+def test_by_hand_student_and_critic_of_7b_in_float32_with_adamw():
+    assert QWEN_7B.parameters == 7_615_616_512
+    critic = QWEN_7B.parameters - 152_064 * 3_584  # a critic has no output matrix
+    assert QWEN_7B.body == critic == 7_070_619_136
+    held = sum(part.size for part in (*trained("student", QWEN_7B.parameters), *trained("critic", critic)))
+    assert held == 16 * (7_615_616_512 + 7_070_619_136)
+    assert held / GIB == pytest.approx(218.84, abs=0.01)
+    # Two models with output matrix would be 227 GiB, and their checkpoint 170.
+    assert 2 * 16 * QWEN_7B.parameters / GIB == pytest.approx(226.96, abs=0.01)
+    assert checkpoint(QWEN_7B.parameters, QWEN_7B.parameters) / GIB == pytest.approx(170.2, abs=0.1)
+    assert checkpoint(QWEN_7B.parameters, critic) / GIB == pytest.approx(164.1, abs=0.1)
+
+
+def test_a_policy_from_scratch():
+    settings, task = Scratch(hidden=32, layers=3, heads=2), KnightsKnaves(form="compact")
+    model = build_policy(settings, word_tokenizer(create(task).words), 0)
+    assert scratch_shape(settings, task).parameters == count(model)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_a_random_asset(architecture):
+    sizes = {"hidden": 32, "layers": 2, "heads": 2, "vocab": 300, "positions": 64, "seed": 0}
+    asset = Asset.model_validate(
+        {"kind": "model", "sources": [{"source": "random", "architecture": architecture, **sizes}]}
+    )
+    model, _ = build_random_model(architecture, **sizes)
+    assert shape_of(ModelAsset(asset)).parameters == count(model)
+
+
+def test_the_editor_and_the_selector(monkeypatch):
+    config = DebiasConfig()
+    known = of_config(PUBLISHED["openai-community/gpt2-medium"])
+    modules = [EditedModule(f"h.{block}.mlp.c_proj", block, 4096, 1024) for block in (21, 22, 23)]
+    monkeypatch.setattr(torch, "randn", lambda *size, generator: torch.empty(size))  # that is one of the CPU
+    with torch.device("meta"):
+        editor = Hypernetwork(modules, rank=1920, n_blocks=2, lr=1e-7, seed=0)
+    monkeypatch.undo()
+    assert _editor(config, _edited(config, known)) == count(editor)
+    settings = DemonstrationsConfig()
+    selector = build_selector(settings.selector, 64, 0)
+    assert _parameters(settings, 64) == count(selector)
+
+
+def asset(*sources):
+    return Asset.model_validate({"kind": "model", "sources": list(sources)})
+
+
+def test_files_that_are_there_are_believed_before_what_was_published(tmp_path):
+    hub = asset({"source": "hub", "repo": "openai-community/gpt2"})
+    assert shape_of(ModelAsset(hub)).hidden == 768
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["Qwen/Qwen2.5-0.5B"]))
+    assert shape_of(ModelAsset(hub, tmp_path)).hidden == 896
+    assert shape_of(ModelAsset(asset({"source": "path", "path": str(tmp_path)}))).hidden == 896
+
+
+def test_the_hubs_cache_is_read(tmp_path, monkeypatch):
+    folder = tmp_path / "hub" / "models--some--model" / "snapshots" / "0123"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(PUBLISHED["Qwen/Qwen3-0.6B"]))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    assert shape_of(ModelAsset(asset({"source": "hub", "repo": "some/model"}))).qk_norm
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"model_type": "mamba"}', '{"model_type": "gpt2"}'])
+def test_a_size_that_nothing_says_is_not_known(content, tmp_path):
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    model = ModelAsset(asset({"source": "path", "path": str(tmp_path)}))
+    assert shape_of(model) is None
+    config = GadConfig.model_construct(**{**GadConfig().__dict__, "model": model.asset})
+    found = footprint("seqkd", config, {"model": model}, 1)
+    assert found.held == ()
+    assert "student" in found.unknown[0]
+
+
+def test_no_torch_is_imported():
+    names = [f"trainers.{study}.footprint" for study in ("policy", "gad", "debias", "demonstrations")]
+    heavy = "sorted({'torch', 'transformers'} & set(sys.modules))"
+    code = f"import sys\nfor name in {names}: __import__(name)\nprint({heavy})"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_no_stage_reaches_it_so_that_it_is_in_no_key():
+    entries = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.glob("trainers/*/*.py")]
+    entries = [name for name in entries if "footprint" not in name]
+    assert not {name for name in reachable(entries, ROOT) if "footprint" in name}
