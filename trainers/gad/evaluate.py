@@ -53,10 +53,8 @@ def run(stage: Stage) -> None:
             memory=memory,
             greedily=number == 0,
         )
-        frames.append(found.set_index(COLUMNS[:-1])["value"])
-    last = frames[0]
-    averaged = sum((each.reindex(last.index).fillna(last) for each in frames[1:]), last) / len(frames)
-    frame = averaged.reset_index()
+        frames.append(found)
+    frame = pd.concat(frames).groupby(COLUMNS[:-1], sort=False, as_index=False)["value"].mean()
     if START in stage.inputs:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])
     measured.write(stage.out)
