@@ -36,10 +36,11 @@ def run(stage: Stage) -> None:
     frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
     for number, (folder, critic) in enumerate(models):
         student = load_policy(folder, placement.policy, config.precision)
-        judge = None if critic is None else ValueModel.load(critic, placement, sees_token=True)
-        for model in (student, judge):
-            if model is not None:
-                measured.add(model.state_dict())
+        measured.add(student.state_dict(), folder)
+        judge = None
+        if critic is not None:
+            judge = ValueModel.load(critic, placement, sees_token=True)
+            measured.add(judge.state_dict(), critic)
         # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found = measure(

@@ -48,7 +48,7 @@ def run(stage: Stage) -> None:
             placement=placement,
             reward_model=reward_model,
         )
-        measured.add(sampler.model.state_dict())
+        measured.add(sampler.model.state_dict(), each)
         # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found.append(measure(sampler, problems, settings, memory, greedy=number == 0))
