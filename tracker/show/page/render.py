@@ -27,7 +27,7 @@ from tracker.judge.edges import WORDS
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairs import Pair, judge_all_pairs
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
-from tracker.show.page.content import Certify, Check, Compare, Judge, build_page
+from tracker.show.page.content import Certify, Check, Compare, Judge, Page, build_page
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
@@ -56,8 +56,8 @@ def write_report(database: Path, out: Path, examples: Examples | None = None) ->
     `examples`: items that changed most, by study, for those who know their words.
     """
     with Store(database) as store:
-        page = render(store, examples=examples)
-    write_text(out, page)
+        page = read_page(store)
+    write_text(out, draw(page, examples))
     return out
 
 
@@ -65,8 +65,17 @@ def render(
     store: Store, judge: Judge | None = None, check: Check | None = None, examples: Examples | None = None
 ) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
+    return draw(read_page(store, judge, check), examples)
+
+
+def read_page(store: Store, judge: Judge | None = None, check: Check | None = None) -> Page:
+    """Return what the page says."""
     own_judge, own_check, certify, compare = _analyst(store)
-    page = build_page(store, judge or own_judge, check or own_check, certify, compare)
+    return build_page(store, judge or own_judge, check or own_check, certify, compare)
+
+
+def draw(page: Page, examples: Examples | None = None) -> str:
+    """Return the page as HTML."""
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
