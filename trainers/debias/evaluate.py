@@ -8,6 +8,9 @@ Protocols:
               are averaged, and this one shift is applied once. All test items are measured under it. No test item has
               any part in the edit, and no target term is in both.
 
+The words of the test items are saved as samples: their three sentences, with the log-probability of each before and
+after the edit.
+
 Items name their cluster (trainers.debias.clusters): those that share a target term or an edit of protocol `edited`.
 """
 
@@ -27,9 +30,13 @@ from trainers.debias.measure import ItemScores, load_suffix, measure, measure_ed
 from trainers.debias.prepared import PAIR, Prepared
 from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
+from trainers.models import load_tokenizer
+from trainers.samples import Row as Sample
+from trainers.samples import save_samples
 from trainers.stage import Stage
 
 Row = tuple[str, str, str, str, float]
+NAMES = {"anti": "anti-stereotype", "stereo": "stereotype", "unrelated": "unrelated"}
 WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
 
 
@@ -103,6 +110,26 @@ def run(stage: Stage) -> None:
         stage.log_metrics(0, _names(protocol, figures))
     edits = [batch for parts in batches.values() for batch in parts] if "edited" in protocols else []
     stage.save_items(rows, clusters=item_clusters(prepared.items, edits))
+    save_samples(stage, _samples(stage, prepared, rows))
+
+
+def _samples(stage: Stage, prepared: Prepared, rows: Sequence[Row]) -> Iterator[Sample]:
+    """The sentences of the test items, under each protocol that edits, by the values of `items.parquet`."""
+    tokenizer = load_tokenizer(files(stage.inputs["model"]))
+    values = {(item, protocol, name): value for item, _, protocol, name, value in rows}
+    for item in (prepared.items[i] for i in prepared.indices("test")):
+        words = tokenizer.batch_decode([item.tokens[kind] for kind in KINDS], skip_special_tokens=True)
+        for protocol in stage.config.evaluate.protocols:
+            for kind, sentence in zip(KINDS, words, strict=True):
+                yield {
+                    "item": item.id,
+                    "subset": item.domain,
+                    "protocol": protocol,
+                    "sentence": NAMES[kind],
+                    "response": sentence.strip(),
+                    "log-probability before": values[item.id, "unedited", f"{kind}_logp"],
+                    "log-probability after": values[item.id, protocol, f"{kind}_logp"],
+                }
 
 
 def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -96,6 +96,32 @@ def test_a_run_writes_accuracy_per_shot_number_and_item(folders, tmp_path):
         assert len(rows) == 20 * 8
 
 
+def test_samples_hold_the_chosen_demonstrations_and_the_answer(folders, tmp_path):
+    found, _ = variant(tmp_path, folders, config())
+    samples = pd.read_parquet(found["evaluate"] / "samples.parquet")
+    items = pd.read_parquet(found["evaluate"] / "items.parquet").query("name == 'accuracy'")
+    values = items.set_index(["item", "subset"])["value"]
+    assert len(samples) == 12 * 3
+    task, known = config().task, in_context_concepts.draw_queries(config().task)
+
+    def words(query, place):
+        return ", ".join(f"concept {w // task.words} word {w % task.words}" for w in known.words[query, place].tolist())
+
+    inputs = {key: found[key] for key in ("embed", "grpo")}
+    stage = demonstrations_stage("evaluate", config(), inputs, tmp_path / "again")
+    choices = evaluate.select(stage, load_prepared(folders["embed"]), "legacy", "test").tolist()
+    first = int(samples["item"].min().rpartition("-")[2])
+    for row in samples.to_dict("records"):
+        query = int(row["item"].rpartition("-")[2])
+        assert row["prompt"] == words(query, 0)
+        assert row["reference"] == f"label {int(known.gold[query, 0])}"
+        assert (row["response"] == row["reference"]) == (row["accuracy"] == 1.0)
+        assert row["accuracy"] == values[row["item"], row["subset"]]
+        chosen = [choice + 1 for choice in choices[query - first][: int(row["subset"])]]
+        expected = [f"{words(query, place)} → label {int(known.shown[query, place])}" for place in chosen]
+        assert row["demonstrations"] == "\n".join(f"{n}. {text}" for n, text in enumerate(expected, 1))
+
+
 def test_the_first_choices_of_more_shots_are_those_of_fewer(folders, tmp_path):
     """So 2 shots are measured with the first two of three."""
     _, three = variant(tmp_path / "three", folders, config(selector={"kind": "nearest"}))
@@ -302,7 +328,7 @@ def test_a_killed_pass_of_the_in_context_model_ends_with_the_same_bits(
     module.run(demonstrations_stage(name, settings, inputs, tmp_path / "whole"))
     assert total == len(calls)  # no batch twice
     assert again.metrics.rows == undisturbed.metrics.rows
-    for file in ("embeddings.safetensors", "queries.json", "candidates.parquet", "items.parquet"):
+    for file in ("embeddings.safetensors", "queries.json", "candidates.parquet", "items.parquet", "samples.parquet"):
         paths = [tmp_path / folder / file for folder in ("undisturbed", "killed")]
         assert paths[0].exists() == paths[1].exists()
         assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes(), file
