@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from scipy.stats import rankdata
 
 from tests.trainers.demonstrations.helpers import (
+    ENTRIES,
     assert_equal_weights,
     config,
     demonstrations_stage,
@@ -88,7 +89,7 @@ def test_samples_hold_the_chosen_demonstrations_and_the_answer(folders, tmp_path
 
     inputs = {key: found[key] for key in ("embed", "grpo")}
     stage = demonstrations_stage("evaluate", config(), inputs, tmp_path / "again")
-    choices = evaluate.select(stage, load_prepared(folders["embed"]), "legacy", "test").tolist()
+    choices = ENTRIES["evaluate"].select(stage, load_prepared(folders["embed"]), "legacy", "test").tolist()
     first = int(samples["item"].min().rpartition("-")[2])
     for row in samples.to_dict("records"):
         query = int(row["item"].rpartition("-")[2])
