@@ -30,9 +30,8 @@ from trainers.debias.measure import ItemScores, load_suffix, measure, measure_ed
 from trainers.debias.prepared import PAIR, Prepared
 from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
-from trainers.models import load_tokenizer
 from trainers.samples import Row as Sample
-from trainers.samples import save_samples
+from trainers.samples import save_samples, some_items
 from trainers.stage import Stage
 
 Row = tuple[str, str, str, str, float]
@@ -110,23 +109,22 @@ def run(stage: Stage) -> None:
         stage.log_metrics(0, _names(protocol, figures))
     edits = [batch for parts in batches.values() for batch in parts] if "edited" in protocols else []
     stage.save_items(rows, clusters=item_clusters(prepared.items, edits))
-    save_samples(stage, _samples(stage, prepared, rows))
+    save_samples(stage, _samples(prepared, protocols[1:], rows))
 
 
-def _samples(stage: Stage, prepared: Prepared, rows: Sequence[Row]) -> Iterator[Sample]:
-    """The sentences of the test items, under each protocol that edits, by the values of `items.parquet`."""
-    tokenizer = load_tokenizer(files(stage.inputs["model"]))
+def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) -> Iterator[Sample]:
+    """The sentences of test items, under each protocol that edits, by the values of `items.parquet`."""
     values = {(item, protocol, name): value for item, _, protocol, name, value in rows}
-    for item in (prepared.items[i] for i in prepared.indices("test")):
-        words = tokenizer.batch_decode([item.tokens[kind] for kind in KINDS], skip_special_tokens=True)
-        for protocol in stage.config.evaluate.protocols:
-            for kind, sentence in zip(KINDS, words, strict=True):
+    test = [prepared.items[i] for i in prepared.indices("test")]
+    for item in (test[place] for place in some_items([item.id for item in test])):
+        for protocol in protocols:
+            for kind, sentence in item.sentences.items():
                 yield {
                     "item": item.id,
                     "subset": item.domain,
                     "protocol": protocol,
                     "sentence": NAMES[kind],
-                    "response": sentence.strip(),
+                    "response": sentence,
                     "log-probability before": values[item.id, "unedited", f"{kind}_logp"],
                     "log-probability after": values[item.id, protocol, f"{kind}_logp"],
                 }
