@@ -4,6 +4,7 @@ One row per text that was judged: a response, say, of which an item may have sev
 computed from it, it is part of no key, and a stage without it, or with a damaged one, is as good as another.
 """
 
+import re
 from dataclasses import dataclass
 
 FILE = "samples.parquet"
@@ -33,6 +34,8 @@ SHORTEST = 500
 MOST_ITEMS = 500
 """Items of one subset whose words are kept, the same ones in every run."""
 
+_GAP = re.compile(r" \[… (\d{1,3}(?:,\d{3})*) characters left out …\] ")
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -42,11 +45,19 @@ class Cut:
     missing: int = 0
     tail: str = ""
 
+    @classmethod
+    def of(cls, text: str) -> "Cut":
+        """Return a text that may have been cut before: its note is read, so that a further cut counts from there."""
+        found = _GAP.search(text)
+        if found is None:
+            return cls(text)
+        return cls(text[: found.start()], int(found[1].replace(",", "")), text[found.end() :])
+
     def __len__(self) -> int:
         return len(self.head) + len(self.tail)
 
     def __str__(self) -> str:
-        return f"{self.head} {gap(self.missing)} {self.tail}" if self.missing else self.head
+        return f"{self.head} [… {self.missing:,} characters left out …] {self.tail}" if self.missing else self.head
 
     def to(self, longest: int) -> "Cut":
         """Return it with at most so many characters kept, two thirds of them from the beginning."""
@@ -59,11 +70,6 @@ class Cut:
         return Cut(whole[:head], missing, whole[len(whole) - tail :])
 
 
-def gap(missing: int) -> str:
-    """Return the note that stands where characters were left out."""
-    return f"[… {missing:,} characters left out …]"
-
-
 def cut(text: str, longest: int = LONGEST) -> str:
     """Return a text of at most `longest` characters and a note: the end of a response often holds its answer."""
-    return str(Cut(text).to(longest))
+    return str(Cut.of(text).to(longest))

@@ -72,6 +72,7 @@ def test_a_long_text_keeps_its_beginning_and_its_end():
     assert (again.head, again.missing, again.tail) == ("a" * 200, 1300, "c" * 100)
     assert len(again) == 300
     assert Cut(text).to(300) == again  # at once, or in two steps
+    assert cut(cut(text, 900), 300) == cut(text, 300)  # as a page does with what a file holds
 
 
 def test_too_much_text_is_cut_shorter_and_then_items_are_left_out(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ The same database and certificate give the same bytes: the page shows the time o
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,16 @@ from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
+from tracker.show.page.samples import EdgeSamples, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
+from tracker.store.samples import study_samples
 
 HERE = Path(__file__).parent
+Quote = Callable[[], Mapping[str, Mapping[tuple[str, str], EdgeSamples]]]
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]
-STYLES = ("uPlot-1.6.32.min.css", "page.css")
+STYLES = ("uPlot-1.6.32.min.css", "page.css", "page_samples.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
@@ -47,6 +50,7 @@ SCRIPTS = (
     "page_export.js",
     "page_curves.js",
     "page_pairs.js",
+    "page_samples.js",
 )
 
 
@@ -65,7 +69,7 @@ def render(
     store: Store, judge: Judge | None = None, check: Check | None = None, examples: Examples | None = None
 ) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
-    own_judge, own_check, certify, compare = _analyst(store)
+    own_judge, own_check, certify, compare, quote = _analyst(store)
     page = build_page(store, judge or own_judge, check or own_check, certify, compare)
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
@@ -73,7 +77,7 @@ def render(
     licences = [(name, _asset(file)) for name, file in LICENCES.items()]
     policy = content_policy(style, scripts)
     return template.render(
-        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}
+        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}, samples=quote()
     )
 
 
@@ -136,8 +140,8 @@ def _rank(verdict: str | None) -> int:
     return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
 
 
-def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
-    """Return what judges, audits, certifies and compares the variants of a study; all use one reading of it."""
+def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
+    """Return what judges, audits, certifies, compares and quotes the variants of a study; all use one reading of it."""
     certificates = known(store.path.parent)
 
     @cache
@@ -160,4 +164,17 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
     def compare(study: str) -> Sequence[Pair]:
         return judge_all_pairs(judged(study).measurements)
 
-    return judge, check, certify, compare
+    def quote() -> dict[str, dict[tuple[str, str], EdgeSamples]]:
+        studies = [judged(name) for name in store.studies()]
+        return page_samples(
+            [
+                (
+                    study.measurements,
+                    [(edge.parent, edge.child) for edge in study.edges],
+                    study_samples(store, study.name),
+                )
+                for study in studies
+            ]
+        )
+
+    return judge, check, certify, compare, quote
