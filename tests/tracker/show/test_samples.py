@@ -234,7 +234,7 @@ def test_hostile_text_is_text(plan):
     assert "\ufffd\ufffd\ufffd[31m\ufffd\ufffd" in page.text
     cut = re.search(r"begin(x+) \[… ([\d,]+) characters left out …\] (x+)the end", page.text)
     assert len(cut[1]) + len(cut[3]) + int(cut[2].replace(",", "")) == 1_000_000
-    assert re.search(r"first\n+\[… 4,941 lines left out …\]\n+last", page.text)
+    assert re.search(r"first\n{40}\[… lines left out …\]\n{20}last", page.text)
     for tag, attributes in page.tags:  # a mark that turns the line stays in its element
         if tag == "dd" and "said" in str(attributes):
             assert attributes["dir"] == "auto"

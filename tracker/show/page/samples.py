@@ -243,7 +243,7 @@ def _shown(text: str) -> str:
     if len(lines) <= MOST_LINES:
         return text
     head, tail = lines[: 2 * MOST_LINES // 3], lines[-(MOST_LINES // 3) :]
-    return "\n".join([*head, f"[… {len(lines) - len(head) - len(tail):,} lines left out …]", *tail])
+    return "\n".join([*head, "[… lines left out …]", *tail])
 
 
 def _number(value: float | None) -> str:
