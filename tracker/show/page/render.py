@@ -7,6 +7,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,19 +28,19 @@ from tracker.judge.edges import WORDS
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairs import Pair, judge_all_pairs
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
-from tracker.show.page.content import Certify, Check, Compare, Judge, build_page
+from tracker.show.page.content import Certify, Check, Compare, Judge, Page, build_page
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
-from tracker.show.page.samples import EdgeSamples, page_samples
+from tracker.show.page.samples import Quoted, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
 from tracker.store.samples import study_samples
 
 HERE = Path(__file__).parent
-Quote = Callable[[], Mapping[str, Mapping[tuple[str, str], EdgeSamples]]]
+Quote = Callable[[], Quoted]
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]
 STYLES = ("uPlot-1.6.32.min.css", "page.css", "page_samples.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
@@ -60,8 +61,8 @@ def write_report(database: Path, out: Path, examples: Examples | None = None) ->
     `examples`: items that changed most, by study, for those who know their words.
     """
     with Store(database) as store:
-        page = render(store, examples=examples)
-    write_text(out, page)
+        page = read_page(store)
+    write_text(out, draw(page, examples))
     return out
 
 
@@ -69,15 +70,25 @@ def render(
     store: Store, judge: Judge | None = None, check: Check | None = None, examples: Examples | None = None
 ) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
+    return draw(read_page(store, judge, check), examples)
+
+
+def read_page(store: Store, judge: Judge | None = None, check: Check | None = None) -> Page:
+    """Return what the page says."""
     own_judge, own_check, certify, compare, quote = _analyst(store)
     page = build_page(store, judge or own_judge, check or own_check, certify, compare)
+    return replace(page, samples=quote())
+
+
+def draw(page: Page, examples: Examples | None = None) -> str:
+    """Return the page as HTML."""
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
     licences = [(name, _asset(file)) for name, file in LICENCES.items()]
     policy = content_policy(style, scripts)
     return template.render(
-        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}, samples=quote()
+        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}
     )
 
 
@@ -164,7 +175,7 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
     def compare(study: str) -> Sequence[Pair]:
         return judge_all_pairs(judged(study).measurements)
 
-    def quote() -> dict[str, dict[tuple[str, str], EdgeSamples]]:
+    def quote() -> Quoted:
         studies = [judged(name) for name in store.studies()]
         return page_samples(
             [

@@ -6,7 +6,7 @@ All that is quoted fits into `BUDGET`: few edges are shown with many items and l
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracker.judge.measurements import Measurements
@@ -85,9 +85,10 @@ class EdgeSamples:
         return sorted({item.subset for item in self.items})
 
 
-def page_samples(
-    studies: Sequence[tuple[Measurements, Sequence[Edge], Samples]],
-) -> dict[str, dict[Edge, EdgeSamples]]:
+Quoted = Mapping[str, Mapping[Edge, EdgeSamples]]  # by study
+
+
+def page_samples(studies: Sequence[tuple[Measurements, Sequence[Edge], Samples]]) -> dict[str, dict[Edge, EdgeSamples]]:
     """Choose and read what the page quotes: for each study its edges, as far as there are words."""
     edges = sum(len(edges) for study, edges, samples in studies if samples.files)
     budget = min(BUDGET // max(edges, 1), MOST_OF_EDGE)
