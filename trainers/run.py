@@ -26,7 +26,8 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -46,6 +47,7 @@ from trainers.devices import Lease, lease
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from trainers.memory import keep_freed_memory
 from trainers.randomness import fix_randomness, prepare_process
+from trainers.ranks import ALONE, Ranks
 from trainers.times import duration
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class Job:
     gpus: int
     threads: int
     label: str
+    arguments: Sequence[str]
     gpu_share: float = 1.0
     lock: int = -1
 
@@ -83,11 +86,12 @@ class Job:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one stage; return the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
     arguments = _parse(argv)
     end_with_parent(arguments.parent)
     end_on_signals()
     try:
-        job = _read_job(arguments)
+        job = read_job(argv)
         job.lock = lock_folder(
             job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it")
         )
@@ -165,13 +169,13 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     from trainers.deferred_imports import defer_imports
     from trainers.provenance import write_provenance
     from trainers.runlog import open_log, wandb_mode
-    from trainers.stage import Diverged
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
-    mode = wandb_mode()
-    state, reason, stage = "ok", "", None
-    try:
+    mode, ranks = wandb_mode(), 1
+
+    def work() -> tuple[str, str]:
+        nonlocal ranks
         try:
             defer_imports()
             entry = _import_quickly(job.plan["entry"])
@@ -179,35 +183,55 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=needs_torch)
         finally:
             write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
-        _limit_memory(devices)
-        stage = _build_stage(job, devices, log, mode, start.terminal)
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
-        if devices.tokens and stage.devices == ["cpu"] and not job.is_command:
+        if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
-        if job.is_command:
-            held = [job.lock, *devices.descriptors]
-            entry.run(stage, job.plan["config"], entry.CommandPlan(**job.plan["command"]), held, len(devices.tokens))
-        else:
-            entry.run(stage)
+        if len(devices.tokens) > 1 and getattr(entry, "RANKS", False):
+            from trainers.parallel.launch import run_ranks
+
+            ranks = len(devices.tokens)
+            return run_ranks(job.arguments, job.out, count=ranks, log=log, terminal=start.terminal)
+        _limit_memory(devices)
+        stage = build_stage(job, _usable(devices), log, mode, start.terminal)
+        with closing(stage.metrics):
+            if job.is_command:
+                held = [job.lock, *devices.descriptors]
+                command = entry.CommandPlan(**job.plan["command"])
+                entry.run(stage, job.plan["config"], command, held, len(devices.tokens))
+            else:
+                entry.run(stage)
         if not needs_torch and "torch" in sys.modules:
             raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
-    except Diverged as error:
-        state, reason = "diverged", _one_line(error)
-        log.error("diverged: %s", reason)
-    except (Exception, SystemExit) as error:
-        state, reason = "failed", f"{type(error).__name__}: {_one_line(error)}"
-        log.error("failed: %s\n%s", reason, traceback.format_exc())
-        if _is_of_the_machine(error):
-            raise OSError(_one_line(error)) from error
-    if stage is not None:
-        stage.metrics.close()
+        return "ok", ""
+
+    state, reason = outcome_of(work, log)
     if state != "failed":  # a failed stage that is retried goes on from where it was
         shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
     if job.is_command:
         device, count = devices.name, max(1, len(devices.tokens))
     else:
-        device, count = _device_name(devices), len(_usable(devices))
+        device, count = _device_name(devices), max(ranks, len(_usable(devices)))
     return start.finish(state, reason, device=device, devices=count)
+
+
+def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, str]:
+    """Return what `work` does, the state of a stage and the reason, or what its error means.
+
+    Raises OSError for a fault of the machine: another attempt may well succeed.
+    """
+    from trainers.stage import Diverged
+
+    try:
+        return work()
+    except Diverged as error:
+        log.error("diverged: %s", reason := _one_line(error))
+        return "diverged", reason
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {_one_line(error)}"
+        log.error("failed: %s\n%s", reason, traceback.format_exc())
+        if _is_of_the_machine(error):
+            raise OSError(_one_line(error)) from error
+        return "failed", reason
 
 
 def _import_quickly(name: str) -> ModuleType:
@@ -255,7 +279,7 @@ class _Start:
         return 0
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m trainers.run", description="Run one stage of one variant.")
     parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
     parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
@@ -272,7 +296,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _read_job(arguments: argparse.Namespace) -> Job:
+def read_job(argv: Sequence[str]) -> Job:
+    """Return what the command line and the plan say. Raises OSError, ValueError, KeyError or TypeError."""
+    arguments = _parse(argv)
     plan = read_json(arguments.config)
     inputs = {}
     for item in arguments.input:
@@ -291,6 +317,7 @@ def _read_job(arguments: argparse.Namespace) -> Job:
         gpus=arguments.gpus,
         threads=arguments.threads,
         label=label,
+        arguments=argv,
         gpu_share=arguments.gpu_share,
     )
 
@@ -314,7 +341,10 @@ def _lease(job: Job, terminal: TextIO) -> Lease:
     return lease(job.gpus, job.gpu_share, on_wait=on_wait)
 
 
-def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, terminal: TextIO) -> "Stage":
+def build_stage(
+    job: Job, devices: list[str], log: Logger, mode: str | None, terminal: TextIO, *, ranks: Ranks = ALONE
+) -> "Stage":
+    """Return what the trainer sees of the job. mode: of wandb; None: without it."""
     from contract.health import Monitor, parse_rules
     from trainers.runlog import Metrics, Progress, Sink, Wandb
     from trainers.stage import Stage, load_config
@@ -333,12 +363,13 @@ def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, termin
         config=load_config(plan["model"], plan["config"], plan["reads"]) if plan["model"] else None,
         inputs=job.inputs,
         out=job.out,
-        devices=_usable(devices),
+        devices=devices,
         threads=job.threads,
         log=log,
         metrics=Metrics(job.out / "metrics.parquet", sinks),
         monitor=Monitor(parse_rules(plan["abort_rules"])),
         meter=Progress(job.out / "progress.json", _title(job), terminal),
+        ranks=ranks,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.policy.models import save_policy
+from trainers.ranks import Ranks
 
 KEPT = "steps"  # subfolder with one folder per kept step, named by its number
 
@@ -31,13 +32,15 @@ def measured_steps(steps: int, settings: Averaged) -> list[int]:
     return [steps - number * settings.apart for number in reversed(range(settings.checkpoints))]
 
 
-def keep_policy(stage_folder: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def keep_policy(
+    stage_folder: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ranks: Ranks
+) -> None:
     """Keep a copy under the number of the step; a folder of that name is a whole one."""
     target = stage_folder / KEPT / str(step)
     partial = target.with_name(f".{step}.partial")
     for leftover in (partial, target):  # of a run that was killed, and of steps that a resumed run takes again
         shutil.rmtree(leftover, ignore_errors=True)
-    save_policy(partial, model, tokenizer)
+    save_policy(partial, model, tokenizer, ranks)
     os.replace(partial, target)
 
 

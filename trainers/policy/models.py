@@ -19,6 +19,7 @@ from transformers import (
 from transformers.utils import logging
 
 from trainers.policy.config import Precision, Scratch
+from trainers.ranks import ALONE, Ranks
 
 logging.disable_progress_bar()  # a bar per model fills the logs of a grid
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -49,9 +50,9 @@ def build_policy(shape: Scratch, tokenizer: PreTrainedTokenizerBase, seed: int) 
         return Qwen2ForCausalLM(config)
 
 
-def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ranks: Ranks = ALONE) -> None:
     """Write model and tokenizer as transformers does, with safetensors."""
-    model.save_pretrained(folder)
+    ranks.save(model, folder)
     tokenizer.save_pretrained(folder)
 
 

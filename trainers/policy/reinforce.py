@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from trainers.loop import run_steps
 from trainers.objectives.losses.kl_control import adapt_coefficient
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from trainers.policy.critic import Critic  # a variant without one does not load it
 
 
+RANKS = True  # several devices: a process for each
+
+
 def run(stage: Stage) -> None:
     """Train one variant with one seed from the shared warm start."""
     config: PolicyConfig = stage.config
@@ -43,7 +47,7 @@ def run(stage: Stage) -> None:
     def step(number: int) -> None:
         stage.log_metrics(number + 1, trainer.step(number, problems))
         if number + 1 in kept:
-            keep_policy(stage.out, number + 1, trainer.policy, trainer.tokenizer)
+            keep_policy(stage.out, number + 1, trainer.policy, trainer.tokenizer, stage.ranks)
 
     kept = measured_steps(config.steps, config.evaluate)[:-1]
     first, state = trainer.state.restore(stage), trainer.state
@@ -51,7 +55,7 @@ def run(stage: Stage) -> None:
         stage.log_metrics(0, trainer.measure(dev))
     run_steps(stage, step, steps=config.steps, first=first, state=state, checkpoint_every=config.checkpoint_every)
     stage.log_metrics(config.steps, trainer.measure(dev))
-    save_policy(stage.out / POLICY, trainer.policy, trainer.tokenizer)
+    save_policy(stage.out / POLICY, trainer.policy, trainer.tokenizer, stage.ranks)
 
 
 class Trainer:
@@ -59,16 +63,18 @@ class Trainer:
 
     def __init__(self, stage: Stage, config: PolicyConfig) -> None:
         self.stage, self.config = stage, config
-        placement = Placement.of(stage.devices, config.precision)
+        placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
-        self.policy = load_policy(folder, placement.policy, config.precision, trainable=True)
+        policy = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
+        reference = self._reference(policy) if config.kl.coef > 0 else None
+        self.policy = stage.ranks.shard(policy)
         self.actor = Actor(
             learner=self._learner(self.policy, config.update.lr),
             objective=build_objective(config),
             update=config.update,
             placement=placement,
-            reference=frozen_copy(self.policy, placement.reference, config.precision) if config.kl.coef > 0 else None,
+            reference=reference,
             temperature=config.sampling.temperature,
             recompute_logps=config.rollout.recompute_logps,
         )
@@ -166,6 +172,12 @@ class Trainer:
         function = import_module(f"{OBJECTIVES}.rewards.token_rewards").token_advantages
         mask = experience.sequences.mask.cpu()
         return function(experience.token_rewards, mask, group, scale=self.advantages.SCALE)
+
+    def _reference(self, policy: PreTrainedModel) -> PreTrainedModel:
+        """Return a copy of the policy as it is now."""
+        ranks, precision = self.stage.ranks, self.config.precision
+        device = self.placement.reference if ranks.size == 1 else self.placement.before_sharding
+        return ranks.shard(frozen_copy(policy, device, precision))
 
     def _learner(self, model: nn.Module, lr: float) -> Learner:
         update = self.config.update

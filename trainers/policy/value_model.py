@@ -34,7 +34,7 @@ class ValueModel(nn.Module):
         self.head = nn.Linear(body.config.get_text_config().hidden_size, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        without_dropout(self).to(placement.policy).eval()
+        without_dropout(self).to(placement.before_sharding).eval()
         if placement.precision.activation_checkpointing:  # active in training mode only
             body.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
