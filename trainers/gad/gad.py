@@ -6,6 +6,8 @@ from trainers.gad.data import training_rows
 from trainers.gad.order import number_of_steps
 from trainers.stage import Stage
 
+RANKS = True  # several devices: a process for each
+
 
 def run(stage: Stage) -> None:
     """Start from the warm-up's student and critic, or from SeqKD's student and a new critic where it was skipped."""

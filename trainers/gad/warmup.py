@@ -3,6 +3,8 @@
 from trainers.gad.adversarial import Course, train
 from trainers.stage import Stage
 
+RANKS = True  # several devices: a process for each
+
 
 def run(stage: Stage) -> None:
     """Start from SeqKD's student, and a new critic."""

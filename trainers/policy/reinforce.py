@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from trainers.loop import run_steps
 from trainers.objectives.losses.kl_control import adapt_coefficient
@@ -64,11 +63,11 @@ class Trainer:
 
     def __init__(self, stage: Stage, config: PolicyConfig) -> None:
         self.stage, self.config = stage, config
-        placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks)
+        placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
         policy = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
-        reference = self._reference(policy) if config.kl.coef > 0 else None
+        reference = frozen_copy(policy, placement) if config.kl.coef > 0 else None
         self.policy = stage.ranks.shard(policy)
         self.actor = Actor(
             learner=self._learner(self.policy, config.update.lr),
@@ -173,12 +172,6 @@ class Trainer:
         function = import_module(f"{OBJECTIVES}.rewards.token_rewards").token_advantages
         mask = experience.sequences.mask.cpu()
         return function(experience.token_rewards, mask, group, scale=self.advantages.SCALE)
-
-    def _reference(self, policy: PreTrainedModel) -> PreTrainedModel:
-        """Return a copy of the policy as it is now."""
-        ranks, precision = self.stage.ranks, self.config.precision
-        device = self.placement.reference if ranks.size == 1 else self.placement.before_sharding
-        return ranks.shard(frozen_copy(policy, device, precision))
 
     def _learner(self, model: nn.Module, lr: float) -> Learner:
         update = self.config.update
