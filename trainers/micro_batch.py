@@ -63,12 +63,14 @@ class MicroBatch:
 
         def attempt(size: int) -> list[T]:
             restart()
-            parts = self.ranks.parts(len(rows), size)
-            if all(part.start < part.stop for part in parts):
-                return [work(rows[part]) for part in parts]
-            with self._idle():  # fewer rows than ranks: what the others compute together needs this one too
-                work(rows[:1])
-            return []
+            found = []
+            for part in self.ranks.parts(len(rows), size):
+                if part.start < part.stop:
+                    found.append(work(rows[part]))
+                    continue
+                with self._idle():  # fewer rows than the ranks have parts: what they compute together needs this one
+                    work(rows[:1])
+            return found
 
         found = self.retry(-(-len(rows) // self.ranks.size), attempt)
         return [result for of_rank in self.ranks.gather(found) for result in of_rank]

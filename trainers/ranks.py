@@ -60,5 +60,8 @@ class Ranks:
         """Write a model of transformers, whole, once. All must call it."""
         model.save_pretrained(folder)
 
+    def leave(self) -> None:
+        """Wait until all ranks are done."""
+
 
 ALONE = Ranks()

@@ -186,7 +186,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
-        if len(devices.tokens) > 1 and getattr(entry, "RANKS", False):
+        if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
             from trainers.parallel.launch import run_ranks
 
             ranks = len(devices.tokens)

@@ -6,6 +6,7 @@ from trainers.gad.config import GadConfig
 from trainers.gad.data import WORKED
 from trainers.gad.order import rows_of_step
 from trainers.gad.students import STUDENT
+from trainers.parallel.join import join
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files, load_task
@@ -15,7 +16,7 @@ from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 from trainers.tasks.interface import read_problems
 
-RANKS = True  # several devices: a process for each
+RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:

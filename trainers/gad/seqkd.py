@@ -14,6 +14,7 @@ from trainers.gad.order import number_of_steps, rows_of_step
 from trainers.gad.rows import read_rows
 from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.micro_batch import OutOfMemory
+from trainers.parallel.join import join
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
@@ -21,7 +22,7 @@ from trainers.policy.text import message_tokens, response_tokens
 from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 
-RANKS = True  # several devices: a process for each
+RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:

@@ -73,13 +73,12 @@ def _train(job: Job, log: Logger, rank: int) -> None:
 
     import torch
 
-    from trainers.parallel.group import Group
     from trainers.runlog import wandb_mode
 
     local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
     device = f"cuda:{local}" if torch.cuda.device_count() >= size else "cpu"
     halvings = int(os.environ.get("ABLATION_HALVINGS", "0"))
-    group = Group.join(torch.device(device), halvings)
+    group = entry.RANKS(torch.device(device), halvings)
     # The first rank's standard input is the terminal: see trainers.parallel.launch.
     terminal = open(os.devnull if rank else 0, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
     stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, ranks=group)

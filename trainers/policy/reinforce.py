@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from trainers.loop import run_steps
 from trainers.objectives.losses.kl_control import adapt_coefficient
+from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.experience import Experience, Sampler
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from trainers.policy.critic import Critic  # a variant without one does not load it
 
 
-RANKS = True  # several devices: a process for each
+RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:

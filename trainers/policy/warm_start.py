@@ -3,6 +3,7 @@
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.parallel.join import join
 from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.policy.models import POLICY, build_policy, load_policy, load_tokenizer, save_policy
 from trainers.policy.placement import Placement
@@ -13,7 +14,7 @@ from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, Task, bucket, read_problems
 
-RANKS = True  # several devices: a process for each
+RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:
