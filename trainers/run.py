@@ -15,7 +15,6 @@ process then waits for the first (`--wait`) and takes over its result. A result 
 An entry module that never imports torch may say `NEEDS_TORCH = False`: then no stage of it imports torch.
 """
 
-import argparse
 import contextlib
 import errno
 import gc
@@ -28,13 +27,12 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from logging import Logger
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from contract.atomic import remove_leftovers, write_json, write_text
 from contract.code_files import FileCode, changed_files
@@ -44,6 +42,7 @@ from contract.lifetime import end_with_parent
 from contract.reading import one_line, read_json, read_text
 from contract.status import KEPT_STATUS, STATUS, read_state, sizes
 from trainers.devices import Lease, lease
+from trainers.job import Job, parse, read_job
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from trainers.memory import keep_freed_memory
 from trainers.randomness import fix_randomness, prepare_process
@@ -62,32 +61,10 @@ _MACHINE_FAULTS = (
 )
 
 
-@dataclass
-class Job:
-    """The command line and the plan's `config.json`."""
-
-    id: str
-    plan: dict[str, Any]
-    code: Code | FileCode
-    inputs: dict[str, Path]
-    out: Path
-    gpus: int
-    threads: int
-    label: str
-    arguments: Sequence[str]
-    gpu_share: float = 1.0
-    lock: int = -1
-
-    @property
-    def is_command(self) -> bool:
-        """Tell whether the stage is a command, and no module of ours."""
-        return isinstance(self.code, FileCode)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one stage; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    arguments = _parse(argv)
+    arguments = parse(argv)
     end_with_parent(arguments.parent)
     end_on_signals()
     try:
@@ -277,49 +254,6 @@ class _Start:
         write_json(self.job.out / STATUS, status)
         self.say(f"{state} after {duration(took)}{': ' if reason else ''}{reason}")
         return 0
-
-
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m trainers.run", description="Run one stage of one variant.")
-    parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
-    parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
-    parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
-    parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
-    parser.add_argument(
-        "--gpu-share", type=float, default=1.0, help="0.25, 0.5 or 0.75: a part of one device is enough"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
-    parser.add_argument("--label", default="", help="variant and seed, for the terminal")
-    parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
-    parser.add_argument("--since", type=Path, help="take over a result that is younger than this file")
-    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
-    return parser.parse_args(argv)
-
-
-def read_job(argv: Sequence[str]) -> Job:
-    """Return what the command line and the plan say. Raises OSError, ValueError, KeyError or TypeError."""
-    arguments = _parse(argv)
-    plan = read_json(arguments.config)
-    inputs = {}
-    for item in arguments.input:
-        name, separator, folder = item.partition("=")
-        if not separator:
-            raise SystemExit(f"--input {item}: must be NAME=DIR")
-        inputs[name] = Path(folder)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    label = arguments.label or plan["key"]
-    return Job(
-        id=plan["stage"],
-        plan=plan,
-        code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
-        inputs=inputs,
-        out=arguments.out,
-        gpus=arguments.gpus,
-        threads=arguments.threads,
-        label=label,
-        arguments=argv,
-        gpu_share=arguments.gpu_share,
-    )
 
 
 def _blocked(inputs: dict[str, Path]) -> str:

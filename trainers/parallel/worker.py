@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from contract.lifetime import end_with_parent
+from trainers.job import Job, read_job
 from trainers.lifetime import end_on_signals
 from trainers.memory import keep_freed_memory
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
 from trainers.randomness import fix_randomness, prepare_process
-from trainers.run import Job, build_stage, outcome_of, read_job
+from trainers.run import build_stage, outcome_of
 
 
 def main(argv: Sequence[str]) -> int:
