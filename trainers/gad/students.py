@@ -9,7 +9,7 @@ from trainers.policy.last_steps import KEPT, earlier_models, keeping
 from trainers.policy.models import save_policy
 from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
-from trainers.ranks import Ranks
+from trainers.ranks import ALONE, Ranks
 from trainers.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head
@@ -22,7 +22,7 @@ def save_models(
     tokenizer: PreTrainedTokenizerBase,
     critic: ValueModel | None = None,
     *,
-    ranks: Ranks,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Write the student, and the critic if there is one, into subfolders of `folder`."""
     save_policy(folder / STUDENT, student, tokenizer, ranks)
