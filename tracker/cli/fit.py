@@ -65,7 +65,7 @@ def _row(need: Need, measured_: str) -> tuple[str, ...]:
         gib(need.least) if known else "?",
         gib(need.peak) if known else "?",
         _verdict(need) if known else "?",
-        gib(footprint.host_size) if known else "?",
+        gib(need.host_size) if known else "?",
         gib(need.stage.resources.mem_mb * MB),
         measured_,
     )
@@ -80,17 +80,14 @@ def _verdict(need: Need) -> str:
 
 
 def _divided(needs: Sequence[Need], devices: Sequence[int]) -> Iterator[str]:
-    """Yield a row per kind of stage: GiB on the fullest device, as placed today, and if all were divided evenly."""
+    """Yield a row per kind of stage: GiB on the fullest device, with one row at a time, for each number of devices."""
     yield from _aligned(
         [
-            ("stage", *(f"{count} today/divided" for count in devices)),
+            ("stage", *(f"{count}" for count in devices)),
             *(
                 (
                     need.stage.stage,
-                    *(
-                        f"{gib(with_devices(need, count).least)}/{gib(need.footprint.divided(count))}"
-                        for count in devices
-                    ),
+                    *(gib(with_devices(need, count).least) for count in devices),
                 )
                 for need in needs
                 if need.footprint.held

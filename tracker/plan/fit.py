@@ -58,15 +58,25 @@ class Need:
         return self.memory is None or self.least <= self.memory
 
     @property
+    def host(self) -> Mapping[str, int]:
+        """Return the bytes of the machine's memory, by name."""
+        return self.footprint.host_on(self.devices)
+
+    @property
+    def host_size(self) -> int:
+        """Return them all."""
+        return sum(self.host.values())
+
+    @property
     def fits_host(self) -> bool:
         """Tell whether what it copies to the machine's memory is within its `mem_mb`."""
-        return self.footprint.host_size <= self.stage.resources.mem_mb * MB
+        return self.host_size <= self.stage.resources.mem_mb * MB
 
     @property
     def enough_devices(self) -> int | None:
-        """Return how many devices would do if all that is held were divided among them; None: no number to 1,024."""
+        """Return how many devices would do; None: no number to 64."""
         memory = self.memory or 0
-        return next((n for n in range(1, 1025) if self.footprint.divided(n) <= memory), None)
+        return next((n for n in range(1, 65) if self.footprint.least(n) <= memory), None)
 
 
 def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float | None) -> list[Need]:
@@ -131,8 +141,8 @@ def problem_of(need: Need) -> ConfigError | None:
         )
         return ConfigError("device_memory", "", None, problem, "; ".join(remedies(need)))
     if not need.fits_host:
-        size, mem = need.footprint.host_size, need.stage.resources.mem_mb
-        parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.footprint.host.items())
+        size, mem = need.host_size, need.stage.resources.mem_mb
+        parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.host.items())
         problem = f"{name} needs {-(-size // MB)} MB of the machine's memory, of {mem} declared: {parts}"
         remedy = f"set studies.{scale}.mem_mb in the scale to {-(-size // MB)} and what Python itself takes"
         return ConfigError("mem_mb", "", None, problem, remedy)
@@ -145,10 +155,6 @@ def remedies(need: Need) -> list[str]:
         f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")
         for what, least in _tried(need)
     ]
-    enough = need.enough_devices
-    if enough is not None:
-        each = gib(need.footprint.divided(enough))
-        found.append(f"not built: dividing what is held over {enough} devices, {each} GiB each")
     return [*found, NOT_BUILT]
 
 
@@ -172,8 +178,10 @@ def _tried(need: Need) -> Iterator[tuple[str, int]]:
         if made is not None and made.least(need.devices) < need.least:
             words = " and ".join(f"{key}: {str(value).lower()}" for key, value in option.items())
             yield words, made.least(need.devices)
-    if need.devices == 1 and (least := need.footprint.least(2)) < need.least:
-        yield "gpu: 2, by which the second device takes what can stand alone,", least
+    enough = need.enough_devices
+    if enough is not None and enough > need.devices:
+        size = sum(need.footprint.host_on(enough).values())
+        yield f"gpu: {enough} (with mem_mb of {-(-size // MB)} at least)", need.footprint.least(enough)
 
 
 def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
@@ -216,7 +224,7 @@ def _halved(need: Need) -> str | None:
     large = [
         f"{work.name} ({work.rows:,} rows at once: {gib(work.size)} GiB)"
         for work in need.footprint.works
-        if need.footprint.held_on(work.device % devices, devices) + work.size > need.memory
+        if need.footprint.held_on(work.device % devices, devices) + work.size + work.gathered > need.memory
     ]
     return (
         f"{need.stage.id} ({need.variant.name}) will halve its batches: {gib(need.peak)} GiB as configured, of "

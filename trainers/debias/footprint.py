@@ -38,7 +38,7 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
     works: tuple[Work, ...] = (work("items", config.edit.batch_size, passing),)
     if stage == "prepare":
         whole = (Held("model: weights", size * shape.parameters),)
-        return Footprint(whole, works, {"weights": size * shape.parameters}, assumed)
+        return Footprint(whole, works, {"weights": size * shape.parameters}, assumed=assumed)
     # The blocks below the first edited one are dropped after loading.
     rest = shape.parameters - first * shape.block
     editor = _editor(config, edited)
@@ -51,7 +51,7 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
         held.append(Held("editor: weights", FLOAT * editor))
     loading = size * first * shape.block  # the dropped blocks are there for a moment, before anything else is
     works = (*works, work("loading", 1, lambda n: {"blocks below the edit": loading} if loading else {}))
-    return Footprint(tuple(held), works, host, assumed)
+    return Footprint(tuple(held), works, host, assumed=assumed)
 
 
 def _edited(config: DebiasConfig, shape: Shape) -> list[tuple[int, int, int]]:

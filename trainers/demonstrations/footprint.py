@@ -61,7 +61,7 @@ def footprint(
         assumed.append(f"{image} tokens for an image of task.max_pixels")
         unknown.append("activations of the vision tower and of the embedder")
     host = {"weights": sum(part.size for part in held)}
-    return Footprint(tuple(held), works, host, tuple(assumed), tuple(unknown))
+    return Footprint(tuple(held), works, host, assumed=tuple(assumed), unknown=tuple(unknown))
 
 
 def _selector(stage: str, config: DemonstrationsConfig, models: Mapping[str, ModelAsset]) -> Footprint | None:

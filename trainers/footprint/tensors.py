@@ -57,9 +57,19 @@ def twice(shape: Shape) -> int:
     return shape.matrix if shape.tied else 0
 
 
-def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], device: int = 0) -> Work:
+def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], device: int = 0, gathered: int = 0) -> Work:
     """Return the work of `rows` rows at once; parts: bytes by name for a number of rows."""
-    return Work(name, rows, dict(parts(rows)), sum(parts(1).values()), device)
+    return Work(name, rows, dict(parts(rows)), sum(parts(1).values()), device, gathered)
+
+
+def gathered(shape: Shape, *, sampling: bool = False) -> int:
+    """Return the bytes of whole weights on each device of a sharded stage: all while responses are drawn.
+
+    Else what is in no block, with its gradients, and of two blocks (one is computed, the next is fetched).
+    """
+    if sampling:
+        return FLOAT * shape.parameters
+    return 2 * FLOAT * (shape.parameters - (shape.layers - 2) * shape.block)
 
 
 def update(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from contract.footprint import Footprint, Held, ModelAsset, Work
 from trainers.footprint.shapes import Shape, shape_of
@@ -10,6 +11,7 @@ from trainers.footprint.tensors import (
     checkpoint,
     forward,
     frozen,
+    gathered,
     sampling,
     trained,
     twice,
@@ -77,12 +79,14 @@ def _supervised(stage: str, config: GadConfig, student: Shape, found: _Lengths) 
             student, config.precision, n * (found.prompt + found.teacher), predicted=n * found.teacher, entropy="kept"
         )
 
-    works = [work("training", rows, learning)]
+    parameters = student.parameters
     return Footprint(
-        trained("student", student.parameters),
-        tuple(works),
-        {"checkpoint": checkpoint(student.parameters, tied=twice(student))},
-        found.assumed,
+        trained("student", parameters),
+        (work("training", rows, learning, gathered=gathered(student)),),
+        {"checkpoint": checkpoint(parameters, tied=twice(student))},
+        sharded=True,
+        start=FLOAT * parameters,
+        assumed=found.assumed,
     )
 
 
@@ -142,8 +146,17 @@ def _adversarial(
         name, each = "update of the critic (rows are prompts)", (1 + group) * length
         works.append(work(name, prompts, lambda n: update(critic, precision, n * each)))
         works.append(work("scores", at_once, lambda n: forward(critic, precision, n * length)))
+    drawing = ("sampling", "measuring")
+    works = [replace(each, gathered=gathered(student, sampling=each.name in drawing)) for each in works]
     return Footprint(
-        tuple(held), tuple(works), {"checkpoint": checkpoint(*saved, tied=twice(student))}, found.assumed, unknown
+        tuple(held),
+        tuple(works),
+        {"checkpoint": checkpoint(*saved, tied=twice(student))},
+        sharded=True,
+        # The reference is copied before the student is divided.
+        start=(2 if settings.kl_coef > 0 else 1) * FLOAT * student.parameters,
+        assumed=found.assumed,
+        unknown=unknown,
     )
 
 
@@ -161,7 +174,7 @@ def _evaluate(
             works.append(work("scores", rows, lambda n: forward(critic, config.precision, n * sum(lengths))))
     # Each is loaded on the machine and then moved to the device, one after the other.
     host = {"weights": max(part.size for part in held)}
-    return Footprint(tuple(held), tuple(works), host, found.assumed, unknown)
+    return Footprint(tuple(held), tuple(works), host, assumed=found.assumed, unknown=unknown)
 
 
 def _sampling(

@@ -12,6 +12,7 @@ from trainers.footprint.tensors import (
     checkpoint,
     forward,
     frozen,
+    gathered,
     sampling,
     trained,
     twice,
@@ -47,7 +48,9 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
             rows,
             lambda n: update(policy, precision, n * (prompt + response), predicted=n * response, entropy="kept"),
         )
-        return Footprint(trained("policy", policy.parameters), (learn,), _saved(policy), assumed)
+        learn = replace(learn, gathered=gathered(policy))
+        held, start = trained("policy", policy.parameters), FLOAT * policy.parameters
+        return Footprint(held, (learn,), _saved(policy), sharded=True, start=start, assumed=assumed)
     reward, unknown = _reward_model(config, models, policy)
     if stage == "judge":
         settings = config.reward_training
@@ -55,12 +58,13 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
         learn = work("training", rows, lambda n: update(policy, precision, n * (prompt + response)))
         held = trained("reward model", policy.body + policy.hidden)
         works: tuple[Work, ...] = (learn, draw("sampling", settings.sampled_at_once, settings.samples))
-        return Footprint(held, works, _saved(policy), assumed)
+        return Footprint(held, works, _saved(policy), assumed=assumed)
     if stage in ("evaluate", "evaluate_warm"):
         works = (draw("sampling", config.evaluate.batch_size, 1),)
         held = (*frozen("policy", policy.parameters, precision), *reward)
         # Each is loaded on the machine and then moved to the device, one after the other.
-        return Footprint(held, works, {"weights": max(part.size for part in held)}, assumed, unknown)
+        host = {"weights": max(part.size for part in held)}
+        return Footprint(held, works, host, assumed=assumed, unknown=unknown)
     return replace(_reinforce(config, policy, reward, prompt), assumed=assumed, unknown=unknown)
 
 
@@ -94,7 +98,16 @@ def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], pr
         held += trained("critic", critic)
         saved.append(critic)
         works.append(work("update of the critic", rows, lambda n: update(policy, precision, n * (prompt + response))))
-    return Footprint(tuple(held), tuple(works), {"checkpoint": checkpoint(*saved, tied=twice(policy))})
+    drawing = ("sampling", "measuring")
+    works = [replace(each, gathered=gathered(policy, sampling=each.name in drawing)) for each in works]
+    return Footprint(
+        tuple(held),
+        tuple(works),
+        {"checkpoint": checkpoint(*saved, tied=twice(policy))},
+        sharded=True,
+        # The reference is copied before the policy is divided.
+        start=(2 if config.kl.coef > 0 else 1) * FLOAT * policy.parameters,
+    )
 
 
 def scratch_shape(scratch: Scratch, task: Any) -> Shape:
@@ -147,7 +160,7 @@ def _reward_model(
     shape = shape_of(models["reward_model"]) if "reward_model" in models else policy
     if shape is None:
         return (), ("the reward model: no configuration of it is on this machine, and its size is not listed",)
-    return (Held("reward model: weights", FLOAT * (shape.body + shape.hidden), -1),), ()
+    return (Held("reward model: weights", FLOAT * (shape.body + shape.hidden), -1, whole=True),), ()
 
 
 def _saved(policy: Shape) -> dict[str, int]:

@@ -48,7 +48,20 @@ def test_sums_over_devices():
     )
     assert [made.peak(1), made.least(1)] == [50 + 30, 50 + 5]
     assert [made.peak_on(0, 2), made.peak_on(1, 2), made.peak(2), made.least(2)] == [64, 40, 64, 43]
-    assert [made.divided(1), made.divided(4), made.divided(4, least=False)] == [55, 13 + 5, 13 + 30]
+
+
+def test_sums_where_what_is_held_is_divided():
+    made = Footprint(
+        held=(Held("policy", 40), Held("reference", 10, -1), Held("reward", 6, -1, whole=True)),
+        works=(Work("update", 8, {"logits": 16}, 3, gathered=7), Work("reference", 8, {"logits": 30}, 5, -1)),
+        host={"checkpoint": 30},
+        sharded=True,
+        start=12,
+    )
+    assert [made.peak(1), made.least(1)] == [56 + 30, 56 + 5]  # nothing is gathered on one device
+    assert [made.peak(4), made.least(4)] == [10 + 3 + 6 + 30, 10 + 3 + 6 + 3 + 7]
+    assert sum(made.host_on(1).values()) == sum(made.host_on(2).values()) == 30
+    assert sum(made.host_on(4).values()) == 48  # each process reads the whole model
 
 
 def test_gad_at_paper_is_refused_before_any_job_and_nothing_is_written(tmp_path):
@@ -71,11 +84,15 @@ def test_student_critic_and_reference_are_as_by_hand():
     assert sizes["critic: weights"] == sizes["critic: gradients"] == 4 * critic
     assert sizes["reference: weights"] == 2 * student
     assert need.footprint.held_on(0, 1) == 18 * student + 16 * critic
-    assert need.footprint.host_size == 12 * (student + critic)
-    # A second device takes the reference and nothing else.
-    assert with_devices(need, 2).footprint.held_on(1, 2) == 2 * student
-    assert need.enough_devices == 5
-    assert need.footprint.divided(5) <= USABLE * 80 * GIB < need.footprint.divided(4)
+    assert need.host_size == 12 * (student + critic)
+    # On several devices all is divided; each process copies the student for the reference before that.
+    assert with_devices(need, 2).footprint.held_on(1, 2) == 9 * student + 8 * critic
+    assert with_devices(need, 8).host_size == 8 * 8 * student
+    assert need.enough_devices == 7
+    assert need.footprint.least(7) <= USABLE * 80 * GIB < need.footprint.least(6)
+    # Evaluations are not divided.
+    other = needs(planned("gad"))["evaluate"].footprint
+    assert other.least(8) == other.least(1)
 
 
 def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):
@@ -104,7 +121,8 @@ def test_remedies_are_those_that_exist_and_were_tried():
     need = needs(plan, 11.0)["reinforce"]
     problem = problem_of(need)
     assert problem is not None
-    assert "gpu: 2" in problem.remedy
+    assert "gpu: 2 (with mem_mb of" in problem.remedy
+    assert "which fits" in problem.remedy
     assert "precision.compute" not in problem.remedy  # it is bfloat16 already
     whole = planned("debias")
     need = needs(whole, 1.0)["prepare"]
