@@ -70,9 +70,11 @@ def fail_the_last(results):
 class Asking:
     """A server of a results folder in a thread, its painter idle; `ask` is one request."""
 
-    def __init__(self, results):
+    answers = True
+
+    def __init__(self, results, every=30.0):
         self.watcher = Watcher(results)
-        self.painter = Painter(results, self.watcher, 30.0)
+        self.painter = Painter(results, self.watcher, every)
         self.server = Server(0, self.watcher, self.painter)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
         self.thread.start()
@@ -290,7 +292,7 @@ def test_long_lists_are_cut_and_counted(served, results, monkeypatch):
     folders = [stage_dir(results / "plan.json", "toy", "v1", seed, "train") for seed in (0, 1)]
     with locked(folders[0]), locked(folders[1]):
         html = asking.text()
-    assert html.count("<td>v1 seed") == 1
+    assert html.count('<th scope="row">v1 seed') == 1
     assert "And 1 more." in html
 
 

@@ -81,11 +81,12 @@
     each(state.chosen, (control, value) => { set(control, value); tell(control, "input", "change"); });
     each(state.curves, (root, values) => {
       curves.add(root);
-      // They are drawn when they come into sight, and choose their first variants then: observers are called in turn.
+      // They are drawn when they come into sight, and choose their first variants then.
+      const wait = () => (root.curves ? again(root, values) : setTimeout(wait, 50));
       new IntersectionObserver((entries, observer) => {
         if (!entries.some((entry) => entry.isIntersecting)) return;
         observer.disconnect();
-        again(root, values);
+        wait();
       }, { rootMargin: "600px" }).observe(root);
     });
     const back = () => {
