@@ -114,9 +114,9 @@ def test_the_page_follows_a_grid_from_before_its_plan_to_its_end(serve, open_pag
     grid.start()
     try:
         row = now.locator("tr", has_text="debias.train").filter(has_text="c seed 0")
-        row.get_by_text(re.compile(r"\d+ of 400 steps")).wait_for(timeout=90_000)
-        row.get_by_text(re.compile(r"about \d+ s")).wait_for(timeout=30_000)
-        page.locator("#study-debias").wait_for(timeout=30_000)  # the first page has come, without a touch
+        row.get_by_text(re.compile(r"\d+ of 400 steps")).wait_for(timeout=240_000)
+        row.get_by_text(re.compile(r"about \d+ s")).wait_for(timeout=120_000)
+        page.locator("#study-debias").wait_for(timeout=120_000)  # the first page has come, without a touch
         assert now.get_by_role("heading").inner_text() == "Running now"
         assert re.match(r"\d+/\d+ Ablation report", page.title())
         before = float(row.locator("progress").get_attribute("value"))
@@ -124,8 +124,8 @@ def test_the_page_follows_a_grid_from_before_its_plan_to_its_end(serve, open_pag
     finally:
         project.write("hurry", "")
         grid.join()
-    now.get_by_text("All stages have ended").wait_for(timeout=30_000)
-    page.locator("table.cmp").get_by_text("401.5").wait_for(timeout=60_000)  # the mean score of 400 steps
+    now.get_by_text("All stages have ended").wait_for(timeout=120_000)
+    page.locator("table.cmp").get_by_text("401.5").wait_for(timeout=120_000)  # the mean score of 400 steps
     assert ended[0].returncode == 0
     assert not list(project.folder.glob("results/**/*serve*"))
 

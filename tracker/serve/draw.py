@@ -7,7 +7,6 @@ one of the results where it already holds all of them.
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,9 +54,10 @@ def _database(results: Path, folder: Path) -> Path:
     ours = results / DATABASE
     if ours.exists() and (not (results / "stages").exists() or _is_current(results)):
         return ours
-    (folder / CERTIFICATE).unlink(missing_ok=True)  # the page looks for it beside its database
-    if (results / CERTIFICATE).is_file():
-        shutil.copyfile(results / CERTIFICATE, folder / CERTIFICATE)
+    for name in (CERTIFICATE, "stages", "imported"):  # the page looks for these beside its database
+        (folder / name).unlink(missing_ok=True)
+        if (results / name).exists():
+            (folder / name).symlink_to((results / name).resolve())
     return collect_apart(results, folder / DATABASE).database
 
 
