@@ -14,6 +14,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from contract.errors import TrackerError
@@ -455,7 +456,11 @@ def test_the_page_is_drawn_beside_the_results_or_from_their_own_database_once_it
 
 
 def test_the_process_draws_a_page_that_asks_its_server(results, tmp_path):
-    simulate(results, [TOY])
+    plan = simulate(results, [TOY])
+    for variant in ("v0", "v1"):
+        folder = stage_dir(plan, "toy", variant, 0, "evaluate")
+        items = pd.read_parquet(folder / "items.parquet", columns=["item", "subset", "protocol"])
+        items.assign(prompt="", response=f"{variant} said it", reference="").to_parquet(folder / "samples.parquet")
     before = tree(results)
     painter = Painter(results, Watcher(results), 30.0)
     try:
@@ -464,6 +469,7 @@ def test_the_process_draws_a_page_that_asks_its_server(results, tmp_path):
         assert "connect-src 'self'" in painter.page.before.replace("&#39;", "'")
         assert '<noscript><meta http-equiv="refresh" content="30"></noscript>' in painter.page.before
         assert "Simulated study toy" in painter.page.after
+        assert "v1 said it" in painter.page.after  # words are looked for beside the database, which is elsewhere
         assert tree(results) == before
         (results / "plan.json").write_text("{")
         assert "not a plan" in painter._paint()
