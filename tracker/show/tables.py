@@ -69,6 +69,7 @@ class Row:
     state: str
     reason: str
     is_reference: bool = False
+    broken: tuple[str, ...] = ()  # health rules of severity warn or abort that its runs broke
 
     @property
     def status(self) -> str:
@@ -101,6 +102,11 @@ class ComparisonTable:
         """Whether any column has published numbers."""
         return any(column.published for column in self.columns)
 
+    @property
+    def has_broken(self) -> bool:
+        """Whether any variant broke a health rule."""
+        return any(row.broken for row in self.rows)
+
 
 def build_table(store: Store, study: str) -> ComparisonTable:
     """Read one study and return its table: the reference first, then the variants in tree order."""
@@ -110,7 +116,8 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     columns = [ComparisonColumn(c.label, c.metric, c.published) for c in definition.table.columns]
     columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
     values = {key: tuple(group["value"]) for key, group in results.groupby(["variant", "metric"], sort=False)}
-    short_of_memory = _short_of_memory(store.health(study))
+    health = store.health(study)
+    short_of_memory, broken = _short_of_memory(health), _broken_rules(health)
     rows, notes = [], []
     for node in lineage(store.variants(study)):
         cells = tuple(Cell(values.get((node.name, column.metric), ())) for column in columns)
@@ -126,6 +133,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
             int(of_variant["state"].isin(ENDED_WELL).sum()),
             len(of_variant),
             *_worst(of_variant),
+            broken=broken.get(node.name, ()),
         )
         rows.append(row)
         notes += _notes(row, of_variant, columns)
@@ -165,6 +173,14 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) ->
         elif row.seeds and not cell.values:
             notes.append(f"{row.name}: {column.metric} was never logged")
     return notes
+
+
+def _broken_rules(health: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Rules of severity warn or abort by variant, each once."""
+    broken: dict[str, dict[str, None]] = {}
+    for event in health[health["severity"].isin(("warn", "abort"))].to_dict("records"):
+        broken.setdefault(event["variant"], {})[event["rule"]] = None
+    return {variant: tuple(sorted(rules)) for variant, rules in broken.items()}
 
 
 def _short_of_memory(health: pd.DataFrame) -> list[tuple[str, str]]:

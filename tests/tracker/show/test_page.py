@@ -412,7 +412,10 @@ def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
     assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
     assert 'class="broken' not in page(database)  # a note is no warning
     add_event(database, "toy", "v1", 1, rule="weak")
-    assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', page(database))
+    html = page(database)
+    assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', html)
+    assert '<button type="button">Rules broken</button>' in html
+    assert html.count('<td class="rules" data-sort="1"><a class="broken" href="#study-toy-health">weak</a></td>') == 1
     assert "4 events" in shown
     assert "v0 seed 1, train: m reached 1 at steps 7 to 9" in shown
 

@@ -128,6 +128,25 @@ def test_failures_and_gaps_are_words(results):
     assert "nan" not in v0
 
 
+def test_rules_that_a_variant_broke_are_a_column(results):
+    """Of severity warn and abort, each once; a note is none, and a study whose runs broke none has no such column."""
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    other = event | {"rule": "blew-up", "metric": "norm", "severity": "abort"}
+    noted = event | {"rule": "slow", "metric": "speed", "severity": "note"}
+    simulate(results, [Study(health={("v1", 0): [event, other], ("v1", 1): [event], ("v2", 0): [noted]})])
+    table = table_of(results)
+    assert {row.name: row.broken for row in table.rows if row.broken} == {"v1": ("blew-up", "lms-low")}
+    head, _, *rows = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+    assert head.endswith("| seeds | rules broken |")
+    assert [row for row in rows if row.endswith("| blew-up, lms-low |")] == [row for row in rows if "| v1 |" in row]
+    assert all(row.count("|") == head.count("|") for row in rows)
+    of_csv = {row["variant"]: row["rules broken"] for row in records(to_csv(table))}
+    assert (of_csv["v1"], of_csv["v2"]) == ("blew-up; lms-low", "")
+    assert "<td>blew-up, lms-low</td>" in to_html(table)
+    simulate(results, [Study(health={("v2", 0): [noted]})])
+    assert "rules broken" not in to_markdown(table_of(results)) + to_html(table_of(results))
+
+
 def test_a_diverged_row_says_so():
     assert a_row(seeds=0, state="diverged", reason="loss is nan").status == "failed (diverged): loss is nan"
     assert a_row(seeds=0, state="running").status == "running"

@@ -117,6 +117,7 @@ def _environment() -> Environment:
         "seeds": show_seeds,
         "evidence": evidence,
         "rank": _rank,
+        "mark": _mark,
         "trials": describe,
     }
     environment.globals |= {
@@ -134,6 +135,11 @@ def _environment() -> Environment:
 def _rank(verdict: str | None) -> int:
     """Order of verdicts in a sorted column."""
     return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
+
+
+def _mark(word: str) -> str:
+    """Name of the mark of a verdict or a state, as the classes and ids of the page have it."""
+    return word.replace(" ", "-") if word in (*WORDS, "ok", "missing", "running") else "invalid"
 
 
 def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:

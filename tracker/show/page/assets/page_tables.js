@@ -36,7 +36,7 @@
       let shown = 0;
       rows.forEach((row) => {
         const content = row.dataset.words.toLowerCase();
-        const fits = words.every((word) => content.includes(word)) && (!verdict || !verdict.value || row.dataset.verdict.split(" ").includes(verdict.value));
+        const fits = words.every((word) => content.includes(word)) && (!verdict || !verdict.value || row.dataset.verdict.split("|").includes(verdict.value));
         row.hidden = !fits;
         shown += fits ? 1 : 0;
       });

@@ -1,0 +1,41 @@
+"""What the tests of the page read from it."""
+
+import re
+
+ATTACK = "<script>alert(1)</script>"
+
+
+def drawn(page):
+    """Scroll to the first study's curves, which are drawn when they come into sight; return their element."""
+    curves = page.locator(".curves").first
+    curves.scroll_into_view_if_needed()
+    curves.locator("canvas").wait_for()
+    return curves
+
+
+def numbers(texts):
+    return [float(match[0].replace("−", "-")) for text in texts if (match := re.match(r"[−\d.]+", text))]
+
+
+PIXELS = """canvas => {
+  const d = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  let painted = 0, sum = 0;
+  for (let i = 0; i < d.length; i += 4) {
+    if (!d[i + 3]) continue;
+    painted++;
+    sum = (sum * 31 + d[i] + 7 * d[i + 1] + 13 * d[i + 2] + i) % 1e9;
+  }
+  return [painted, sum];
+}"""
+
+
+def ink(curves):
+    """How many pixels of the chart are painted, and a sum that changes with the picture."""
+    curves.page.wait_for_timeout(100)  # the chart is painted in the next frame
+    return curves.locator("canvas").evaluate(PIXELS)
+
+
+def readout(curves):
+    """The table of values at a step: {variant: [mean, spread, seeds]}."""
+    rows = [row.locator("th, td").all_inner_texts() for row in curves.locator(".readout tbody tr").all()]
+    return {name.strip(): cells for name, *cells in rows}
