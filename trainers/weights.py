@@ -24,6 +24,7 @@ from contract.atomic import write_json
 
 WEIGHTS_NAME = "weights.json"
 BUCKETS = 128
+TEXTS = {".json", ".jinja", ".txt", ".model"}  # of a Hugging Face folder: configuration, chat template, vocabulary
 
 
 def write_weights(out: Path, start: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> None:
@@ -42,17 +43,20 @@ def write_weights(out: Path, start: Mapping[str, Tensor], trained: Mapping[str, 
 
 
 class MeasuredModels:
-    """The digest of what a stage measures: its settings, the inputs that are no models, and the models' tensors."""
+    """The digest of what a stage measures: its settings, the inputs that are no models, and the models."""
 
     def __init__(self, settings: BaseModel, inputs: Mapping[str, Path]) -> None:
         """settings: the configuration that the stage reads. inputs: by name; a folder's name is its key."""
         described = {"settings": settings.model_dump(mode="json"), "inputs": {k: v.name for k, v in inputs.items()}}
         self._digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
 
-    def add(self, tensors: Mapping[str, Tensor]) -> None:
-        """Add the next model, of all its tensors by name."""
+    def add(self, tensors: Mapping[str, Tensor], folder: Path) -> None:
+        """Add the next model: all its tensors by name, and its configuration and tokenizer, the texts in `folder`."""
         for name in sorted(tensors):
             self._digest.update(_bytes(name, tensors[name].detach().cpu()))
+        for path in sorted(folder.iterdir()):
+            if path.suffix in TEXTS and not path.name.endswith(".index.json"):  # which tensor is in which file
+                self._digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()};".encode())
         self._digest.update(b"|")
 
     def write(self, out: Path) -> None:

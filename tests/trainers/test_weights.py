@@ -51,11 +51,14 @@ def test_half_precision_is_digested(tmp_path):
     assert float(written(tmp_path, trained, trained)[1].norm()) == 0
 
 
-def measured(folder, *models, samples=4, data="d1"):
-    folder.mkdir()
+def measured(folder, *models, samples=4, data="d1", tokenizer="{}"):
+    files = {"config.json": "{}", "tokenizer.json": tokenizer, "README.md": folder.name}
+    (folder / "model").mkdir(parents=True)
+    for name, content in files.items():
+        (folder / "model" / name).write_text(content)
     made = MeasuredModels(Evaluate(samples=samples), {"data": folder.parent / data})
     for model in models:
-        made.add(model)
+        made.add(model, folder / "model")
     made.write(folder)
     content = json.loads((folder / "weights.json").read_text())
     assert content["moved"] == []
@@ -75,5 +78,6 @@ def test_a_measurement_is_the_same_with_the_same_models_settings_and_data_only(t
         measured(tmp_path / "5", other, one),
         measured(tmp_path / "6", one, other, samples=5),
         measured(tmp_path / "7", one, other, data="d2"),
+        measured(tmp_path / "8", one, other, tokenizer="{ }"),
     ]
-    assert len({same, *different}) == 6
+    assert len({same, *different}) == 7

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trainers.gad.config import Adversarial, GadConfig
-from trainers.gad.critic import build_loss, compare, new_critic, repeat, score, update_critic
+from trainers.gad.critic import build_loss, compare, new_critic, score, teachers_of, update_critic
 from trainers.gad.data import response_limit, teacher_lengths, training_rows
 from trainers.gad.measure import measure
 from trainers.gad.order import generator, number_of_steps, rows_of_step
@@ -167,7 +167,8 @@ class Trainer:
         scores, teacher_scores = (
             score(self.critic, some, self.memory["score"], config.pooling) for some in (sequences, teacher)
         )
-        metrics |= compare(self.loss, repeat(teacher_scores, group), scores)
+        pairs = torch.arange(len(rows), device=sequences.mask.device).repeat_interleave(group)
+        metrics |= compare(self.loss, teachers_of(teacher, teacher_scores, sequences, scores, pairs), scores)
         rewards = (scores.raw if config.reward == "raw" else scores.pooled).cpu()
         advantages = self.advantages(rewards, group)
         metrics |= self._summary(rows, sequences, texts, rewards, advantages)

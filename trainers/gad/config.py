@@ -11,7 +11,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainers.assets_config import Asset
-from trainers.policy.config import OBJECTIVES, Clip, Precision, Scratch
+from trainers.policy.config import OBJECTIVES, Clip, LastSteps, Precision, Scratch
 from trainers.tasks import TASKS
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
@@ -163,7 +163,7 @@ class Balanced(_Strict):
     penalty_weight: float = Field(default=0.5, ge=0, description="Of relu(diff - penalty_threshold)^2.")
 
 
-class Evaluate(_Strict):
+class Evaluate(LastSteps):
     """How a student is measured: alike for all variants, whatever they sample with in training."""
 
     samples: int = Field(default=4, ge=1, description="Sampled responses per prompt, spread evenly.")
@@ -173,10 +173,6 @@ class Evaluate(_Strict):
     )
     batch_size: int = Field(default=512, ge=1, description="Responses at once, even if all differ.")
     seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
-    checkpoints: int = Field(
-        default=1, ge=1, description="Last students of the stage `gad` that are measured; a value is their mean."
-    )
-    apart: int = Field(default=1, ge=1, description="Steps between two of these students.")
 
 
 class GadConfig(_Strict):
@@ -268,19 +264,15 @@ class GadConfig(_Strict):
                 "reward_model is not used: set critic.init to reward_model",
             ),
             (
-                self.gad.enabled and self._steps_back >= (self.gad.max_steps or math.inf),
+                self.gad.enabled and self.evaluate.reach >= (self.gad.max_steps or math.inf),
                 f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart, need a "
-                f"gad.max_steps above {self._steps_back}; it is {self.gad.max_steps}",
+                f"gad.max_steps above {self.evaluate.reach}; it is {self.gad.max_steps}",
             ),
         ]
         for wrong, problem in problems:
             if wrong:
                 raise ValueError(problem)
         return self
-
-    @property
-    def _steps_back(self) -> int:
-        return (self.evaluate.checkpoints - 1) * self.evaluate.apart
 
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""

@@ -64,6 +64,20 @@ def score(critic: ValueModel, sequences: Sequences, memory: MicroBatch, pooling:
     return Scores(*(torch.cat(values)[inverse] for values in zip(*parts, strict=True)))
 
 
+def teachers_of(
+    teacher: Sequences, teacher_scores: Scores, student: Sequences, scores: Scores, prompts: Tensor
+) -> Scores:
+    """Return the teacher's scores (P,) for P responses of the student, to the teacher's prompts (P,) by number.
+
+    Where the student wrote what the teacher wrote, they are the student's own scores: scored in another batch they may
+    differ by rounding, which would decide who has the higher one.
+    """
+    lengths, width = teacher.mask.sum(1)[prompts], min(teacher.mask.shape[1], student.mask.shape[1])
+    mine, theirs = student.response_ids[:, :width], teacher.response_ids[prompts, :width]
+    same = ((mine == theirs) | (student.mask[:, :width] == 0)).all(1) & (lengths == student.mask.sum(1))
+    return Scores(*(torch.where(same, own, of[prompts]) for own, of in zip(scores, teacher_scores, strict=True)))
+
+
 def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
     """Return the critic's metrics on the pairs (P,) of a step, all computed once, before its update."""
     losses, diagnostics = loss(teacher, student)

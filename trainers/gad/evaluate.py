@@ -36,10 +36,11 @@ def run(stage: Stage) -> None:
     frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
     for number, (folder, critic) in enumerate(models):
         student = load_policy(folder, placement.policy, config.precision)
-        judge = None if critic is None else ValueModel.load(critic, placement, sees_token=True)
-        for model in (student, judge):
-            if model is not None:
-                measured.add(model.state_dict())
+        measured.add(student.state_dict(), folder)
+        judge = None
+        if critic is not None:
+            judge = ValueModel.load(critic, placement, sees_token=True)
+            measured.add(judge.state_dict(), critic)
         # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found = measure(
@@ -53,10 +54,8 @@ def run(stage: Stage) -> None:
             memory=memory,
             greedily=number == 0,
         )
-        frames.append(found.set_index(COLUMNS[:-1])["value"])
-    last = frames[0]
-    averaged = sum((each.reindex(last.index).fillna(last) for each in frames[1:]), last) / len(frames)
-    frame = averaged.reset_index()
+        frames.append(found)
+    frame = pd.concat(frames).groupby(COLUMNS[:-1], sort=False, as_index=False)["value"].mean()
     if START in stage.inputs:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])
     measured.write(stage.out)

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.config import GadConfig
-from trainers.gad.critic import score
+from trainers.gad.critic import score, teachers_of
 from trainers.gad.quality import qualities, rule_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
@@ -52,14 +52,16 @@ def measure(
         sequences, texts = greedy.sample(rows, group_size=1, generator=generator, memory=memory)
         found["greedy"] = (Distinct.single(sequences), texts)
     found["sampled"] = sampled.evenly(rows, samples=settings.samples, generator=generator, memory=memory)
-    teacher = None if critic is None else score(critic, greedy.teacher(rows), memory, config.pooling).pooled
+    teacher = greedy.teacher(rows)
+    teacher_scores = None if critic is None else score(critic, teacher, memory, config.pooling)
     frames = []
     for protocol, (distinct, texts) in found.items():
         values = qualities(task, [rows[i] for i in distinct.prompts.tolist()], texts)
         values["length"] = distinct.sequences.mask.sum(1).tolist()
-        if critic is not None and teacher is not None:
-            diff = score(critic, distinct.sequences, memory, config.pooling).pooled - teacher[distinct.prompts]
-            values["win"] = (0.5 + 0.5 * diff.sign()).tolist()
+        if critic is not None and teacher_scores is not None:
+            scores = score(critic, distinct.sequences, memory, config.pooling)
+            pairs = teachers_of(teacher, teacher_scores, distinct.sequences, scores, distinct.prompts)
+            values["win"] = (0.5 + 0.5 * (scores.pooled - pairs.pooled).sign()).tolist()
         for name, column in values.items():
             means = distinct.mean(torch.tensor(column, dtype=torch.float64)).tolist()
             cells = [(row.id, SUBSET, protocol, name, value) for row, value in zip(rows, means, strict=True)]

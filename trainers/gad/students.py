@@ -1,20 +1,18 @@
 """Which student a stage starts from, and what it leaves; one that is switched off leaves none."""
 
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.policy.last_steps import KEPT, earlier_models, keeping
 from trainers.policy.models import save_policy
 from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head
-KEPT = "steps"  # subfolder with one folder per kept step, named by its number, with the same two subfolders
-MEASURED = "measured"  # the same of the steps that the evaluation averages over, beside the last one
+MEASURED = "measured"  # subfolder as KEPT, of the steps that the evaluation averages over, beside the last one
 
 
 def save_models(
@@ -36,13 +34,9 @@ def keep_models(
     *,
     among: str = KEPT,
 ) -> None:
-    """Keep a copy of the models under the number of the step; a folder of that name is a whole one."""
-    target = stage.out / among / str(step)
-    partial = target.with_name(f".{step}.partial")
-    for leftover in (partial, target):  # of a run that was killed, and of steps that a resumed run takes again
-        shutil.rmtree(leftover, ignore_errors=True)
-    save_models(partial, student, tokenizer, critic)
-    os.replace(partial, target)
+    """Keep a copy of the models under the number of the step, in the same two subfolders."""
+    with keeping(stage.out / among, step) as folder:
+        save_models(folder, student, tokenizer, critic)
 
 
 def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
@@ -60,9 +54,14 @@ def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:
 
 
 def measured_models(stage: Stage) -> list[Path]:
-    """Return the folders of what the stage `gad` kept for the evaluation beside its last models, the latest first."""
+    """Return the folders of what the stage `gad` kept for the evaluation beside its last models, the latest first.
+
+    Raises ValueError where these are not what `evaluate.checkpoints` asks for.
+    """
     folder = stage.inputs.get("gad")
-    return [] if folder is None else sorted((folder / MEASURED).glob("[0-9]*"), key=lambda path: -int(path.name))
+    if folder is None or not (folder / STUDENT).is_dir():  # before it, or switched off
+        return []
+    return earlier_models(folder / MEASURED, stage.config.evaluate)
 
 
 def latest_critic(stage: Stage, earlier: Sequence[str]) -> Path | None:

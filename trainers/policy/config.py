@@ -230,7 +230,21 @@ class Precision(_Strict):
     activation_checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass.")
 
 
-class Evaluate(_Strict):
+class LastSteps(_Strict):
+    """Which models of a training its evaluation averages over."""
+
+    checkpoints: int = Field(
+        default=1, ge=1, description="Last models of the last training stage that are measured; a value is their mean."
+    )
+    apart: int = Field(default=1, ge=1, description="Steps between two of these models.")
+
+    @property
+    def reach(self) -> int:
+        """Steps from the first of these models to the last."""
+        return (self.checkpoints - 1) * self.apart
+
+
+class Evaluate(LastSteps):
     """How a policy is measured."""
 
     samples: int = Field(default=4, ge=1, description="Sampled responses per problem, spread evenly.")
@@ -239,10 +253,6 @@ class Evaluate(_Strict):
     temperature: float = Field(
         default=1.0, gt=0, description="Of the sampled protocol; the same for variants that train at another one."
     )
-    checkpoints: int = Field(
-        default=1, ge=1, description="Last policies of a training that are measured; a value is their mean."
-    )
-    apart: int = Field(default=1, ge=1, description="Steps between two of these policies.")
 
 
 class PolicyConfig(_Strict):
@@ -324,9 +334,9 @@ class PolicyConfig(_Strict):
                 "a textual task needs a pretrained `model`; form compact can be learnt from scratch",
             ),
             (
-                (self.evaluate.checkpoints - 1) * self.evaluate.apart >= self.steps,
+                self.evaluate.reach >= self.steps,
                 f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart, need more than "
-                f"{(self.evaluate.checkpoints - 1) * self.evaluate.apart} steps; there are {self.steps}",
+                f"{self.evaluate.reach} steps; there are {self.steps}",
             ),
         ]
         for wrong, problem in problems:

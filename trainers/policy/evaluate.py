@@ -9,7 +9,7 @@ import pandas as pd
 
 from trainers.policy.config import PolicyConfig
 from trainers.policy.experience import Sampler
-from trainers.policy.last_steps import kept_policies
+from trainers.policy.last_steps import KEPT, earlier_models
 from trainers.policy.measure import Measured, average, measure
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
@@ -24,24 +24,31 @@ COLUMNS = ["item", "subset", "protocol", "name", "value"]
 
 
 def run(stage: Stage) -> None:
-    """Measure the policy of the input `policy`; with an input `warm` its rows are kept beside, as `warm_...`."""
+    """Measure the policy of the input `policy`.
+
+    With an input `warm`, the measured warm start, this is a policy that was trained from it: its last steps are
+    measured, and the rows of the warm start are kept beside, as `warm_...`.
+    """
     config: PolicyConfig = stage.config
     placement = Placement.of(stage.devices, config.precision)
     folder = policy_folder(stage, "policy")
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
     memory = stage.micro_batch(config.evaluate.batch_size)
     others = {name: path for name, path in stage.inputs.items() if name not in ("policy", "warm", "model")}
+    earlier = earlier_models(stage.inputs["policy"] / KEPT, config.evaluate) if "warm" in stage.inputs else []
+    tokenizer, task = load_tokenizer(folder), load_task(config.task, asset_files(stage, "data_source"))
+    reward_model = load_reward_model(stage, config.reward, placement)
     found, measured = [], MeasuredModels(config, others)
-    for number, each in enumerate([folder, *kept_policies(stage.inputs["policy"])]):
+    for number, each in enumerate([folder, *earlier]):
         sampler = Sampler(
             model=load_policy(each, placement.policy, config.precision),
-            tokenizer=load_tokenizer(folder),
-            task=load_task(config.task, asset_files(stage, "data_source")),
+            tokenizer=tokenizer,
+            task=task,
             sampling=config.sampling,
             placement=placement,
-            reward_model=load_reward_model(stage, config.reward, placement),
+            reward_model=reward_model,
         )
-        measured.add(sampler.model.state_dict())
+        measured.add(sampler.model.state_dict(), each)
         # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found.append(measure(sampler, problems, settings, memory, greedy=number == 0))

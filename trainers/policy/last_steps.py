@@ -7,41 +7,45 @@ has less of it, as the mean of the last returns has where runs of reinforcement 
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-from trainers.policy.models import save_policy
+from trainers.policy.config import LastSteps
 
 KEPT = "steps"  # subfolder with one folder per kept step, named by its number
 
 
-class Averaged(Protocol):
-    """What an evaluation says of the policies that it averages over."""
-
-    @property
-    def checkpoints(self) -> int: ...  # noqa: D102
-    @property
-    def apart(self) -> int: ...  # noqa: D102
-
-
-def measured_steps(steps: int, settings: Averaged) -> list[int]:
+def measured_steps(steps: int, settings: LastSteps) -> list[int]:
     """Return the steps after which a policy is measured, the last one last."""
     return [steps - number * settings.apart for number in reversed(range(settings.checkpoints))]
 
 
-def keep_policy(stage_folder: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Keep a copy under the number of the step; a folder of that name is a whole one."""
-    target = stage_folder / KEPT / str(step)
+@contextmanager
+def keeping(folder: Path, step: int) -> Iterator[Path]:
+    """Give a folder to fill with the models of a step; below `folder` one with the number of a step is a whole one."""
+    target = folder / str(step)
     partial = target.with_name(f".{step}.partial")
     for leftover in (partial, target):  # of a run that was killed, and of steps that a resumed run takes again
         shutil.rmtree(leftover, ignore_errors=True)
-    save_policy(partial, model, tokenizer)
+    yield partial
     os.replace(partial, target)
 
 
-def kept_policies(stage_folder: Path) -> list[Path]:
-    """Return the folders of the policies that were kept beside the last one, the latest first."""
-    found = [path for path in (stage_folder / KEPT).glob("*") if path.name.isdigit()]
-    return sorted(found, key=lambda path: -int(path.name))
+def earlier_models(folder: Path, settings: LastSteps) -> list[Path]:
+    """Return what a training kept for its evaluation beside its last model, the latest first.
+
+    folder: holds a folder per kept step, named by its number.
+
+    Raises:
+        ValueError: these are not as many as the settings ask for, or not as far apart.
+    """
+    found = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
+    last = found[-1] + settings.apart if found else 0
+    if found != measured_steps(last, settings)[:-1]:
+        raise ValueError(
+            f"{folder} has models of the steps {', '.join(map(str, found)) or 'none'}: evaluate.checkpoints = "
+            f"{settings.checkpoints} asks for {settings.checkpoints - 1}, evaluate.apart = {settings.apart} apart, "
+            f"beside the last; delete {folder.parent}, and it is trained again"
+        )
+    return [folder / str(step) for step in reversed(found)]

@@ -16,7 +16,7 @@ from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.policy.actor import Actor, with_advantage
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.experience import Experience, Sampler
-from trainers.policy.last_steps import keep_policy, measured_steps
+from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
 from trainers.policy.models import POLICY, frozen_copy, load_policy, load_tokenizer, save_policy
@@ -43,7 +43,8 @@ def run(stage: Stage) -> None:
     def step(number: int) -> None:
         stage.log_metrics(number + 1, trainer.step(number, problems))
         if number + 1 in kept:
-            keep_policy(stage.out, number + 1, trainer.policy, trainer.tokenizer)
+            with keeping(stage.out / KEPT, number + 1) as folder:
+                save_policy(folder, trainer.policy, trainer.tokenizer)
 
     kept = measured_steps(config.steps, config.evaluate)[:-1]
     first, state = trainer.state.restore(stage), trainer.state

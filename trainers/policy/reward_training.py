@@ -31,15 +31,15 @@ def train(stage: Stage) -> None:
     """Sample, fit, measure on held-out problems, save."""
     config: PolicyConfig = stage.config
     settings, placement = config.reward_training, Placement.of(stage.devices, config.precision)
-    folder = policy_folder(stage, "warm_start")
-    texts, targets, correct = _judged(stage, folder, placement)
+    folder, seed = policy_folder(stage, "warm_start"), with_run_seed(settings.seed, stage.seed)
+    texts, targets, correct = _judged(stage, folder, placement, seed)
     tokenizer = prepare_tokenizer(load_tokenizer(folder))
-    model = new_classifier(folder, placement.policy, config.precision, with_run_seed(settings.seed, stage.seed))
+    model = new_classifier(folder, placement.policy, config.precision, seed)
     model.config.pad_token_id = tokenizer.pad_token_id
     held_out = torch.arange(len(texts)) // settings.samples % HELD_OUT == 0
     rows = (~held_out).nonzero()[:, 0]
     classifier = _Classifier(model, tokenizer, placement)
-    _fit(stage, classifier, texts, targets, rows)
+    _fit(stage, classifier, texts, targets, rows, seed=seed)
     rows = held_out.nonzero()[:, 0]
     with torch.no_grad():
         memory = stage.micro_batch(settings.micro_batch)
@@ -75,7 +75,7 @@ def agreement(scores: Tensor, rewards: Tensor, correct: Tensor) -> dict[str, flo
     return found
 
 
-def _judged(stage: Stage, folder: Path, placement: Placement) -> tuple[list[str], Tensor, Tensor]:
+def _judged(stage: Stage, folder: Path, placement: Placement, seed: int) -> tuple[list[str], Tensor, Tensor]:
     """Return the texts of prompts and sampled responses, the rule's rewards (N,) and correctness (N,)."""
     config: PolicyConfig = stage.config
     settings = config.reward_training
@@ -88,7 +88,7 @@ def _judged(stage: Stage, folder: Path, placement: Placement) -> tuple[list[str]
         placement=placement,
     )
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
-    generator = torch.Generator().manual_seed(bucket(f"judge {with_run_seed(settings.seed, stage.seed)}", 2**62))
+    generator = torch.Generator().manual_seed(bucket(f"judge {seed}", 2**62))
     memory = stage.micro_batch(settings.sampled_at_once)
     _, responses = sampler.responses(problems, group_size=settings.samples, generator=generator, memory=memory)
     asked = [problem for problem in problems for _ in range(settings.samples)]
@@ -99,10 +99,12 @@ def _judged(stage: Stage, folder: Path, placement: Placement) -> tuple[list[str]
     return texts, rewards, correct
 
 
-def _fit(stage: Stage, classifier: "_Classifier", texts: list[str], targets: Tensor, rows: Tensor) -> None:
+def _fit(
+    stage: Stage, classifier: "_Classifier", texts: list[str], targets: Tensor, rows: Tensor, *, seed: int
+) -> None:
     """Minimise the mean squared error of the scores, responses drawn with replacement."""
     settings: RewardTraining = stage.config.reward_training
-    generator = torch.Generator().manual_seed(bucket(f"judge order {with_run_seed(settings.seed, stage.seed)}", 2**62))
+    generator = torch.Generator().manual_seed(bucket(f"judge order {seed}", 2**62))
     memory = stage.micro_batch(settings.micro_batch)
     learner = Learner.adamw(classifier.model, lr=settings.lr, memory=memory)
 

@@ -84,11 +84,11 @@ class ValueModel(nn.Module):
     def forward(self, sequences: Sequences) -> Tensor:
         """Return the numbers at the response's tokens, (N, T), float32, 0 at padding."""
         keep = sequences.mask.bool()
-        if packs(self.body) and not torch.is_autocast_enabled("cpu"):
-            found = self.head(states(self.body, sequences, last=self.sees_token))[..., 0]
-            return found.new_zeros(keep.shape).masked_scatter(keep, found)
         width = keep.shape[1]
         with self.placement.autocast(self.placement.policy):
+            if packs(self.body):  # not in bfloat16
+                found = self.head(states(self.body, sequences, last=self.sees_token))[..., 0]
+                return found.new_zeros(keep.shape).masked_scatter(keep, found)
             hidden = self.body(**sequences.model_inputs(), use_cache=False).last_hidden_state
         chosen = hidden[:, -width:] if self.sees_token else hidden[:, -width - 1 : -1]
         values = self.head(chosen.to(self.head.weight.dtype))[..., 0]

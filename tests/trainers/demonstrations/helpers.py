@@ -1,5 +1,8 @@
 """Tiny stages of the study demonstrations, run in this process."""
 
+import torch
+from safetensors.torch import load_file
+
 from tests.make_stage import make_stage
 from trainers.demonstrations import candidates, embed, evaluate, grpo, learner, rce
 from trainers.demonstrations.config import DemonstrationsConfig
@@ -76,3 +79,13 @@ def variant(root, folders, settings, seed=0):
     for name in ("rce", "grpo", "evaluate"):
         folders[name], metrics = run(name, settings, dict(folders), root / name, seed)
     return folders, metrics
+
+
+def weights(folder, mode="legacy"):
+    return load_file(folder / f"selector-{mode}.safetensors")
+
+
+def assert_equal_weights(one, other):
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name

@@ -1,11 +1,8 @@
-"""The stages of study `demonstrations` as wholes: what they leave, what they share, and that a kill changes nothing."""
+"""The stages of study `demonstrations` as wholes: what they leave, what they share, what they refuse."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +12,16 @@ import torch
 from safetensors.torch import load_file
 from scipy.stats import rankdata
 
-from tests.stage_code import stage_code
 from tests.trainers.demonstrations.helpers import (
-    MODEL,
-    READS,
+    assert_equal_weights,
     config,
     demonstrations_stage,
     run,
-    shared,
     values,
     variant,
+    weights,
 )
-from trainers.demonstrations import candidates, embed, evaluate, grpo, in_context_concepts, rce, resumable
+from trainers.demonstrations import in_context_concepts
 from trainers.demonstrations.in_context import load_in_context_model, score_pointers
 from trainers.demonstrations.in_context_concepts import build as build_learner
 from trainers.demonstrations.offline import read_candidates, write_candidates
@@ -34,24 +29,8 @@ from trainers.demonstrations.prepared import load_prepared
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.selector import build_selector
 from trainers.run_seed import with_run_seed
-from trainers.stage import Stage
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    return shared(tmp_path_factory.mktemp("shared"))
-
-
-def weights(folder, mode="legacy"):
-    return load_file(folder / f"selector-{mode}.safetensors")
-
-
-def assert_equal_weights(one, other):
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        assert torch.equal(tensor, other[name]), name
 
 
 def test_candidates_hold_what_the_model_says(folders):
@@ -238,76 +217,6 @@ def test_every_parameter_of_the_learner_has_moved_after_three_steps(tmp_path):
         assert (after[name] - start).abs().max() > 1e-4, name
 
 
-class Killed(BaseException):
-    """As abrupt as a kill, but in this process."""
-
-
-class DyingStage(Stage):
-    """Dies right after its n-th checkpoint."""
-
-    left = 0
-
-    def save_checkpoint(self, *args):
-        super().save_checkpoint(*args)
-        DyingStage.left -= 1
-        if DyingStage.left == 0:
-            raise Killed
-
-
-@pytest.mark.parametrize("checkpoint", [1, 3, 4, 5, 8])
-@pytest.mark.parametrize("module", [rce, grpo])
-def test_a_killed_stage_ends_with_the_same_bits(folders, tmp_path, module, checkpoint):
-    """With three selectors one after the other: in the first, between two of them, in the second and the last."""
-    name, settings = module.__name__.rpartition(".")[2], config(per_shot=["legacy", "hybrid", "soft_only"])
-    inputs = dict(folders)
-    if name == "grpo":
-        inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
-    whole, _ = run(name, settings, inputs, tmp_path / "whole")
-    DyingStage.left = checkpoint
-    with pytest.raises(Killed):
-        module.run(demonstrations_stage(name, settings, inputs, tmp_path / "killed", stage_class=DyingStage))
-    again = demonstrations_stage(name, settings, inputs, tmp_path / "killed")
-    module.run(again)
-    undisturbed = demonstrations_stage(name, settings, inputs, tmp_path / "undisturbed")
-    module.run(undisturbed)
-    assert again.metrics.rows == undisturbed.metrics.rows
-    for mode in settings.per_shot:
-        assert_equal_weights(weights(whole, mode), weights(tmp_path / "killed", mode))
-
-
-@pytest.mark.parametrize("checkpoint", [1, 2, 5])
-@pytest.mark.parametrize("module", [embed, candidates, evaluate])
-def test_a_killed_pass_of_the_in_context_model_ends_with_the_same_bits(
-    folders, tmp_path, monkeypatch, module, checkpoint
-):
-    """The stages that take days with a large model: every batch that was saved is not done again."""
-    monkeypatch.setattr(resumable, "SAVE_AFTER", 0.0)
-    name, settings = module.__name__.rpartition(".")[2], config(score_batch=7)
-    inputs = dict(folders)
-    if name == "evaluate":
-        inputs, _ = variant(tmp_path / "trained", folders, settings)
-    undisturbed = demonstrations_stage(name, settings, inputs, tmp_path / "undisturbed")
-    module.run(undisturbed)
-    calls = []
-    real = resumable.Resumable.rows
-    monkeypatch.setattr(resumable.Resumable, "rows", lambda self, *a: real(self, a[0], a[1], counted(a[2], calls)))
-    DyingStage.left = checkpoint
-    with pytest.raises(Killed):
-        module.run(demonstrations_stage(name, settings, inputs, tmp_path / "killed", stage_class=DyingStage))
-    assert len(calls) == checkpoint
-    again = demonstrations_stage(name, settings, inputs, tmp_path / "killed")
-    module.run(again)
-    total = len(calls)
-    calls.clear()
-    module.run(demonstrations_stage(name, settings, inputs, tmp_path / "whole"))
-    assert total == len(calls)  # no batch twice
-    assert again.metrics.rows == undisturbed.metrics.rows
-    for file in ("embeddings.safetensors", "queries.json", "candidates.parquet", "items.parquet"):
-        paths = [tmp_path / folder / file for folder in ("undisturbed", "killed")]
-        assert paths[0].exists() == paths[1].exists()
-        assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes(), file
-
-
 def test_prompts_that_do_not_fit_are_answered_in_smaller_batches(folders, tmp_path, monkeypatch):
     settings, inputs = config(score_batch=16), {"learner": folders["learner"], "embed": folders["embed"]}
     whole, _ = run("candidates", settings, inputs, tmp_path / "whole")
@@ -327,132 +236,9 @@ def test_prompts_that_do_not_fit_are_answered_in_smaller_batches(folders, tmp_pa
     pd.testing.assert_frame_equal(*tables, rtol=1e-4, atol=1e-5)
 
 
-def counted(work, calls):
-    """The same work, which leaves a mark for every call."""
-
-    def marked(part):
-        calls.append(len(part))
-        return work(part)
-
-    return marked
-
-
-def run_process(name, settings, inputs, out, wait=True):
-    """Start `python -m trainers.run` on a stage as Snakemake does."""
-    out.mkdir(parents=True, exist_ok=True)
-    for folder in inputs.values():
-        (folder / "status.json").write_text('{"state": "ok"}')
-    plan = {"stage": f"demonstrations.{name}", "key": "0" * 16, "entry": f"trainers.demonstrations.{name}"}
-    plan |= {"seed": None if name == "learner" else 0, "model": MODEL, "reads": READS[name], "abort_rules": []}
-    plan["code"] = stage_code(plan["entry"], settings, name)
-    (out / "config.json").write_text(json.dumps(plan | {"config": values(name, settings)}))
-    command = [sys.executable, "-m", "trainers.run", "--config", str(out / "config.json"), "--out", str(out)]
-    command += [part for key, folder in inputs.items() for part in ("--input", f"{key}={folder}")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
-    if wait:
-        assert process.wait(300) == 0
-        assert json.loads((out / "status.json").read_text())["state"] == "ok"
-    return process
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["learner", "rce", "grpo"])
-def test_kill_9_then_going_on_gives_the_same_result(folders, tmp_path, name):
-    """Every training stage, in a process of its own, killed with SIGKILL once it has a checkpoint."""
-    settings = config(rce={"epochs": 60}, grpo={"epochs": 60}, learner={"steps": 200})
-    inputs = {} if name == "learner" else {key: folders[key] for key in ("embed", "candidates")}
-    if name == "grpo":
-        inputs["rce"], _ = run("rce", settings, dict(folders), tmp_path / "rce")
-    run_process(name, settings, inputs, tmp_path / "whole")
-    process = run_process(name, settings, inputs, tmp_path / "killed", wait=False)
-    deadline = time.monotonic() + 240
-    while not (tmp_path / "killed" / "checkpoint" / "state.json").exists():  # written last
-        assert time.monotonic() < deadline
-        assert process.poll() is None, "it ended before it was killed"
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not (tmp_path / "killed" / "status.json").exists()
-    run_process(name, settings, inputs, tmp_path / "killed")
-    assert "resumed after step" in (tmp_path / "killed" / "log.txt").read_text()
-    left = "learner/model.safetensors" if name == "learner" else "selector-legacy.safetensors"
-    assert_equal_weights(load_file(tmp_path / "whole" / left), load_file(tmp_path / "killed" / left))
-    frames = [pd.read_parquet(tmp_path / folder / "metrics.parquet") for folder in ("whole", "killed")]
-    pd.testing.assert_frame_equal(*frames, check_exact=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["rce", "grpo"])
 def test_training_imports_no_transformers(module):
     """It would cost every job some seconds."""
     code = f"import sys, trainers.demonstrations.{module}; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-def source_file(tmp_path, content):
-    """An asset with the source's JSON."""
-    asset = tmp_path / "asset" / "files"
-    asset.mkdir(parents=True, exist_ok=True)
-    (asset / "rl.json").write_text(json.dumps(content))
-    return {"offline": tmp_path / "asset"}
-
-
-def test_the_sources_json_brings_sequences_and_pools(folders, tmp_path):
-    """Its pools are in another order than the task's own: a pointer means what it means in the file."""
-    learnt = {"learner": folders["learner"]}
-    own = load_prepared(folders["embed"])
-    candidates_ = [{"pointer": [0, 1, 2], "vqa_correct": 1}, {"pointer": [3, 4, 5], "vqa_correct": 0}]
-    content = {"_meta": {"version": "k64"}}
-    for number in range(20):
-        pool = [f"query-{number}/{place}" for place in reversed(range(6))]
-        failed = [{"pointer": [0, 1, 3], "vqa_correct": 0, "eval_failed": True}] if number == 3 else []
-        content[f"query-{number}"] = {
-            "candidate_pool_ids": pool,
-            "pointer_candidates": candidates_[: 1 + (number != 4)] + failed,
-        }
-    offline = source_file(tmp_path, content)
-    embedded, _ = run("embed", config(), {**learnt, **offline}, tmp_path / "embed")
-    prepared = load_prepared(embedded)
-    torch.testing.assert_close(prepared.pools[:20], own.pools[:20].flip(1))
-    torch.testing.assert_close(prepared.pools[20:], own.pools[20:])
-    inputs = {**learnt, **offline, "embed": embedded}
-    out, _ = run("candidates", config(), inputs, tmp_path / "candidates")
-    data = read_candidates(out / "candidates.parquet", pool_size=6, shots=3)
-    assert data.correct[0].tolist() == [1.0, 0.0]
-    assert data.present.sum(1).tolist() == [2] * 4 + [1] + [2] * 15  # query 4 has one; the failed one is left out
-    assert data.info_score.isnan().all()
-
-
-@pytest.mark.parametrize(
-    ("entry", "problem"),
-    [
-        ({}, r"no candidate_pool_ids: without the pool nobody knows"),
-        ({"candidate_pool_ids": [f"query-0/{n}" for n in range(5)]}, r"a pool of 5, task\.candidates = 6: set it to 5"),
-        ({"candidate_pool_ids": [f"query-0/{n}" for n in (0, 1, 2, 3, 4, 4)]}, r"a demonstration twice"),
-        ({"candidate_pool_ids": [7, 8, 9, 10, 11, 12]}, r"'7' is the id of no question of this task"),
-        ({"candidate_pool_ids": [f"query-{n}" for n in range(1, 7)]}, r"query-1 in its pool is not a demonstration"),
-    ],
-)
-def test_a_file_without_usable_pools_is_refused(folders, tmp_path, entry, problem):
-    content = {"query-0": {"pointer_candidates": [{"pointer": [0, 1, 2]}], **entry}}
-    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
-    with pytest.raises(ValueError, match=rf"rl\.json, query query-0: .*{problem}"):
-        run("embed", config(), inputs, tmp_path / "embed")
-
-
-def test_a_query_that_is_not_for_training_is_refused(folders, tmp_path):
-    pool = [f"query-25/{n}" for n in range(6)]
-    content = {"query-25": {"candidate_pool_ids": pool, "pointer_candidates": [{"pointer": [0, 1, 2]}]}}
-    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
-    with pytest.raises(ValueError, match=r"rl\.json, query query-25: it is not a training query"):
-        run("embed", config(), inputs, tmp_path / "embed")
-
-
-def test_a_bad_pointer_of_the_file_is_named(folders, tmp_path):
-    pool = [f"query-0/{n}" for n in range(6)]
-    content = {"query-0": {"candidate_pool_ids": pool, "pointer_candidates": [{"pointer": [0, 1, 6]}]}}
-    inputs = {"learner": folders["learner"], **source_file(tmp_path, content)}
-    inputs["embed"], _ = run("embed", config(), inputs, tmp_path / "embed")
-    with pytest.raises(ValueError, match=r"rl\.json, row 0 \(query query-0\): pointer \[0, 1, 6\]: index 6 is outside"):
-        run("candidates", config(), inputs, tmp_path / "candidates")

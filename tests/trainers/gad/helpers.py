@@ -5,6 +5,7 @@ from importlib import import_module
 import pandas as pd
 
 from tests.make_stage import make_stage
+from trainers.gad.adversarial import Course, Trainer
 from trainers.gad.config import GadConfig
 
 TINY = {
@@ -56,3 +57,16 @@ def run_stage(root, name, settings, *, seed=0, inputs=None, out=None):
 
 def series(table, name):
     return table[table["name"] == name].set_index("step")["value"]
+
+
+def weights(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+def course(settings, name="warmup", first_step=0):
+    return Course(name, getattr(settings, name), first_step, ("seqkd", "base"))
+
+
+def trainer(root, settings, seed=0):
+    stage = gad_stage(root / "warmup", settings, inputs_of(root, "warmup"), seed)
+    return Trainer(stage, course(settings))

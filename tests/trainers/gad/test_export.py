@@ -19,7 +19,7 @@ from trainers.export import main as trainers_export
 from trainers.gad.students import save_models
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision, Scratch
-from trainers.policy.last_steps import keep_policy
+from trainers.policy.last_steps import keeping
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.placement import Placement
 from trainers.policy.text import word_tokenizer
@@ -196,7 +196,8 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
     assert main(["export", "gad", "full", "--step", "20", "--results", str(results), "--to", str(target)]) == 0
     with torch.no_grad():
         torch.testing.assert_close(logits(target), model_of(tokenizer, 30)(IDS).logits, rtol=0, atol=0)
-    keep_policy(end, 99, model_of(tokenizer, 32), tokenizer)  # `reinforce` keeps nothing but the policy
+    with keeping(end / "steps", 99) as folder:  # `reinforce` keeps nothing but the policy
+        save_policy(folder, model_of(tokenizer, 32), tokenizer)
     assert find_model(results, "gad", "full", 0, step=99) == end / "steps" / "99"
     (end / "steps" / "99").rename(tmp_path / "away")
     warm = find_model(results, "gad", "full", 0, stage="warmup")

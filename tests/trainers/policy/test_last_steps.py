@@ -1,5 +1,8 @@
 """An evaluation over several of the last policies of a training."""
 
+import contextlib
+import shutil
+
 import pandas as pd
 import pytest
 from pydantic import ValidationError
@@ -7,9 +10,12 @@ from pydantic import ValidationError
 from tests.trainers.policy.helpers import SMALL, stage, train
 from trainers.policy import evaluate, reinforce
 from trainers.policy.config import Evaluate, PolicyConfig
-from trainers.policy.last_steps import keep_policy, kept_policies, measured_steps
-from trainers.policy.models import load_policy, load_tokenizer
-from trainers.policy.placement import Placement
+from trainers.policy.last_steps import KEPT, earlier_models, keeping, measured_steps
+
+
+def kept(folder):
+    """What a run kept: weights by step."""
+    return {path.name: (path / "model.safetensors").read_bytes() for path in (folder / KEPT).iterdir()}
 
 
 def items(folder, config, inputs):
@@ -26,18 +32,24 @@ def test_values_are_means_over_the_last_policies(prepared, tmp_path):
     """Each of them measured on its own, the one of n steps before the last with a seed of n more."""
     config = PolicyConfig(**(SMALL | {"steps": 3, "evaluate": Evaluate(samples=2, checkpoints=2, apart=2, seed=5)}))
     train(tmp_path / "run", prepared, config)
-    assert [path.name for path in kept_policies(tmp_path / "run")] == ["1"]
-    found = items(tmp_path / "both", config, {"task_data": prepared["task_data"], "policy": tmp_path / "run"})
+    assert list(kept(tmp_path / "run")) == ["1"]
+    before = {"task_data": prepared["task_data"], "policy": prepared["warm_start"]}
+    items(tmp_path / "warm", config, before)  # of one policy, whatever is asked of those that were trained
+    inputs = {"task_data": prepared["task_data"], "policy": tmp_path / "run", "warm": tmp_path / "warm"}
+    found = items(tmp_path / "both", config, inputs)
     alone = []
     for number, folder in enumerate((tmp_path / "run" / "policy", tmp_path / "run" / "steps" / "1")):
         (tmp_path / f"only-{number}").mkdir()
         (tmp_path / f"only-{number}" / "policy").symlink_to(folder)
         single = PolicyConfig(**(SMALL | {"evaluate": Evaluate(samples=2, seed=5 + number)}))
-        inputs = {"task_data": prepared["task_data"], "policy": tmp_path / f"only-{number}"}
-        alone.append(items(tmp_path / f"alone-{number}", single, inputs))
+        only = {"task_data": prepared["task_data"], "policy": tmp_path / f"only-{number}"}
+        alone.append(items(tmp_path / f"alone-{number}", single, only))
     assert (alone[0] != alone[1]).any()
     pd.testing.assert_series_equal(found["sampled"], ((alone[0] + alone[1]) / 2)["sampled"])
     pd.testing.assert_series_equal(found["greedy"], alone[0]["greedy"])
+    shutil.rmtree(tmp_path / "run" / KEPT)
+    with pytest.raises(ValueError, match=r"run/steps has models of the steps none: .* asks for 1, .* 2 apart"):
+        items(tmp_path / "lost", config, inputs)
 
 
 def test_a_training_is_the_same_whatever_is_kept_of_it(prepared, tmp_path):
@@ -59,9 +71,6 @@ def test_a_killed_run_keeps_the_same_policies(prepared, tmp_path, monkeypatch):
             raise Killed
         return original(self, step, problems)
 
-    def kept(folder):
-        return {path.name: (path / "model.safetensors").read_bytes() for path in kept_policies(folder)}
-
     train(tmp_path / "whole", prepared, config)
     original = reinforce.Trainer.step
     monkeypatch.setattr(reinforce.Trainer, "step", killed)
@@ -69,24 +78,53 @@ def test_a_killed_run_keeps_the_same_policies(prepared, tmp_path, monkeypatch):
         train(tmp_path / "killed", prepared, config)
     monkeypatch.setattr(reinforce.Trainer, "step", original)
     before = kept(tmp_path / "killed")
-    assert list(before) == ["3", "2"]
-    for path in kept_policies(tmp_path / "killed")[:1]:  # the kill may also have come before this one was whole
-        path.rename(path.with_name(".3.partial"))
+    assert sorted(before) == ["2", "3"]
+    path = tmp_path / "killed" / KEPT / "3"  # the kill may also have come before this one was whole
+    path.rename(path.with_name(".3.partial"))
     train(tmp_path / "killed", prepared, config)
     assert kept(tmp_path / "killed") == before == kept(tmp_path / "whole")
 
 
-def test_a_policy_is_kept_whole_and_again(prepared, tmp_path):
-    config = PolicyConfig(**SMALL)
-    folder = prepared["warm_start"] / "policy"
-    model = load_policy(folder, Placement.of(["cpu"], config.precision).policy, config.precision)
-    for _ in range(2):  # a resumed run takes the step again
-        keep_policy(tmp_path, 10, model, load_tokenizer(folder))
-    (tmp_path / "steps" / ".9.partial").mkdir()  # a run was killed here
-    keep_policy(tmp_path, 9, model, load_tokenizer(folder))
-    assert [path.name for path in kept_policies(tmp_path)] == ["10", "9"]
-    assert (tmp_path / "steps" / "9" / "model.safetensors").exists()
-    assert kept_policies(prepared["warm_start"]) == []
+def test_a_model_is_kept_whole_and_again(tmp_path):
+    for content in ("first", "again"):  # a resumed run takes the step again
+        with keeping(tmp_path, 10) as folder:
+            folder.mkdir()
+            (folder / content).touch()
+    with contextlib.suppress(OSError), keeping(tmp_path, 9) as folder:
+        folder.mkdir()
+        raise OSError("no space left")
+    assert [path.name for path in tmp_path.glob("[0-9]*")] == ["10"]
+    assert [path.name for path in (tmp_path / "10").iterdir()] == ["again"]
+    with keeping(tmp_path, 9) as folder:
+        folder.mkdir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "9"]
+
+
+@pytest.mark.parametrize(
+    ("there", "settings", "right"),
+    [
+        (["8", "10"], {"checkpoints": 3, "apart": 2}, True),
+        ([".10.partial", "8"], {"checkpoints": 2}, True),
+        ([], {}, True),
+        (["8"], {"checkpoints": 3, "apart": 2}, False),
+        (["10"], {"checkpoints": 3, "apart": 2}, False),
+        (["6", "10"], {"checkpoints": 3, "apart": 2}, False),
+        (["6", "8", "10"], {"checkpoints": 3, "apart": 2}, False),
+        ([".8.partial"], {"checkpoints": 2}, False),
+        (["8"], {}, False),
+    ],
+)
+def test_the_earlier_models_are_those_that_the_settings_ask_for(tmp_path, there, settings, right):
+    for name in there:
+        (tmp_path / name).mkdir()
+    if right:
+        found = earlier_models(tmp_path, Evaluate(**settings))
+        assert found == [tmp_path / name for name in reversed(there) if name.isdigit()]
+    else:
+        with pytest.raises(
+            ValueError, match=rf"models of the steps .*evaluate\.checkpoints = .*delete {tmp_path.parent},"
+        ):
+            earlier_models(tmp_path, Evaluate(**settings))
 
 
 def test_more_policies_than_steps_are_refused():

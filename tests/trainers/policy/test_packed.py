@@ -72,6 +72,25 @@ def test_numbers_of_responses_are_those_of_the_model(sees_token, monkeypatch):
     compare(lambda: (made(given), dict(made.named_parameters())), value_module, monkeypatch)
 
 
+@pytest.mark.parametrize("sees_token", [True, False])
+def test_numbers_are_computed_in_bfloat16_where_the_precision_asks_for_it(sees_token):
+    precision = Precision(compute="bfloat16")
+    body = model_of("qwen2", num_key_value_heads=2).model
+    made = ValueModel(body, Placement(CPU, CPU, CPU, precision), sees_token=sees_token)
+    with torch.no_grad():
+        made.head.weight.normal_(generator=torch.Generator().manual_seed(2))
+        given = sequences()
+        found = made(given)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hidden = made.body(**given.model_inputs()).last_hidden_state.float()
+        numbers = made.head(hidden)[..., 0]
+        width = given.mask.shape[1]
+        expected = numbers[:, -width:] if sees_token else numbers[:, -width - 1 : -1]
+        assert torch.equal(found, expected * given.mask)
+        made.placement = Placement(CPU, CPU, CPU, Precision())
+        assert (found - made(given)).abs().max() > 1e-3
+
+
 def test_each_prompt_is_read_once_and_no_padding_is():
     given = sequences()
     tokens = int(given.mask.sum())

@@ -7,6 +7,7 @@ import torch
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.policy.batch import response_logits
+from trainers.policy.plain import is_plain
 from trainers.policy.rollout import sample
 from trainers.policy.spread import sample_evenly
 
@@ -63,9 +64,12 @@ def counts(found, samples):
     return many
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])  # by the model, and from its weights
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
-def test_samples_are_divided_as_by_a_plain_recursion(model, prompts, temperature):
+def test_samples_are_divided_as_by_a_plain_recursion(model, prompts, temperature, dtype):
     ids, mask = prompts
+    model = model.to(dtype)
+    assert is_plain(model) == (dtype == torch.float32)
     with torch.no_grad():
         model.lm_head.weight[EOS] *= 3  # some responses end early
     numbers = numbers_of(4, 9)

@@ -1,0 +1,22 @@
+"""The stages before adversarial training, run once."""
+
+import shutil
+
+import pytest
+
+from tests.trainers.gad.helpers import config, run_stage
+
+
+@pytest.fixture(scope="session")
+def before(tmp_path_factory):
+    """Data, base model and SeqKD's student."""
+    root = tmp_path_factory.mktemp("gad")
+    for name in ("data", "base", "seqkd", "evaluate_start"):
+        run_stage(root, name, config(), seed=None)
+    return root
+
+
+@pytest.fixture
+def root(before, tmp_path):
+    shutil.copytree(before, tmp_path, dirs_exist_ok=True)
+    return tmp_path

@@ -1,0 +1,175 @@
+"""The critic: where it starts, how it scores, what its update is, and what is measured on the pairs of a step."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from transformers import Qwen2ForSequenceClassification
+
+from tests.trainers.gad.helpers import config, run_stage, series, trainer
+from trainers.gad import adversarial
+from trainers.gad import measure as measuring
+from trainers.gad.critic import build_loss, new_critic, pair_scores, score, teachers_of, update_critic
+from trainers.gad.rollouts import Rollouts
+from trainers.gad.rows import read_rows
+from trainers.gad.students import STUDENT
+from trainers.micro_batch import MicroBatch
+from trainers.objectives.discriminators.scores import Scores
+from trainers.policy.batch import Sequences
+from trainers.policy.config import Precision
+from trainers.policy.learner import Learner
+from trainers.policy.models import load_policy, load_tokenizer
+from trainers.policy.placement import Placement
+from trainers.policy.value_model import ValueModel
+
+CPU = Placement.of(["cpu"], Precision())
+
+
+def test_the_critic_starts_from_a_reward_model(root, tmp_path):
+    student = load_policy(root / "seqkd" / STUDENT, torch.device("cpu"))
+    judge = Qwen2ForSequenceClassification(copy.deepcopy(student.config))
+    judge.config.num_labels = 1
+    judge.score = torch.nn.Linear(student.config.hidden_size, 1, bias=False)
+    judge.config.pad_token_id = 0
+    judge.save_pretrained(tmp_path / "judge" / "files")
+    for folder in (tmp_path / "judge" / "files", tmp_path / "two"):
+        load_tokenizer(root / "seqkd" / STUDENT).save_pretrained(folder)
+    critic = new_critic(
+        config().critic.model_copy(update={"init": "reward_model"}),
+        root / "seqkd" / STUDENT,
+        tmp_path / "judge" / "files",
+        CPU,
+        torch.Generator(),
+    )
+    prompt, response = torch.tensor([[5, 6, 7]]), torch.tensor([[8, 9, 10, 1]])
+    ones = torch.ones_like
+    found = critic(Sequences(prompt, ones(prompt), response, ones(response)))
+    with torch.no_grad():
+        expected = judge.eval()(input_ids=torch.cat([prompt, response], 1)).logits[0, 0]
+    assert found[0, -1].item() == pytest.approx(expected.item(), abs=1e-5)  # the last token's score is the reward
+    judge.config.num_labels = 2
+    judge.score = torch.nn.Linear(student.config.hidden_size, 2, bias=False)
+    judge.save_pretrained(tmp_path / "two")
+    with pytest.raises(ValueError, match="one output"):
+        ValueModel.from_reward_model(tmp_path / "two", CPU, root / "seqkd" / STUDENT)
+
+
+def test_the_critic_scores_equal_responses_equally_and_sees_the_token_itself(root):
+    run = trainer(root, config(sampling={"temperature": None}))
+    torch.nn.init.normal_(run.critic.head.weight)
+    rows = read_rows(root / "data" / "train.jsonl")[:3]
+    sequences, _ = run.rollouts.sample(rows, group_size=5, generator=torch.Generator(), memory=MicroBatch())
+    found = score(run.critic, sequences, MicroBatch(4), "mean")
+    groups = found.pooled.view(3, 5)
+    assert (groups == groups[:, :1]).all()
+    with torch.no_grad():
+        values = run.critic(sequences)
+        changed = sequences.response_ids.clone()
+        changed[:, 3] = 9
+        other = run.critic(Sequences(sequences.prompt_ids, sequences.prompt_mask, changed, sequences.mask))
+    torch.testing.assert_close(other[:, :3], values[:, :3], rtol=0, atol=1e-5)
+    assert (other[:, 3] - values[:, 3]).abs().max() > 1e-3
+
+
+def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
+    """One pass with one minibatch, in micro-batches or not, is one step along the gradient of the whole loss."""
+    settings = config()
+    loss, results = build_loss(settings), []
+    for micro_batch in (None, 1):
+        run = trainer(root, settings)
+        torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(0))
+        rows = run._rows_of(0)
+        sequences, _ = run.rollouts.sample(
+            rows, group_size=4, generator=torch.Generator().manual_seed(0), memory=MicroBatch()
+        )
+        teacher = run.rollouts.teacher(rows)
+        losses, _ = loss(*pair_scores(run.critic, teacher, sequences, torch.arange(len(rows)), 4, pooling="mean"))
+        expected = torch.autograd.grad(losses.mean(), run.critic.head.weight)[0]
+        before = run.critic.head.weight.detach().clone()
+        update_critic(
+            Learner(run.critic, torch.optim.SGD(run.critic.parameters(), lr=1.0), 1e9, MicroBatch(micro_batch)),
+            loss,
+            teacher,
+            sequences,
+            settings=settings.critic,
+            pooling="mean",
+            generator=torch.Generator(),
+        )
+        torch.testing.assert_close(before - run.critic.head.weight, expected, rtol=1e-4, atol=1e-5)
+        results.append(run.critic.head.weight.detach())
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_metrics_are_those_of_the_pairs_of_the_step(root):
+    run = trainer(root, config())
+    torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(1))
+    frozen = copy.deepcopy(run.critic)
+    metrics = run.step(0)
+    rows = run._rows_of(0)
+    sequences, _ = run.rollouts.sample(rows, group_size=4, generator=run._generator("sampling", 0), memory=MicroBatch())
+    teacher = run.rollouts.teacher(rows)
+    with torch.no_grad():
+        student_means = [v[m.bool()].mean().item() for v, m in zip(frozen(sequences), sequences.mask, strict=True)]
+        teacher_means = [v[m.bool()].mean().item() for v, m in zip(frozen(teacher), teacher.mask, strict=True)]
+    diffs = [teacher_means[i // 4] - student for i, student in enumerate(student_means)]
+    assert metrics["critic/d_acc"] == pytest.approx(sum(d > 0 for d in diffs) / len(diffs))
+    assert metrics["critic/score_diff"] == pytest.approx(sum(diffs) / len(diffs), abs=1e-5)
+
+
+def responses(*rows, width):
+    """Responses to one prompt each, padded with 0."""
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+    prompts = torch.ones(len(rows), 2, dtype=torch.long)
+    return Sequences(prompts, prompts, ids, (torch.arange(width) < torch.tensor([[len(row)] for row in rows])).long())
+
+
+@pytest.mark.parametrize("wider", [3, 5])
+def test_only_equal_responses_share_a_score(wider):
+    teacher = responses([7, 8, 9], [7, 8], width=3)
+    student = responses([7, 8, 9], [7, 8], [7, 8, 5], [7, 8, 9], [7, 8], [7], width=wider)
+    prompts = torch.tensor([0, 0, 0, 1, 1, 1])
+    own = Scores(torch.arange(6.0), torch.arange(6.0) + 10)
+    found = teachers_of(teacher, Scores(torch.tensor([-1.0, -2]), torch.tensor([-3.0, -4])), student, own, prompts)
+    assert found.raw.tolist() == [0, -1, -1, -2, 4, -2]
+    assert found.pooled.tolist() == [10, -3, -3, -4, 14, -4]
+
+
+def rounded():
+    """Scoring in which every second call is off by a little."""
+    errors = itertools.cycle([0, 1e-3])
+
+    def scored(*arguments):
+        error = next(errors)
+        return Scores(*(values + error for values in score(*arguments)))
+
+    return scored
+
+
+def test_a_response_that_says_what_the_teacher_says_ties(root, monkeypatch):
+    """Whatever rounding does: no accuracy for the critic, half a win for the student. Rewards are what they were."""
+
+    def copying(self, rows):
+        generator = torch.Generator().manual_seed(0)
+        return Rollouts.sample(self, rows, group_size=1, generator=generator, memory=MicroBatch())[0]
+
+    run = trainer(root, config(sampling={"temperature": None}, critic={"head_std": 1.0}))
+    monkeypatch.setattr(adversarial, "score", rounded())
+    monkeypatch.setattr(measuring, "score", rounded())
+    differing = run.step(0)
+    assert abs(differing["critic/score_diff"]) > 1e-2
+    monkeypatch.setattr(Rollouts, "teacher", copying)
+    run = trainer(root, config(sampling={"temperature": None}, critic={"head_std": 1.0}))
+    metrics = run.step(0)
+    assert [metrics[f"critic/{name}"] for name in ("d_acc", "d_acc_raw", "score_diff", "raw_score_diff")] == [0] * 4
+    assert metrics["reward/mean"] == differing["reward/mean"]
+    assert run.measure(read_rows(root / "data" / "dev.jsonl"))["dev/greedy_win"] == 0.5
+
+
+@pytest.mark.parametrize("discriminator", ["original", "v1", "v2", "final"])
+@pytest.mark.parametrize("reward", ["raw", "pooled"])
+def test_every_discriminator_trains(root, discriminator, reward):
+    table = run_stage(root, "warmup", config(discriminator=discriminator, reward=reward))
+    assert table["value"].notna().all()  # no NaN anywhere
+    for name in ("critic/d_loss", "critic/ranking_loss", "critic/d_acc", "reward/mean", "quality/chrf"):
+        assert len(series(table, name)) == 4, name

@@ -1,0 +1,122 @@
+"""The evaluation: which students it measures, how, and what it keeps."""
+
+import json
+import math
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.trainers.gad.helpers import config, run_stage, series
+from trainers.gad.data import teacher_lengths
+from trainers.gad.rows import read_rows
+from trainers.gad.students import CRITIC, STUDENT
+from trainers.policy import responses
+
+
+def test_stopping_after_the_warmup_evaluates_its_student(root):
+    off = config(gad={"enabled": False})
+    run_stage(root, "warmup", off)
+    run_stage(root, "gad", off)
+    assert not (root / "gad" / STUDENT).exists()
+    stopped = run_stage(root, "evaluate", off)
+    shutil.copytree(root / "warmup" / STUDENT, root / "gad" / STUDENT)
+    shutil.copytree(root / "warmup" / CRITIC, root / "gad" / CRITIC)
+    again = run_stage(root, "evaluate", off)
+    pd.testing.assert_frame_equal(stopped, again)
+
+
+def test_sampling_and_evaluation_go_on_with_fewer_rows_where_memory_does_not_suffice(root, monkeypatch):
+    settings = config()
+    run_stage(root, "warmup", settings)
+    run_stage(root, "gad", settings)
+    expected = run_stage(root, "evaluate", settings, out=root / "whole")
+    original, sizes = responses.sample_all, []
+
+    def small_device(*arguments, batch_size, **others):
+        sizes.append(batch_size)
+        if batch_size is None or batch_size > 3:
+            raise torch.OutOfMemoryError("no")
+        return original(*arguments, batch_size=batch_size, **others)
+
+    monkeypatch.setattr(responses, "sample_all", small_device)
+    found = run_stage(root, "evaluate", settings, out=root / "small")
+    assert max(sizes) > 3 >= min(sizes)
+    chosen = found[~found["name"].str.startswith("memory/")].reset_index(drop=True)
+    pd.testing.assert_frame_equal(chosen, expected, rtol=1e-6)
+    assert (found["name"] == "memory/halvings").any()
+
+
+def test_one_very_long_teacher_response_does_not_set_the_limit_of_the_evaluation(root):
+    rows = read_rows(root / "data" / "train.jsonl")
+    lengths = teacher_lengths(root / "data")
+    assert lengths["p99"] <= lengths["max"]
+    outlier = {**lengths, "max": 100_000.0}
+    (root / "data" / "teacher_lengths.json").write_text(json.dumps({"train": outlier}))
+    run_stage(root, "warmup", config(warmup={"max_steps": 1}))
+    table = run_stage(root, "evaluate", config(gad={"enabled": False}), inputs={"gad": root / "off"})
+    assert len(rows) == 16
+    assert series(table, "greedy/test/length").max() <= math.ceil(1.5 * lengths["p99"])
+
+
+def test_evaluation_keeps_a_row_per_prompt_and_the_start_beside(root):
+    settings = config()
+    run_stage(root, "warmup", settings)
+    run_stage(root, "gad", settings)
+    run_stage(root, "evaluate", settings)
+    items = pd.read_parquet(root / "evaluate" / "items.parquet")
+    tests = sorted(row.id for row in read_rows(root / "data" / "test.jsonl"))
+    for protocol in ("greedy", "sampled", "start_greedy", "start_sampled"):
+        for name in ("chrf", "rule", "length"):
+            chosen = items[(items["protocol"] == protocol) & (items["name"] == name)]
+            assert sorted(chosen["item"]) == tests
+    assert set(items.loc[items["name"] == "win", "protocol"]) == {"greedy", "sampled"}
+    assert items.loc[items["name"].isin(["chrf", "rule", "win"]), "value"].between(0, 1).all()
+    prompts = {row.id: row.content[0]["content"].split() for row in read_rows(root / "data" / "test.jsonl")}
+    lists = {id: f"{words[3]} {' '.join(sorted(words[5:-1]))}" for id, words in prompts.items()}  # whatever the style
+    assert (items["cluster"] == items["item"].map(lists)).all()
+
+
+def test_values_are_means_over_the_last_students_of_gad(root):
+    """Each measured on its own, the one of n steps before the last with a seed of n more."""
+
+    def items(folder, **evaluate):
+        run_stage(root, "evaluate", config(evaluate={"samples": 2, **evaluate}), out=folder)
+        table = pd.read_parquet(folder / "items.parquet")
+        return table[~table["protocol"].str.startswith("start")].set_index(["protocol", "name", "item"])["value"]
+
+    settings = config(evaluate={"samples": 2, "checkpoints": 2, "apart": 1, "seed": 3})
+    run_stage(root, "warmup", settings)
+    run_stage(root, "gad", settings)
+    (kept,) = (root / "gad" / "measured").iterdir()
+    both = items(root / "both", checkpoints=2, seed=3)
+    kept.rename(root / "earlier")
+    with pytest.raises(
+        ValueError, match=r"gad/measured has models of the steps none: evaluate\.checkpoints = 2 asks for 1"
+    ):
+        items(root / "lost", checkpoints=2, seed=3)
+    last = items(root / "last", seed=3)
+    for part in ("student", "critic"):
+        (root / "gad" / part).rename(root / f"last-{part}")
+        (root / "earlier" / part).rename(root / "gad" / part)
+    earlier = items(root / "before", seed=4)
+    assert (last["sampled"] != earlier["sampled"]).any()
+    pd.testing.assert_series_equal(both["sampled"].sort_index(), ((last + earlier) / 2)["sampled"].sort_index())
+    pd.testing.assert_series_equal(both["greedy"].sort_index(), last["greedy"].sort_index())
+
+
+def test_what_was_measured_is_known_by_its_digest(root):
+    """Measured again it is the same; with another student, or in another way, it is not."""
+
+    def digest(folder, settings):
+        run_stage(root, "evaluate", settings, out=root / folder)
+        return json.loads((root / folder / "weights.json").read_text())["digest"]
+
+    run_stage(root, "warmup", config())
+    run_stage(root, "gad", config())
+    found = digest("one", config())
+    assert found == digest("two", config())
+    assert found != digest("three", config(evaluate={"samples": 3}))
+    run_stage(root, "gad", config(), seed=1)
+    assert found != digest("four", config())

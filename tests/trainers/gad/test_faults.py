@@ -1,0 +1,95 @@
+"""Rollouts by the current student, and what the faults of the source show."""
+
+import copy
+
+import pytest
+import torch
+
+from tests.trainers.gad.helpers import config, run_stage, series, trainer
+from trainers.gad.adversarial import Trainer
+from trainers.gad.students import STUDENT
+from trainers.gad.version import steps_taken
+from trainers.policy.batch import token_logps
+
+
+def test_rollouts_always_use_the_current_student(root, monkeypatch):
+    """The lag is 0 at every step, and the sampler's own log-probabilities are those of the student at that moment."""
+    seen = []
+    original = Trainer._update_student
+
+    def watched(self, sequences, advantages, step):
+        with torch.no_grad():
+            now, _ = token_logps(self.student, sequences, 0.8)
+        seen.append((now - sequences.logps).abs().max().item())
+        return original(self, sequences, advantages, step)
+
+    monkeypatch.setattr(Trainer, "_update_student", watched)
+    table = run_stage(root, "warmup", config(warmup={"max_steps": 6, "actor_lr": 1e-2}))
+    assert series(table, "rollout/policy_lag").tolist() == [0.0] * 6
+    assert len(seen) == 4
+    assert max(seen) < 1e-4
+
+
+def test_stale_weights_are_noticed(root):
+    """A sampler with a copy of the weights, as vLLM had: the counter that the copy carries stays behind.
+
+    The gap of the log-probabilities shows it too, and would also for a sampler that carries no counter.
+    """
+    run = trainer(root, config(warmup={"critic_warmup": 0, "actor_lr": 1e-2}))
+    run.rollouts.model = copy.deepcopy(run.student)
+    found = [run.step(step) for step in range(3)]
+    assert [metrics["rollout/policy_lag"] for metrics in found] == [0.0, 4.0, 8.0]  # two passes of two minibatches each
+    gaps = [metrics["rollout/logp_gap"] for metrics in found]
+    assert gaps[0] < 1e-5
+    assert min(gaps[1:]) > 0.5  # what the rule stale-rollouts ends a run for
+    run.rollouts.model = run.student
+    last = run.step(3)
+    assert last["rollout/policy_lag"] == 0
+    assert last["rollout/logp_gap"] < 1e-5
+    assert steps_taken(run.student) == 16
+
+
+def test_the_counter_is_not_part_of_a_saved_student(root):
+    run_stage(root, "warmup", config())
+    from safetensors.torch import load_file
+
+    assert not [
+        name for name in load_file(root / "warmup" / STUDENT / "model.safetensors") if "optimizer_steps" in name
+    ]
+
+
+def test_identical_responses_give_no_signal(root):
+    faulty = config(sampling={"temperature": None}, rollout={"group_size": 4})
+    table = run_stage(root, "warmup", faulty)
+    assert set(series(table, "reward/group_std")) == {0.0}
+    assert set(series(table, "reward/zero_std_groups")) == {1.0}
+    assert set(series(table, "rollout/distinct")) == {0.25}
+    assert set(series(table, "actor/pg_loss").abs()) == {0.0}
+    healthy = series(run_stage(root, "gad", config(warmup={"enabled": False})), "actor/pg_loss").abs()
+    assert healthy.min() > 1e-4
+
+
+def test_one_update_per_rollout_leaves_the_ratio_at_one(root):
+    faulty = config(update={"epochs": 1, "minibatches": 1})
+    table = run_stage(root, "warmup", faulty)
+    assert series(table, "actor/ppo_kl").abs().max() < 1e-6
+    assert set(series(table, "actor/pg_clipfrac")) == {0.0}
+    healthy = run_stage(root, "gad", config(warmup={"enabled": False}))
+    assert series(healthy, "actor/ppo_kl").abs().max() > 1e-5
+
+
+def test_a_tiny_clip_range_clips_most_of_the_update(root):
+    faulty = config(clip={"low": 3e-4, "high": 4e-4}, warmup={"critic_warmup": 0, "max_steps": 6})
+    clipped = series(run_stage(root, "warmup", faulty), "actor/pg_clipfrac").mean()
+    assert clipped > 0.3
+
+
+def test_the_limit_follows_the_teachers_lengths(root):
+    limits = {}
+    for factor in (1.0, 3.0):
+        settings = config(sampling={"length_factor": factor}, warmup={"max_steps": 2})
+        table = run_stage(root, "warmup", settings, out=root / f"factor {factor}")
+        limits[factor] = series(table, "response_length/limit").iloc[0]
+        assert limits[factor] / series(table, "response_length/teacher_p99").iloc[0] == pytest.approx(factor, rel=0.05)
+        assert series(table, "response_length/max").max() <= limits[factor]
+    assert limits[3.0] > 2.9 * limits[1.0]
