@@ -112,6 +112,24 @@ def test_dark_mode_is_dark_and_a_print_of_it_is_light(open_page):
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
+PAPER = 688  # CSS pixels between the margins of A4
+
+TOO_WIDE = """width => [...document.querySelectorAll('table, svg, .lineage, .row, p, pre')].filter(
+  (node) => node.getBoundingClientRect().width && node.getBoundingClientRect().right > width + 1)
+  .map((node) => `${node.tagName}.${node.className.baseVal ?? node.className} ${node.getBoundingClientRect().right}`)"""
+
+
+def test_nothing_is_cut_off_on_paper(open_page):
+    page = open_page(width=PAPER)
+    drawn(page)
+    page.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(TOO_WIDE, PAPER) == []
+    first = page.locator(".study").first
+    assert first.evaluate("node => getComputedStyle(node).breakBefore") == "page"  # after the overview
+
+
 def test_without_scripts_all_but_the_curves_is_there(open_page):
     page = open_page(scripts=False)
     text = page.locator("main").inner_text()

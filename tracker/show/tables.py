@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from contract.status import FAILED
+from tracker.config import dotted
 from tracker.config.display_schema import ReferenceDefinition
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.lineage import lineage
@@ -236,6 +237,7 @@ def _caption(store: Store, definition: StoredStudy) -> str:
     if assets := describe_assets(store.variants(study)):
         parts.append(f"Measured with {assets}.")
     parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
+    parts += filter(None, [means_over(definition, store.variants(study))])
     if definition.imported:
         parts.append(definition.imported)
     if published := definition.published:
@@ -243,6 +245,25 @@ def _caption(store: Store, definition: StoredStudy) -> str:
         counted = f", items {reported}" if reported else ""
         parts.append(f"Published: {published.source}, {published.model or 'unknown model'}{counted}.")
     return " ".join(parts)
+
+
+def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:
+    """Say which values are means over the last policies of each run, or nothing where none is.
+
+    With a protocol: of its values alone.
+    """
+    declared = definition.table.means_over
+    if declared is None or protocol not in (None, *declared.protocols):
+        return ""
+    found = {dotted.get(variant.resolved, declared.key) for variant in variants} - {dotted.MISSING}
+    counts = sorted(count for count in found if isinstance(count, int))
+    if not counts or counts[-1] == 1:
+        return ""
+    last = f"last {counts[0]}" if len(counts) == 1 else f"last {counts[0]} to {counts[-1]}"
+    over = f"over the {last} {declared.of} of each run ({declared.key})"
+    if protocol:
+        return f"A run's value is the mean {over}."
+    return f"Values of {' and '.join(declared.protocols)} are means {over}, other values are of the last one alone."
 
 
 def describe_assets(variants: Sequence[PlannedVariant]) -> str:

@@ -16,6 +16,7 @@ import pytest
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.cli.main import main
 from tracker.show.groups import group_table, keys_that_differ
+from tracker.show.methods import methods
 from tracker.show.page.render import render
 from tracker.show.subsets import subset_table
 from tracker.show.table_files import render_tables
@@ -181,6 +182,34 @@ def test_the_caption_says_scale_models_and_items(results):
     caption = table_of(results).caption
     for part in ("Scale: demo", "random llama (untrained)", "gender 40, race 60", "Published: a simulated paper, gpt2"):
         assert part in caption
+
+
+def averaged(results, counts, **declared):
+    """Write a plan whose variants v0, v1, ... measure so many policies each; return its table."""
+    plan = json.loads(simulate(results, [Study(variants=len(counts))]).read_text())
+    [study] = plan["studies"]
+    study["table"]["means_over"] = {"key": "evaluate.checkpoints", "protocols": ["edited"]} | declared
+    for variant, count in zip(study["variants"], counts, strict=True):
+        variant["resolved"] |= {"evaluate": {"checkpoints": count}} if count else {}
+    (results / "plan.json").write_text(json.dumps(plan))
+    return table_of(results)
+
+
+def test_numbers_that_are_means_over_the_last_policies_say_so(results):
+    of = "of each run (evaluate.checkpoints)"
+    table = averaged(results, [3, 3])
+    others = "other values are of the last one alone."
+    said = f"Values of edited are means over the last 3 policies {of}, {others}"
+    assert said in table.caption
+    assert all(said in shown(table) for shown in (to_markdown, to_html))
+    with Store(results / DATABASE) as store:
+        page = " ".join(render(store).split())
+        assert page.count(f"A run&#39;s value is the mean over the last 3 policies {of}.") == 1
+        assert f"A run's value is the mean over the last 3 policies {of}." in subset_table(store, table).caption
+        assert f"A run's value is the mean over the last 3 policies {of}." in methods(store, "toy")
+    assert "the last 1 to 3 students of each run" in averaged(results, [1, 3], of="students").caption
+    for counts in ([1, 1], [None, None]):
+        assert "policies" not in averaged(results, counts).caption
 
 
 def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):

@@ -20,7 +20,7 @@ from tracker.show.page.format import day, plural
 from tracker.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from tracker.show.page.provenance import provenance
 from tracker.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
-from tracker.show.tables import ComparisonTable, build_table
+from tracker.show.tables import ComparisonTable, build_table, means_over
 from tracker.store.database import ENDED_WELL, Store
 from tracker.store.stored_study import StoredStudy
 
@@ -91,6 +91,7 @@ class StudyPage:
     rules: int
     edges: Edges
     answer: str
+    averaged: str
     pairs: Pairs
     interactions: list[dict[str, Any]]
     grid: RunGrid
@@ -178,6 +179,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 rules=len(definition.health),
                 edges=edges,
                 answer=answer(verdicts, analysis.margin),
+                averaged=means_over(definition, variants, analysis.protocol) if analysis else "",
                 pairs=study_pairs(variants, edges, pairs),
                 interactions=clean_records(combinations),
                 grid=run_grid(store, name, [variant.name for variant in variants]),
