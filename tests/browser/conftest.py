@@ -5,12 +5,14 @@ In CI the tests fail without a browser; elsewhere they are skipped with the reme
 
 import os
 import shutil
+from itertools import product
 
+import pandas as pd
 import pytest
 from playwright.sync_api import sync_playwright
 
 from tests.browser.reading import ATTACK
-from tests.simulate import DEBIAS, Study, simulate
+from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.show.page.render import write_report
 from tracker.store.collect import collect
 
@@ -38,6 +40,14 @@ def browser():
         launched.close()
 
 
+def log_time(metrics, seconds):
+    """Add the time since the start to a stage's metrics: so many seconds a step."""
+    logged = pd.read_parquet(metrics)
+    steps = logged["step"].unique()
+    elapsed = pd.DataFrame({"step": steps, "name": "time/elapsed_s", "value": seconds * steps.astype(float)})
+    pd.concat([logged, elapsed]).to_parquet(metrics, index=False)
+
+
 @pytest.fixture(scope="session")
 def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
@@ -53,7 +63,9 @@ def file(tmp_path_factory):
         ),
         Study("gspo", variants=8, seeds=2, steps=30),
     ]
-    simulate(folder / "results", studies, scale="demo")
+    plan = simulate(folder / "results", studies, scale="demo")
+    for variant, seed in product(range(8), range(2)):
+        log_time(stage_dir(plan, "gspo", f"v{variant}", seed, "train") / "metrics.parquet", 1.0 + variant + seed)
     return write_report(collect(folder / "results").database, folder / "index.html")
 
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.browser.reading import drawn, ink, readout
+from tests.browser.reading import drawn, ink, readout, save, texts_of_pdf
 
 
 def test_curves_switch_variants_and_metrics(open_page):
@@ -99,11 +99,9 @@ def test_a_curve_is_saved_as_data_and_as_a_picture(open_page, tmp_path):
     curves = drawn(page)
     curves.get_by_label("Show").select_option(label="v7 and its parent v4")
     curves.get_by_label("logarithmic steps").check()
-    with page.expect_download() as waiting:
-        curves.get_by_role("button", name="Save data as CSV").click()
-    waiting.value.save_as(tmp_path / "data.csv")
-    assert waiting.value.suggested_filename == "study-debias-train-m00.csv"
-    with (tmp_path / "data.csv").open() as file:
+    saved = save(curves, "CSV", tmp_path)
+    assert saved.name == "study-debias-train-m00.csv"
+    with saved.open() as file:
         rows = list(csv.DictReader(file))
     steps = curves.evaluate("root => root.curves.metric.steps")
     assert len(rows) == 2 * len(steps)
@@ -116,12 +114,45 @@ def test_a_curve_is_saved_as_data_and_as_a_picture(open_page, tmp_path):
     assert [float(text.split(" at ")[0]) for text in (least, most, end)] == pytest.approx(
         [min(means), max(means), means[-1]], rel=1e-3
     )
-    with page.expect_download() as waiting:
-        curves.get_by_role("button", name="Save as SVG").click()
-    waiting.value.save_as(tmp_path / "curve.svg")
-    picture = ElementTree.parse(tmp_path / "curve.svg").getroot()
+    drawing = save(curves, "SVG", tmp_path)
+    picture = ElementTree.parse(drawing).getroot()
     texts = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"v4", "v7", "metric 0", "step", "10", "100"} <= set(texts)
     paths = [node for node in picture.iter("{http://www.w3.org/2000/svg}path") if node.get("stroke-width") == "2"]
     assert len(paths) == 4  # two lines, two keys
-    assert "NaN" not in (tmp_path / "curve.svg").read_text()
+    assert "NaN" not in drawing.read_text()
+    assert {"v4", "v7", "metric 0", "step", "10", "100"} <= set(texts_of_pdf(save(curves, "PDF", tmp_path)))
+
+
+def test_lines_stand_over_the_time_that_they_took(open_page, tmp_path):
+    """Variant n takes 1 + n seconds a step in its first seed, and 2 + n in its second."""
+    page = open_page()
+    curves = page.locator(".curves").nth(1)
+    curves.scroll_into_view_if_needed()
+    curves.locator("canvas").wait_for()
+    curves.get_by_label("Show").select_option(label="v1 and its parent v0")
+    steps, by_step = curves.evaluate("root => root.curves.metric.steps"), ink(curves)
+    numbers = readout(curves)
+    curves.get_by_label("Horizontal axis").select_option("wall time")
+    assert ink(curves)[1] != by_step[1]
+    places = dict(curves.evaluate("root => root.curves.parts.map((part) => [part.name, part.x])"))
+    assert places["v0"] == pytest.approx([1.5 * step for step in steps])
+    assert places["v1"] == pytest.approx([2.5 * step for step in steps])
+    assert curves.evaluate("root => root.curves.chart.data[0]") == pytest.approx(
+        sorted({1.5 * step for step in steps} | {2.5 * step for step in steps})
+    )
+    assert readout(curves) == numbers  # at the last step, whenever that was
+    curves.get_by_label("logarithmic steps or time").check()
+    assert curves.evaluate("root => root.curves.chart.data[0][0]") > 0
+    assert "over the seconds" in curves.locator(".method").inner_text()
+    with save(curves, "CSV", tmp_path).open() as file:
+        last = [row for row in csv.DictReader(file) if row["variant"] == "v1"][-1]
+    assert float(last["seconds"]) == pytest.approx(2.5 * float(last["step"]))
+    assert "seconds" in texts_of_pdf(save(curves, "PDF", tmp_path))
+
+
+def test_a_stage_that_logs_no_time_says_so(open_page):
+    page = open_page()
+    curves = drawn(page)
+    assert curves.get_by_label("Horizontal axis").is_disabled()
+    assert curves.locator("label:has(.over)").get_attribute("title") == "this stage logs no time"

@@ -16,6 +16,7 @@ from tracker.show.answer import answer
 from tracker.show.groups import group_table, keys_that_group
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
+from tracker.show.page.figures import figure_data
 from tracker.show.page.format import day, plural
 from tracker.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from tracker.show.page.provenance import provenance
@@ -104,6 +105,7 @@ class StudyPage:
     items: int
     health: list[dict[str, Any]]
     published: Published | None
+    figures: Mapping[str, Any]
     certificate: StudyCertificate | None
     provenance: list[dict[str, Any]]
     seconds: float
@@ -159,7 +161,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
     studies = []
     for name, anchor in zip(names, anchors(names), strict=True):
         definition, variants, table = definitions[name], store.variants(name), build_table(store, name)
-        analysis = definition.analysis
+        analysis, found = definition.analysis, _published(name, definition, table, check)
         verdicts, combinations = judge(name)
         curves = study_curves(store, name, definition, budget)
         reference = definition.table.reference
@@ -191,7 +193,8 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 curves_left_out=budget.left_out.get(name, 0),
                 items=int(store.item_counts(name)["items"].sum()),
                 health=broken_rules(store, name),
-                published=_published(name, definition, table, check),
+                published=found,
+                figures=figure_data(definition.title, edges, analysis, found.plots if found else []),
                 certificate=certify(name),
                 provenance=provenance(store, name),
                 seconds=device_seconds(store, name),

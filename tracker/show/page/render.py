@@ -44,7 +44,10 @@ SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
     "tablesort-5.7.1.min.js",
     "page_tables.js",
+    "page_picture.js",
     "page_export.js",
+    "page_figures.js",
+    "page_series.js",
     "page_curves.js",
     "page_pairs.js",
 )
