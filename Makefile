@@ -16,8 +16,9 @@ GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 .PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
+	@touch $(VENV)/.demo
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
-	$(BIN)/python -m tracker verdicts --brief; ls reports/index.html 2>/dev/null; exit $$status
+	$(BIN)/python -m tracker verdicts $(STUDY) --brief --since $(VENV)/.demo && ls reports/index.html; exit $$status
 
 smoke: venv ## the same grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from contract.nested import leaves
+
 OUTPUT = "output"  # the command's folder in that of its stage, whose other files are the tracker's
 KINDS = {
     "config": ("", "yaml", "json"),
@@ -155,15 +157,7 @@ def _check(placeholder: Placeholder) -> None:
 
 def hydra_overrides(values: Mapping[str, Any]) -> list[str]:
     """Return nested values as Hydra overrides, one for each leaf: `{"a": {"b": 1}}` is `["a.b=1"]`."""
-    return [f"{key}={hydra_value(value)}" for key, value in _leaves(values)]
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return [f"{key}={hydra_value(value)}" for key, value in leaves(values)]
 
 
 def hydra_value(value: Any) -> str:

@@ -152,20 +152,8 @@ class Warm(fork_server._Server):
         """Be what `python -m module arguments` would be."""
         server = os.getppid()
         ctypes.CDLL(None).prctl(fork_server._PR_SET_PDEATHSIG, signal.SIGKILL)
-        for descriptor, stage in self.stages.items():
-            if descriptor == stage.handle:
-                os.close(descriptor)
-            elif stage.client is not None:
-                stage.client.close()
-        self.listener.close()
-        os.close(self.watched)
-        for target, file in enumerate(files):
-            os.dup2(file, target)
-            os.close(file)
-        os.umask(request["umask"])
+        self.take_over(request, files)
         os.chdir(request["folder"])
-        os.environ.clear()
-        os.environ.update(request["environment"])
         own = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
         sys.path[:] = [request["folder"], *own, *sys.path[1:]]
         module, arguments = request.get("module", "tracker"), request["arguments"]  # tests/warm_python.py names none

@@ -5,8 +5,10 @@ Where it is killed from outside, as for want of memory, the stage leaves no stat
 folder, in which the program may find a checkpoint of its own.
 """
 
+import contextlib
 import errno
 import json
+import math
 import os
 import re
 import subprocess
@@ -22,7 +24,7 @@ import yaml
 from contract.atomic import write_json, write_text
 from contract.command import OUTPUT, Filling, fill, value_at
 from contract.reading import one_line, read_json
-from trainers.command_guard import adopt_orphans, end_all
+from trainers.command_guard import MARK, adopt_orphans, end_all, marked, running
 from trainers.command_progress import Follower
 from trainers.stage import Stage
 
@@ -32,13 +34,15 @@ _GUARD = Path(__file__).with_name("command_guard.py")
 _FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
 _TAIL = 1 << 16
 _SHELL = 128  # a shell, and whoever speaks as one, adds the number of the signal
-_ERROR = re.compile(r"^(?:\[\w+\]: *)?[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b: .*")
+_ERROR = re.compile(  # a line of Python's tracebacks, with what the error says or without
+    r"(?:\[\w+\]: *)?([\w.]*(Error|Exception|Interrupt|Exit|Warning): .*|[\w.]+(Error|Exception|Interrupt|Exit))"
+)
 _WRAPPERS = ("CalledProcessError", "ChildFailedError")  # of launchers, which say only that the program failed
 _COLLECTED = "collected"
 
 
-class Killed(OSError):
-    """The command was ended from outside: a fault of the machine, and no result."""
+class NoResult(OSError):
+    """The command, or its reader, was ended from outside, or the machine is set wrongly: no fault of the stage."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.ECANCELED, text)
@@ -69,11 +73,12 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequen
 
     Raises:
         RuntimeError: it failed, was too slow, or left nothing that the readers can read; the text says why.
-        Killed: it was ended from outside.
+        NoResult: it was ended from outside.
         Diverged: an abort rule trips on the metrics that it left.
     """
     output = (stage.out / OUTPUT).absolute()
     output.mkdir(exist_ok=True)
+    _end_earlier(stage)
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
     log = stage.out / "log.txt"
@@ -83,15 +88,30 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequen
     follower = Follower(output, log, begin, [collected["reader"] for collected in plan.collect], total)
 
     def follow() -> None:
-        if (found := follower.look()) is not None:
-            stage.progress(*found)
+        # A disk that is full for a moment is no reason to end a program that may not even write then.
+        with contextlib.suppress(OSError):
+            if (found := follower.look()) is not None:
+                stage.progress(*found)
 
     stage.progress(0, total or 1, "steps" if total else "commands")
-    code = _run_guarded(words, held, follow, plan.time_limit)
+    code = _run_guarded(words, held, follow, plan.time_limit, {MARK: _mark(stage)})
     if code != 0:
-        _raise(code, _last_words(log, begin))
+        raise _failure(code, _last_words(log, begin))
     if plan.collect:
         _collect(stage, plan, output, held)
+
+
+def _mark(stage: Stage) -> str:
+    return str(stage.out.resolve())
+
+
+def _end_earlier(stage: Stage) -> None:
+    """End what an attempt has left whose runner and guard were killed at once: we hold the folder, nobody runs."""
+    folder = _mark(stage)
+    if left := end_all(float(_grace()), lambda: marked(folder)):
+        stage.log.warning("ended %d processes of an earlier attempt", left)
+    if still := marked(folder):
+        raise NoResult(f"processes of an earlier attempt cannot be ended: {', '.join(map(str, sorted(still)))}")
 
 
 def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int) -> Filling:
@@ -130,55 +150,87 @@ def _left_by(folder: Path) -> Path:
 
 
 def _run_guarded(
-    words: Sequence[str], held: Sequence[int], follow: Callable[[], None], minutes: int | None = None
+    words: Sequence[str],
+    held: Sequence[int],
+    follow: Callable[[], None],
+    minutes: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a command below a guard; return its exit status, or minus the number of the signal that ended it."""
+    """Run a command below a guard; return its exit status, or minus the number of the signal that ended it.
+
+    When it returns or raises, nothing of the command is left.
+    """
+    grace = _grace()
     adopt_orphans()
     watched, ours = os.pipe()
     guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_GUARD), str(watched), os.environ.get("ABLATION_GRACE", GRACE), *words],
+        [sys.executable, "-I", "-S", str(_GUARD), str(watched), grace, *words],
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
         pass_fds=[watched, *held],
+        env={**os.environ, **(environment or {})},
     )
     with open(watched, "rb"), open(ours, "wb") as life:
-        deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        late = False
-        while True:
-            try:
-                code = guard.wait(timeout=1)
-            except subprocess.TimeoutExpired:
-                follow()
-                if deadline is not None and not late and time.monotonic() > deadline:
-                    late = True
-                    life.close()
-            else:
-                break
-    if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
-        end_all(0, guard.pid)
-    if late:
+        try:
+            in_time = _ends_within(guard, minutes, follow)
+        finally:
+            life.close()
+            code = guard.wait()
+            if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
+                end_all(0, lambda: running(guard.pid))
+    if not in_time and code < 0:
         raise RuntimeError(f"ended after its time_limit of {minutes} minutes")
     return code
 
 
-def _raise(code: int, words: str) -> None:
-    """Raise the error of an exit status that is not 0; `words` are the last that the command said."""
+def _ends_within(guard: subprocess.Popen[bytes], minutes: int | None, follow: Callable[[], None]) -> bool:
+    """Wait for the end, or the time limit, and follow meanwhile; tell which came first."""
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    while True:
+        try:
+            guard.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            follow()
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        else:
+            return True
+
+
+def _grace() -> str:
+    """Return the seconds between SIGTERM and SIGKILL, as they are written."""
+    written = os.environ.get("ABLATION_GRACE") or GRACE
+    try:
+        if 0 <= float(written) < math.inf:
+            return written
+    except ValueError:
+        pass
+    raise NoResult(f"ABLATION_GRACE = {written!r}: is no number of seconds from 0 on; correct it, or unset it")
+
+
+def _failure(code: int, words: str, who: str = "the command") -> Exception:
+    """Return the error of an exit status that is not 0; `words` are the last that it said."""
     said = f": {words}" if words else ""
     number = -code if code < 0 else code - _SHELL
-    name = Signals(number).name if number in {*Signals} else ""
-    if name and Signals(number) in _FROM_OUTSIDE:
-        raise Killed(f"the command was ended by {name}{said}")
-    raise RuntimeError(f"the command was ended by {name}{said}" if code < 0 else f"exit status {code}{said}")
+    if number in _FROM_OUTSIDE:
+        return NoResult(f"{who} was ended by {Signals(number).name}{said}")
+    if code < 0:
+        name = Signals(number).name if number in {*Signals} else f"signal {number}"
+        return RuntimeError(f"{who} was ended by {name}{said}")
+    return RuntimeError(f"exit status {code}{said}")
 
 
 def _last_words(log: Path, begin: int) -> str:
     """Return the line of the log that says best why the command failed: the last error, or else the last line."""
-    with log.open("rb") as file:
-        file.seek(max(begin, log.stat().st_size - _TAIL))
-        text = file.read().decode(errors="replace")
+    try:
+        with log.open("rb") as file:
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
+            text = file.read(_TAIL).decode(errors="replace")
+    except OSError:  # the command removed it
+        return ""
     lines = [line.rpartition("\r")[2].strip() for line in text.replace("\r\n", "\n").split("\n")]
     spoken = [line for line in lines if line]
-    errors = [line for line in spoken if _ERROR.match(line) and not any(word in line for word in _WRAPPERS)]
+    errors = [line for line in spoken if _ERROR.fullmatch(line) and not any(word in line for word in _WRAPPERS)]
     return one_line((errors or spoken or [""])[-1], 300)
 
 
@@ -191,6 +243,8 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, held: Sequence[int])
     begin = log.stat().st_size
     words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect)]
     code = _run_guarded(words, held, lambda: None)
+    if code < 0:
+        raise _failure(code, _last_words(log, begin), "the reader")
     if code != 0:
         raise RuntimeError(f"collect: {_last_words(log, begin).removeprefix('error: ').replace(f'{output}/', '')}")
     items = pq.read_table(place / "items.parquet")

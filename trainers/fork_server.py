@@ -175,12 +175,8 @@ class _Server:
         ):
             raise Refused(f"another environment: {', '.join(other)}")
 
-    def become(self, request: dict[str, Any], files: list[int]) -> NoReturn:
-        """Be the stage: what a new process of `python -m trainers.run` would be."""
-        server = os.getppid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        with contextlib.suppress(OSError):  # where the client is of another session
-            os.setpgid(0, request["group"])
+    def take_over(self, request: dict[str, Any], files: list[int]) -> None:
+        """Have the client's files, umask and environment, and nothing open of the server's."""
         for descriptor, stage in self.stages.items():
             if descriptor == stage.handle:
                 os.close(descriptor)
@@ -194,6 +190,14 @@ class _Server:
         os.umask(request["umask"])
         os.environ.clear()
         os.environ.update(request["environment"])
+
+    def become(self, request: dict[str, Any], files: list[int]) -> NoReturn:
+        """Be the stage: what a new process of `python -m trainers.run` would be."""
+        server = os.getppid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # where the client is of another session
+            os.setpgid(0, request["group"])
+        self.take_over(request, files)
         arguments = request["arguments"]
         _show([sys.executable, "-m", "trainers.run", *arguments])
         arguments[arguments.index("--parent") + 1] = str(server)

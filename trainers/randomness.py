@@ -26,7 +26,8 @@ def fix_randomness(seed: int, threads: int, *, torch_too: bool) -> None:
     torch.set_num_interop_threads(1)
     # use_deterministic_algorithms(True, warn_only=True), but that also imports the compiler: 0.6 s of CPU
     torch.set_deterministic_debug_mode("warn")
-    torch._C._set_deterministic_fill_uninitialized_memory(False)  # nothing reads it; a fill for every operator
+    # Nothing reads uninitialised memory, and filling it costs time in every operator.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

@@ -252,6 +252,47 @@ def test_a_guard_that_is_killed_leaves_nothing_either(command):
     assert alive(command.root) == []
 
 
+def test_a_runner_and_a_guard_that_are_killed_at_once_leave_nothing_to_the_next_attempt(command):
+    """What they leave is held by nobody: it is ended before the command is started in the same folder again."""
+    program = FAMILY + "time.sleep(0 if (out / 'again').exists() else 1000)"
+    command.write([*PYTHON, "{output}"], program)
+    running = command.start()
+    wait_for((command.out / "output" / "ready").exists)
+    (guard,) = (int(entry.name) for entry in Path("/proc").iterdir() if is_guard_of(entry, running.pid))
+    running.send_signal(signal.SIGSTOP)
+    os.kill(guard, signal.SIGKILL)
+    running.kill()
+    running.wait()
+    left = alive(command.root)
+    assert left, "the children of the command outlive both"
+    (command.out / "output" / "again").touch()
+    _, status = command.run()
+    assert (status["state"], status["attempt"]) == ("ok", 2)
+    assert alive(command.root) == []
+    assert "of an earlier attempt" in command.log()
+
+
+def test_an_end_that_nobody_expected_leaves_nothing(command):
+    """Of the runner's own code: the exception comes when the command is gone, and its folder may be used again."""
+    script = f"""
+import sys; sys.path.insert(0, {str(ROOT)!r})
+from trainers.command import _run_guarded
+def follow():
+    if (out / "ready").exists():
+        raise RuntimeError("of the follower")
+import pathlib; out = pathlib.Path(sys.argv[1])
+_run_guarded([sys.executable, "program.py", str(out)], [], follow)
+"""
+    command.write([], FAMILY + "time.sleep(1000)")
+    (command.out / "output").mkdir()
+    words = [sys.executable, "-c", script, str(command.out / "output")]
+    done = subprocess.run(
+        words, cwd=command.root, env=command.environment(), capture_output=True, text=True, check=False
+    )
+    assert "RuntimeError: of the follower" in done.stderr
+    assert alive(command.root) == []
+
+
 def is_guard_of(entry, process):
     try:
         parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
@@ -312,6 +353,53 @@ def test_files_that_cannot_be_read_fail_the_stage(command, collect, program, rea
     _, status = command.write([*PYTHON, "{output}"], program, [collect]).run()
     assert status["state"] == "failed"
     assert reason in status["reason"], status["reason"]
+
+
+def test_a_reader_that_is_ended_from_outside_is_no_result(command):
+    """As for want of memory: the stage is started again."""
+    (command.root / "reader.py").write_text("import os; os.kill(os.getpid(), 9)")
+    done, status = command.write(PYTHON, "", [{"reader": "metrics"}], reader="reader").run()
+    assert (done.returncode, status) == (74, None)
+    assert "the reader was ended by SIGKILL" in done.stderr
+
+
+def test_what_it_says_is_read_from_its_end_however_much_it_is(command):
+    program = """
+import os, sys
+for _ in range(30):
+    os.write(1, b"x" * 1_000_000)
+print("\\nValueError: at last")
+sys.exit(1)
+"""
+    done, status = command.write(PYTHON, program).run()
+    assert status["reason"] == "RuntimeError: exit status 1: ValueError: at last"
+    assert len(done.stderr) < 10_000
+
+
+def test_children_that_nobody_waits_for_are_no_reason_to_wait(command):
+    """A hundred zombies of its own, and a hundred orphans that have ended before it."""
+    program = """
+import os, pathlib, time
+for n in range(200):
+    if os.fork() == 0:
+        if n % 2 and os.fork() == 0:
+            time.sleep(0.02)
+        os._exit(0)
+time.sleep(1)
+states = [path.read_text().rpartition(")")[2].split()[:2] for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
+print("zombies", states.count(["Z", str(os.getpid())]), "of the guard", states.count(["Z", str(os.getppid())]))
+"""
+    _, status = command.write(PYTHON, program).run()
+    assert status["state"] == "ok"
+    assert "zombies 200 of the guard 0" in command.log()
+    assert "left" not in command.log().replace("left_", "")
+
+
+def test_a_grace_that_is_no_number_starts_nothing(command):
+    done, status = command.write(PYTHON, "print('it runs')").run(ABLATION_GRACE="ten")
+    assert (done.returncode, status) == (74, None)
+    assert "ABLATION_GRACE = 'ten': is no number of seconds" in done.stderr
+    assert "it runs" not in command.log()
 
 
 def test_a_changed_program_is_not_run(command):

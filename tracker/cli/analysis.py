@@ -1,20 +1,19 @@
 """Commands that judge results: verdicts, decide."""
 
 import argparse
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from contract.errors import ConfigError
-from tracker.cli.common import check_study, terminal_width
+from tracker.cli.common import check_study
 from tracker.cli.folders import results_folder
+from tracker.cli.terminal import paragraph
 from tracker.config.settings import load_settings
 from tracker.judge.decide import decide, grid_command, run_snakemake
 from tracker.judge.edges import Edge
 from tracker.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
-from tracker.show.answer import answer
 from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 
@@ -24,17 +23,14 @@ TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 
 
 def run_verdicts(arguments: argparse.Namespace) -> int:
-    """Print the edges, then the interactions of combinations."""
+    """Print the edges, then the interactions of combinations. With `--brief` it is `tracker.cli.brief` that runs."""
+    if arguments.since is not None:
+        raise ConfigError("verdicts", "--since", str(arguments.since), "belongs to --brief", "add --brief")
     with Store(load_or_collect(_results(arguments, {}))) as store:
         check_study(store, "verdicts", arguments.study)
         studies = judge_studies(store, arguments.study)
     if arguments.csv:
         print(edge_table(studies).to_csv(index=False), end="")
-        return 0
-    if arguments.brief:
-        for study in studies:
-            said = f"{study.name}: {answer(edge_rows(study.edges), study.measurements.analysis.margin)}"
-            print(textwrap.fill(said, terminal_width(), subsequent_indent="    ", break_on_hyphens=False))
         return 0
     for study in studies:
         if study.edges:
@@ -83,7 +79,6 @@ def _results(arguments: argparse.Namespace, overrides: dict[str, str]) -> Path:
 
 def _reasons(edges: Sequence[Edge]) -> str:
     """A paragraph per edge: why its verdict, and which rules its runs broke; then what those rules mean."""
-    width = terminal_width()
     paragraphs: list[str] = []
     meanings: dict[str, str] = {}
     for edge in edges:
@@ -94,9 +89,7 @@ def _reasons(edges: Sequence[Edge]) -> str:
             f"{edge.child} after {edge.parent}: {'; '.join(filter(None, (edge.why, *edge.notes)))}{unhealthy}"
         )
     paragraphs += [f"{rule}: {words}" for rule, words in sorted(meanings.items())]
-    return "\n".join(
-        textwrap.fill(text, width, subsequent_indent="    ", break_on_hyphens=False) for text in paragraphs
-    )
+    return "\n".join(map(paragraph, paragraphs))
 
 
 def _text(frame: pd.DataFrame) -> str:

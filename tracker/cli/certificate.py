@@ -1,10 +1,10 @@
 """The command `certify`: how often the words of a study's own pipeline are wrong where the truth is known."""
 
 import argparse
-import textwrap
 
-from tracker.cli.common import check_study, terminal_width
+from tracker.cli.common import check_study
 from tracker.cli.folders import results_folder
+from tracker.cli.terminal import paragraph
 from tracker.judge.certificate.files import CERTIFICATE, certified
 from tracker.judge.certificate.record import Evidence, StudyCertificate
 from tracker.judge.certificate.tally import describe
@@ -23,7 +23,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
             print("\n".join(_lines(certificate)), end="\n\n")
     print("all studies")
     for word in made.words:
-        print(_wrapped(f"{word.word}: {word.status}; {word.why}"))
+        print(paragraph(f"{word.word}: {word.status}; {word.why}", "  "))
     print(f"{results / CERTIFICATE}: {len(made.studies)} studies")
     return 0
 
@@ -31,7 +31,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
 def _lines(certificate: StudyCertificate) -> list[str]:
     seeds = f"{certificate.variants} variants, up to {certificate.seeds} seeds"
     lines = [f"{certificate.study} ({seeds}; splits worth {certificate.splits:.1f} independent trials)"]
-    lines += [_wrapped(f"{word.word}: {word.status}; {word.why}") for word in certificate.words]
+    lines += [paragraph(f"{word.word}: {word.status}; {word.why}", "  ") for word in certificate.words]
     if certificate.evidence:
         lines.append(f"  {'word':10}  {'wrong in':>8}  {'at most':>7}  {'promised':>8}  {'trials':>6}  {'worth':>6}")
     lines += [_row(found) for found in certificate.evidence]
@@ -47,8 +47,3 @@ def _lines(certificate: StudyCertificate) -> list[str]:
 def _row(found: Evidence) -> str:
     numbers = f"{found.rate:8.1%}  {found.upper:7.0%}  {found.promise:8.2%}  {found.trials:6}  {found.effective:6.1f}"
     return f"  {found.word:10}  {numbers}  {describe(found.kind)}"
-
-
-def _wrapped(text: str) -> str:
-    width = terminal_width()
-    return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)

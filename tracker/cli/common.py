@@ -1,7 +1,6 @@
 """What several commands do alike."""
 
 import math
-import shutil
 from typing import Literal
 
 from contract.errors import ConfigError
@@ -14,11 +13,6 @@ def check_study(store: Store, command: str, study: str | None) -> None:
     """Refuse the name of a study that is not in the database; None asks for all."""
     if study is not None and study not in store.studies():
         raise ConfigError(command, "STUDY", study, "is not in the database", suggest(study, store.studies()))
-
-
-def terminal_width() -> int:
-    """Return the width of paragraphs."""
-    return max(shutil.get_terminal_size((120, 24)).columns, 60)
 
 
 def direction(command: str, text: str) -> Literal["max", "min"] | Target:

@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 
 from contract.errors import ConfigError
-from tracker.cli.common import direction, terminal_width
+from tracker.cli.common import direction
+from tracker.cli.terminal import terminal_width
 from tracker.evaluations.arms import Options, expand, name_arms, read_arm
 from tracker.evaluations.comparison import Comparison, Rules, compare
 from tracker.evaluations.measure import Lineage

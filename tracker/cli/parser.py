@@ -178,7 +178,11 @@ def _judgement(commands: _Commands) -> None:
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     form = verdicts.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
-    form.add_argument("--brief", action="store_true", help="print one sentence for each study")
+    # From the last report, where it is of these results: its module imports nothing that judges.
+    brief = "print one sentence for each study, as the report has them"
+    form.add_argument("--brief", action="store_const", dest="run", const="tracker.cli.brief:run_brief", help=brief)
+    since = "with --brief: print nothing, and end with 1, unless a grid has started since FILE was written"
+    verdicts.add_argument("--since", type=Path, metavar="FILE", help=since)
     trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     _audit(add("audit", "audit", "Check a study's published numbers, and set ours beside them; or check any table."))

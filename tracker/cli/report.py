@@ -2,18 +2,26 @@
 
 import argparse
 
+from contract.atomic import write_text
 from tracker.cli.folders import reports_folder, results_folder
 from tracker.plan.reports import claim_reports
-from tracker.show.page.render import write_report
+from tracker.show.kept_answers import digest_of, keep_answers
+from tracker.show.page.render import draw, read_page
 from tracker.store.current import load_or_collect
+from tracker.store.database import Store
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Write the page and print where it is."""
+    """Write the page, keep its answers for `verdicts --brief`, and print where it is."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     database = load_or_collect(results)
     if not arguments.out:
         claim_reports(results, reports)
-    path = write_report(database, arguments.out or reports / "index.html")
+    digest = digest_of(results)  # before it is read: what replaces it meanwhile is another database
+    with Store(database) as store:
+        page = read_page(store)
+    path = arguments.out or reports / "index.html"
+    write_text(path, draw(page))
+    keep_answers(results, digest, {study.name: study.answer for study in page.studies})
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0

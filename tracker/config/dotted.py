@@ -7,16 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from contract.nested import leaves  # noqa: F401 - whoever has dotted keys has them from here
+
 MISSING: Any = object()
-
-
-def leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of every leaf; an empty mapping is a leaf."""
-    for key, item in value.items():
-        if isinstance(item, Mapping) and item:
-            yield from leaves(item, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", item
 
 
 def get(value: Any, key: str, default: Any = MISSING) -> Any:

@@ -4,18 +4,19 @@ Metrics: docs/metrics-demonstrations.md. The first k choices of a selector are i
 chosen on the validation split; the test split is read once, at the end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from contract.atomic import write_json
 from trainers.demonstrations.choices import rewards
-from trainers.demonstrations.in_context import Scores, load_in_context_model, score_pointers
+from trainers.demonstrations.in_context import InContextModel, Scores, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import Prepared, load_prepared
 from trainers.demonstrations.proposals import similarities
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.training import load_selector
+from trainers.samples import Row, save_samples, some_items
 from trainers.stage import Stage
 
 PROTOCOL, CHOICES = "selected", "choices.json"
@@ -46,6 +47,34 @@ def run(stage: Stage) -> None:
     test = {k: measure(choices[chosen[k]][:, :k], "test", f"test {k}") for k in shots}
     _report(stage, prepared, test, "test")
     _save_items(stage, prepared, test, model.clusters)
+    save_samples(stage, _samples(model, prepared, test, {k: choices[chosen[k]][:, :k] for k in shots}))
+
+
+def _samples(
+    model: InContextModel, prepared: Prepared, scores: dict[int, Scores], choices: dict[int, Tensor]
+) -> Iterator[Row]:
+    """Test queries with the demonstrations that were chosen for them, in this order, and the answers after these."""
+    numbers = prepared.numbers("test")
+    names = [prepared.names[number] for number in prepared.splits["test"]]
+    kept = some_items(names)
+    queries = prepared.query_items[numbers][kept].tolist()
+    asked, wanted = [question for question, _ in model.in_words(queries)], model.right_answers(queries)
+    for shots, found in scores.items():
+        pools = prepared.demonstration_items[prepared.pools[numbers[kept][:, None], choices[shots][kept]]]
+        shown = [f"{question} → {answer}" for question, answer in model.in_words(pools.flatten().tolist())]
+        accuracy = found.accuracy[kept].tolist()
+        for row, place in enumerate(kept):
+            chosen = shown[row * shots : (row + 1) * shots]
+            yield {
+                "item": names[place],
+                "subset": str(shots),
+                "protocol": PROTOCOL,
+                "prompt": asked[row],
+                "demonstrations": "\n".join(f"{number}. {text}" for number, text in enumerate(chosen, 1)),
+                "response": found.answers[place],
+                "reference": wanted[row],
+                "accuracy": accuracy[row],
+            }
 
 
 def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:

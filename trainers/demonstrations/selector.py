@@ -101,7 +101,8 @@ class PointerSelector(nn.Module):
         """Return the states (T, R, h) after each of the inputs (T, R, h), from the state (R, h) before them."""
         cell = self.step_context
         weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
-        states, _ = torch.gru(inputs, state[None], weights, True, 1, 0.0, self.training, False, False)
+        learns = torch.is_grad_enabled()  # not `self.training`: cuDNN has a backward pass for this only
+        states, _ = torch.gru(inputs, state[None], weights, True, 1, 0.0, learns, False, False)
         return states
 
     @torch.no_grad()

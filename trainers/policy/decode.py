@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import DynamicCache
 
-from trainers.policy.plain import Layer, is_plain, norm
+from trainers.policy.plain import Layer, is_plain, norm, rotations
 
 
 class Decoder(ABC):
@@ -35,8 +35,11 @@ def read_prompts(
 ) -> tuple[Tensor, Decoder]:
     """Return the logits (B * group_size, V) of the first tokens of the responses, and what computes the further ones.
 
-    prompt_ids, prompt_mask: (B, P), padded on the left; each prompt is read once. room: tokens to come at most.
+    prompt_ids, prompt_mask: (B, P), padded on the left; each prompt is read once, without columns that are padding in
+    all of them. room: tokens to come at most.
     """
+    longest = int(prompt_mask.sum(1).max())
+    prompt_ids, prompt_mask = prompt_ids[:, -longest:], prompt_mask[:, -longest:]
     cache = DynamicCache(config=model.config)
     positions = (prompt_mask.cumsum(1) - 1).clamp(min=0)
     logits = model(
@@ -97,10 +100,7 @@ class ModuleDecoder(Decoder):
         self.mask = None  # nothing to leave out
         if not mask.all():
             self.mask = _with_room(mask.bool()[:, None, :, None], group_size, room, fill=True)[..., 0][:, :, None]
-        everything = torch.arange(self.length + room, device=mask.device)[None]
-        cos, sin = body.rotary_emb(self.keys[0], everything)
-        half = cos.shape[-1] // 2
-        self.cos, self.sin = cos[0], torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)  # for halves changed over
+        self.cos, self.sin = rotations(body, self.keys[0], torch.arange(self.length + room, device=mask.device))
 
     def keep(self, rows: Tensor) -> None:
         """Go on with some of the rows only, by number."""
@@ -113,26 +113,19 @@ class ModuleDecoder(Decoder):
     def next_logits(self, tokens: Tensor) -> Tensor:
         """Append a token (R,) to each row; return the logits (R, V) of the one after it."""
         self.position = self.position + 1
-        cos, sin = self.cos[self.position][:, None], self.sin[self.position][:, None]
+        rotation = self.cos[self.position][:, None], self.sin[self.position][:, None]
         hidden = functional.embedding(tokens, self.embedding)
         for number, layer in enumerate(self.layers):
-            hidden = hidden + self._attention(number, layer.before_attention(hidden), cos, sin)
-            inside = layer.before_mlp(hidden)
-            gate = layer.activation(functional.linear(inside, *layer.gate))
-            hidden = hidden + functional.linear(gate * functional.linear(inside, *layer.up), *layer.down)
+            hidden = hidden + self._attention(number, layer.before_attention(hidden), rotation)
+            hidden = hidden + layer.feed_forward(hidden)
         self.length += 1
         return self.head(self.last_norm(hidden))
 
-    def _attention(self, number: int, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _attention(self, number: int, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
         """Return the attention's output (R, H) for the last token; its key and value are kept."""
         layer, rows, end = self.layers[number], len(hidden), self.length + 1
         keys, values = self.keys[number], self.values[number]
-        both = torch.cat([functional.linear(hidden, *layer.query), functional.linear(hidden, *layer.key)], -1)
-        both = both.view(rows, -1, layer.head_dim)
-        both = both * cos + both.roll(layer.head_dim // 2, -1) * sin  # rotary positions
-        query, key = both.split([both.shape[1] - keys.shape[1], keys.shape[1]], 1)
-        keys[:, :, self.length] = key
-        values[:, :, self.length] = functional.linear(hidden, *layer.value).view(rows, -1, layer.head_dim)
+        query, keys[:, :, self.length], values[:, :, self.length] = layer.attended(hidden, rotation)
         found = functional.scaled_dot_product_attention(
             query[:, :, None],
             keys[:, :, :end],

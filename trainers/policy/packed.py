@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainers.policy.plain import Layer, is_plain, norm
+from trainers.policy.plain import Layer, is_plain, norm, rotations
 
 
 class Sequences(Protocol):
@@ -100,27 +100,18 @@ def states(body: Any, sequences: Sequences, *, last: bool) -> Tensor:
     """
     packing = Packing.of(sequences, last=last)
     hidden = body.embed_tokens(packing.ids)
-    cos, sin = (each[0, :, None] for each in body.rotary_emb(hidden, packing.positions[None]))
-    half = cos.shape[-1] // 2
-    sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)  # for halves changed over
+    cos, sin = (each[:, None] for each in rotations(body, hidden, packing.positions))
     for block in body.layers:
         layer = Layer(block)
-        hidden = hidden + _attention(layer, layer.before_attention(hidden), cos, sin, packing)
-        inside = layer.before_mlp(hidden)
-        gate = layer.activation(functional.linear(inside, *layer.gate))
-        hidden = hidden + functional.linear(gate * functional.linear(inside, *layer.up), *layer.down)
+        hidden = hidden + _attention(layer, layer.before_attention(hidden), (cos, sin), packing)
+        hidden = hidden + layer.feed_forward(hidden)
     slots = packing.responses if last else packing.keys[:, packing.prompts.shape[1] - 1 :]
     return norm(body.norm)(hidden.index_select(0, slots[sequences.mask.bool()]))
 
 
-def _attention(layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor, packing: Packing) -> Tensor:
+def _attention(layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor], packing: Packing) -> Tensor:
     """Return the attention's output (R, H) of all tokens."""
-    size = layer.head_dim
-    both = torch.cat([functional.linear(hidden, *layer.query), functional.linear(hidden, *layer.key)], -1)
-    both = both.view(len(hidden), -1, size)
-    both = both * cos + both.roll(size // 2, -1) * sin  # rotary positions
-    value = functional.linear(hidden, *layer.value).view(len(hidden), -1, size)
-    query, key = both.split([both.shape[1] - value.shape[1], value.shape[1]], 1)
+    query, key, value = layer.attended(hidden, rotation)
     keys = torch.cat([key, value], 1)
 
     def attend(asking: Tensor, asked: Tensor, mask: Tensor) -> Tensor:
@@ -134,7 +125,7 @@ def _attention(layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor, packing: 
             scale=layer.scaling,
             enable_gqa=query.shape[1] != value.shape[1],
         )
-        return found.transpose(1, 2).reshape(-1, query.shape[1] * size)
+        return found.transpose(1, 2).reshape(-1, query.shape[1] * layer.head_dim)
 
     parts = [attend(packing.prompts, packing.prompts, packing.prompt_mask)]
     if packing.responses.shape[1] > 0:

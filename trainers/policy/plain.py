@@ -22,7 +22,7 @@ def is_plain(model: Any) -> bool:
     config, device, body = model.config, model.device, getattr(model, "model", model)
     linear = [module for name, module in body.named_modules() if name.endswith("_proj")]
     windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    hooked = any(map(_is_hooked, model.modules()))
     return not (
         windows
         or hooked
@@ -33,6 +33,11 @@ def is_plain(model: Any) -> bool:
         or body.rotary_emb.rope_type != "default"
         or getattr(config, "pretraining_tp", 1) > 1
     )
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(module)  # so does accelerate put itself before a module
 
 
 class Layer:
@@ -49,6 +54,35 @@ class Layer:
         self.gate, self.up, self.down = (
             (each.weight, each.bias) for each in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         )
+
+    def attended(self, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query (R, heads, D), key and value (R, key heads, D) of tokens (R, H), turned by their positions.
+
+        rotation: of `rotations`, with dimensions (R, 1, D).
+        """
+        cos, sin = rotation
+        both = torch.cat([functional.linear(hidden, *self.query), functional.linear(hidden, *self.key)], -1)
+        both = both.view(len(hidden), -1, self.head_dim)
+        both = both * cos + both.roll(self.head_dim // 2, -1) * sin
+        value = functional.linear(hidden, *self.value).view(len(hidden), -1, self.head_dim)
+        query, key = both.split([both.shape[1] - value.shape[1], value.shape[1]], 1)
+        return query, key, value
+
+    def feed_forward(self, hidden: Tensor) -> Tensor:
+        """Return what the MLP makes of tokens (R, H), its norm included."""
+        inside = self.before_mlp(hidden)
+        gate = self.activation(functional.linear(inside, *self.gate))
+        return functional.linear(gate * functional.linear(inside, *self.up), *self.down)
+
+
+def rotations(body: Any, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines (R, D) of rotary positions (R,): a head is x cos + x with its halves changed over sin.
+
+    like: a tensor of the device and type.
+    """
+    cos, sin = (each[0] for each in body.rotary_emb(like, positions[None]))
+    half = cos.shape[-1] // 2
+    return cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)
 
 
 def norm(module: Any) -> Callable[[Tensor], Tensor]:

@@ -98,8 +98,6 @@ def sample_all(
         chosen = slice(start * group_size, (start + step) * group_size)
         numbers = None if uniforms is None else uniforms[chosen]
         ids, mask = prompt_ids[start : start + step], prompt_mask[start : start + step]
-        longest = int(mask.sum(1).max())  # one long prompt shall not widen the batches that it is not in
-        ids, mask = ids[:, -longest:], mask[:, -longest:]
         parts.append(sample(model, ids, mask, group_size=group_size, uniforms=numbers, **settings))  # type: ignore[arg-type]
     return concatenate(parts, int(settings["pad"]))
 

@@ -90,12 +90,9 @@ def sample_evenly(
     for start in range(0, len(prompt_ids), step):
         chosen = slice(start, start + step)
         ids, mask = prompt_ids[chosen], prompt_mask[chosen]
-        longest = int(mask.sum(1).max())  # one long prompt shall not widen the batches that it is not in
         for first in range(0, samples, together):
             numbers = uniforms[chosen, first : first + together].to(ids.device)
-            found = _grow(
-                model, ids[:, -longest:], mask[:, -longest:], numbers, eos=eos, pad=pad, temperature=temperature
-            )
+            found = _grow(model, ids, mask, numbers, eos=eos, pad=pad, temperature=temperature)
             parts.append((found.prompt + start, found.many, found.tokens, found.first))
     prompt, many, tokens, length = (torch.cat(column) for column in zip(*parts, strict=True))
     order = prompt.argsort(stable=True)

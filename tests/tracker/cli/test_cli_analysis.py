@@ -25,9 +25,6 @@ def test_verdicts_prints_every_edge_and_only_the_study_asked_for(tmp_path, capsy
     assert sum(line.split()[1:2] in (["v1"], ["v2"], ["v3"]) for line in second.splitlines()) == 3
     assert main(["verdicts", "--csv", "--results", str(tmp_path)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 7
-    assert main(["verdicts", "--brief", "--results", str(tmp_path)]) == 0
-    brief = " ".join(capsys.readouterr().out.split())
-    assert re.fullmatch(r"one: \S.*\. two: \S.*\.", brief)
 
 
 def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_once(tmp_path, capsys):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulate import Study, simulate
+from tracker.show.kept_answers import digest_of, keep_answers
 from tracker.store.collect import collect
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,6 +37,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     simulate(folder, [Study(seeds=1, variants=2)])
     collect(folder)
+    keep_answers(folder, digest_of(folder), {"toy": "Nothing is decided."})
     return folder
 
 
@@ -61,6 +63,7 @@ def packages_after(*words):
         (["status"], YAML | PYDANTIC),
         (["gate"], YAML | DUCKDB),
         (["sql", "select 1"], YAML | DUCKDB),
+        (["verdicts", "--brief"], YAML),
         (["collect"], YAML | DUCKDB | PYDANTIC | PANDAS),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -107,6 +107,17 @@ def test_all_steps_at_once_are_what_one_step_after_the_other_is(shots):
         assert value.abs().max() > 0, name
 
 
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_loaded_selector_learns_on_devices_too(learns, monkeypatch):
+    """In evaluation mode, as it is loaded, cuDNN has no backward pass for a recurrence."""
+    train, original = [], torch.gru
+    monkeypatch.setattr(torch, "gru", lambda *given: train.append(given[6]) or original(*given))
+    query, pool = drawn(8)
+    with torch.set_grad_enabled(learns):
+        selector().eval()(query, pool, torch.tensor([[[0, 1, 2]]]).expand(len(query), 1, 3))
+    assert train == [learns]
+
+
 def test_the_step_context_matters():
     """The second choice depends on the first, not only through the mask."""
     query, pool = drawn(4)

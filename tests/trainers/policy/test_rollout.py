@@ -17,6 +17,7 @@ from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.policy import decode as decode_module
 from trainers.policy.batch import batched_logps, response_logits, token_logps
 from trainers.policy.rollout import sample, sample_all
+from trainers.policy.spread import sample_evenly
 from trainers.policy.text import decode, pad, prompt_tokens, response_tokens
 
 
@@ -165,13 +166,30 @@ def test_models_that_the_short_way_does_not_know_are_called_as_they_are():
         assert not decode_module.is_plain(other), reason
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not decode_module.is_plain(plain)
-    plain.model.layers[1].register_forward_hook(lambda *_: None)
+    layer = plain.model.layers[1]
+    for register in (layer.register_forward_hook, layer.register_full_backward_hook):
+        handle = register(lambda *_: None)
+        assert not decode_module.is_plain(plain)
+        handle.remove()
+    assert decode_module.is_plain(plain)
+    layer.forward = layer.forward  # as accelerate does it
     assert not decode_module.is_plain(plain)
     ids = torch.tensor([[5, 6, 7]])
     sampled = sample(
         others["another architecture"], ids, torch.ones_like(ids), group_size=2, max_new_tokens=4, eos=EOS, pad=PAD
     )
     assert sampled.mask.sum() > 0
+
+
+def test_a_long_prompt_does_not_widen_the_batches_without_it():
+    made, widths = model_of("qwen2", num_key_value_heads=4), []
+    made.register_forward_pre_hook(lambda _, __, given: widths.append(given["input_ids"].shape[1]), with_kwargs=True)
+    ids = torch.randint(2, 31, (3, 7), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(7) >= 7 - torch.tensor([[7], [2], [4]])).long()
+    settings = {"batch_size": 2, "eos": EOS, "pad": PAD}
+    sample_all(made, ids, mask, group_size=2, max_new_tokens=1, **settings)
+    sample_evenly(made, ids, mask, uniforms=uniforms(6, 1).view(3, 2, 1), **settings)
+    assert widths == [7, 2, 4] * 2
 
 
 def test_a_batch_below_one_group_changes_nothing(model, prompts):

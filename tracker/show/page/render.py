@@ -6,7 +6,8 @@ The same database and certificate give the same bytes: the page shows the time o
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,18 +28,21 @@ from tracker.judge.edges import WORDS
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairs import Pair, judge_all_pairs
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
-from tracker.show.page.content import Certify, Check, Compare, Judge, build_page
+from tracker.show.page.content import Certify, Check, Compare, Judge, Page, build_page
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
+from tracker.show.page.samples import Quoted, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
+from tracker.store.samples import study_samples
 
 HERE = Path(__file__).parent
+Quote = Callable[[], Quoted]
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]
-STYLES = ("uPlot-1.6.32.min.css", "page.css")
+STYLES = ("uPlot-1.6.32.min.css", "page.css", "page_samples.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
@@ -50,6 +54,7 @@ SCRIPTS = (
     "page_series.js",
     "page_curves.js",
     "page_pairs.js",
+    "page_samples.js",
 )
 
 
@@ -59,8 +64,8 @@ def write_report(database: Path, out: Path, examples: Examples | None = None) ->
     `examples`: items that changed most, by study, for those who know their words.
     """
     with Store(database) as store:
-        page = render(store, examples=examples)
-    write_text(out, page)
+        page = read_page(store)
+    write_text(out, draw(page, examples))
     return out
 
 
@@ -68,8 +73,18 @@ def render(
     store: Store, judge: Judge | None = None, check: Check | None = None, examples: Examples | None = None
 ) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
-    own_judge, own_check, certify, compare = _analyst(store)
+    return draw(read_page(store, judge, check), examples)
+
+
+def read_page(store: Store, judge: Judge | None = None, check: Check | None = None) -> Page:
+    """Return what the page says."""
+    own_judge, own_check, certify, compare, quote = _analyst(store)
     page = build_page(store, judge or own_judge, check or own_check, certify, compare)
+    return replace(page, samples=quote())
+
+
+def draw(page: Page, examples: Examples | None = None) -> str:
+    """Return the page as HTML."""
     style = "\n".join(_asset(name) for name in STYLES)
     scripts = [_asset(name) for name in SCRIPTS]
     template = _environment().get_template("report_page.html.j2")
@@ -145,8 +160,8 @@ def _mark(word: str) -> str:
     return word.replace(" ", "-") if word in (*WORDS, "ok", "missing", "running") else "invalid"
 
 
-def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
-    """Return what judges, audits, certifies and compares the variants of a study; all use one reading of it."""
+def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
+    """Return what judges, audits, certifies, compares and quotes the variants of a study; all use one reading of it."""
     certificates = known(store.path.parent)
 
     @cache
@@ -169,4 +184,17 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
     def compare(study: str) -> Sequence[Pair]:
         return judge_all_pairs(judged(study).measurements)
 
-    return judge, check, certify, compare
+    def quote() -> Quoted:
+        studies = [judged(name) for name in store.studies()]
+        return page_samples(
+            [
+                (
+                    study.measurements,
+                    [(edge.parent, edge.child) for edge in study.edges],
+                    study_samples(store, study.name),
+                )
+                for study in studies
+            ]
+        )
+
+    return judge, check, certify, compare, quote

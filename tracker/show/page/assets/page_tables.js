@@ -60,7 +60,7 @@
   // A print shows the evidence and changes of every edge, not the long tails of lists; afterwards the page is as it was.
   let opened = [];
   window.addEventListener("beforeprint", () => {
-    opened = Array.from(document.querySelectorAll(".lineage details:not([open])"));
+    opened = Array.from(document.querySelectorAll(".lineage .c-evidence > details:not([open]), .lineage details.more:not([open])"));
     opened.forEach((details) => { details.open = true; });
   });
   window.addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));

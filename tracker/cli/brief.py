@@ -1,0 +1,41 @@
+"""`verdicts --brief`: a sentence for each study. Where the last report holds them nothing is judged, nor imported."""
+
+import argparse
+from pathlib import Path
+
+from tracker.cli.folders import results_folder
+from tracker.cli.terminal import paragraph
+from tracker.show.kept_answers import kept_answers
+
+
+def run_brief(arguments: argparse.Namespace) -> int:
+    """Print the sentences of the last report, if it was made of what is here now; else judge."""
+    results = results_folder(arguments)
+    if arguments.since is not None and not _started_since(results, arguments.since):
+        return 1
+    answers = kept_answers(results)
+    if answers is None or (arguments.study is not None and arguments.study not in answers):
+        answers = _judged(results, arguments.study)
+    for study, answer in answers.items():
+        if arguments.study in (None, study):
+            print(paragraph(f"{study}: {answer}"))
+    return 0
+
+
+def _started_since(results: Path, file: Path) -> bool:
+    """Tell whether a grid has started since the file was written: one that was refused has not, and changed nothing."""
+    lock = results / ".lock"  # touched at each start (workflow/rules/common.smk)
+    return lock.exists() and lock.stat().st_mtime_ns >= file.stat().st_mtime_ns
+
+
+def _judged(results: Path, study: str | None) -> dict[str, str]:
+    from tracker.cli.common import check_study
+    from tracker.judge.verdicts import edge_rows, judge_studies
+    from tracker.show.answer import answer
+    from tracker.store.current import load_or_collect
+    from tracker.store.database import Store
+
+    with Store(load_or_collect(results)) as store:
+        check_study(store, "verdicts", study)
+        studies = judge_studies(store, study)
+    return {judged.name: answer(edge_rows(judged.edges), judged.measurements.analysis.margin) for judged in studies}
