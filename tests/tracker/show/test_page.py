@@ -406,7 +406,7 @@ def attacked(tmp_path_factory):
 def test_markup_in_names_and_texts_stays_text(attacked):
     elements = Elements(attacked)
     scripts = [(attrs.get("type"), attrs.get("id")) for tag, attrs, _ in elements.inline if tag == "script"]
-    data = [("application/json", f"study-toy{of}-data") for of in ("", "-pairs")]
+    data = [("application/json", f"study-toy{of}-data") for of in ("", "-figures", "-pairs")]
     assert scripts == [*data, *[(None, None)] * len(SCRIPTS)]
     assert ATTACK not in attacked
     assert elements.text.count(ATTACK) > 10
