@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from tests.trainers.debias.helpers import config, debias_stage, run_evaluate, run_prepare, run_train, stereoset_rows
 from trainers.assets import files
 from trainers.debias import evaluate, train
-from trainers.debias.measure import load_suffix
+from trainers.debias.measure import load_suffix, score_items
 from trainers.debias.objective import Objective
 from trainers.debias.prepared import Prepared
 from trainers.debias.train import Trainer, edit_batches
@@ -240,6 +240,24 @@ def test_best_epoch_is_kept(home, tmp_path, monkeypatch):
     kept = load_file(stage.out / train.WEIGHTS_FILE)
     assert all(torch.equal(kept[name], weights[1][name]) for name in kept)
     assert any(not torch.equal(kept[name], weights[3][name]) for name in kept)
+
+
+def test_lm_head_dtype_acts_in_training_steps_only(home, undisturbed, tmp_path, monkeypatch):
+    scored = []
+
+    def spy(model, prepared, indices, matrix=None):
+        scored.append((torch.is_grad_enabled(), (matrix or model.matrix).factor.dtype))
+        return score_items(model, prepared, indices, matrix)
+
+    monkeypatch.setattr(train, "score_items", spy)
+    monkeypatch.setattr("trainers.debias.measure.score_items", spy)
+    low = run_train(tmp_path, home[1], config(**FULL, lm_head_dtype="bfloat16"))
+    assert set(scored) == {(True, torch.bfloat16), (False, torch.float32)}  # training steps, development items
+    one, other = (metrics(stage).set_index(["name", "step"]).value for stage in (undisturbed, low))
+    assert one["train/loss", 1] != other["train/loss", 1]
+    assert other["train/loss", 1] == pytest.approx(one["train/loss", 1], rel=0.01)
+    run_evaluate(tmp_path, home[1], config(), low)
+    assert scored[-1] == (False, torch.float32)
 
 
 def test_rcs_without_reward_is_refused():
