@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Error, Locator, Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
-COLOURS = 48
+COLOURS = 64
 Shot = Callable[[Page], Locator | None]
 
 

@@ -95,13 +95,13 @@ class Correction:
     level: float
 
 
-def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
+def judge_edges(study: Measurements, *, planning: bool = True, reuse: Reuse | None = None) -> list[Edge]:
     """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them.
 
     Without `planning` the smallest detectable effects and the seeds needed, which no word depends on and which take
     most of the time, are not computed: for those who read the words and intervals only.
     """
-    reuse = Reuse()
+    reuse = reuse or Reuse()
     prior = study_prior(study, reuse)
     edges = [measure(study, child, parent, prior, reuse) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
@@ -127,8 +127,13 @@ def study_pairs(study: Measurements) -> list[tuple[str, str]]:
 
 def study_prior(study: Measurements, reuse: Reuse | None = None) -> SeedPrior | None:
     """What the study's variants say of each other's noise; with looks, from the seeds of the first one, for good."""
-    if study.analysis.variance == "own":
-        return None
+    reuse = reuse or Reuse()
+    if not reuse.prior:
+        reuse.prior.append(None if study.analysis.variance == "own" else _seed_prior(study, reuse))
+    return reuse.prior[0]
+
+
+def _seed_prior(study: Measurements, reuse: Reuse) -> SeedPrior | None:
     first = study.analysis.looks[0] if study.analysis.looks else None
     gains: dict[str, dict[int, float]] = {}
     for variant in study.variants:

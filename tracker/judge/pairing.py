@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracker.judge.measurements import Measurements, Rule
+from tracker.judge.moderation import SeedPrior
 from tracker.judge.significance import Array
 from tracker.judge.statistics import ArmDraws
 from tracker.store.database import ENDED_WELL
@@ -39,6 +40,7 @@ class Reuse:
     of_run: dict[tuple[str, int], str] = field(default_factory=dict)  # what is wrong with it
     of_items: dict[Hashable, list[str]] = field(default_factory=dict)  # what keeps two runs from being paired
     hours: dict[str, dict[str, float]] = field(default_factory=dict)  # of each stage of a variant, by key
+    prior: list[SeedPrior | None] = field(default_factory=list)  # the study's own, once it is known
 
     def item_clusters(self, study: Measurements, variant: str, seed: int) -> list[Numbers]:
         """The clusters of a run's items, as the function of this name."""

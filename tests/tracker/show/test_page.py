@@ -15,7 +15,7 @@ from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tests.tracker.show.elements import Elements
 from tracker.cli.main import main
 from tracker.config.display_schema import CurveDefinition
-from tracker.judge import audit, verdicts
+from tracker.judge import audit, edges, verdicts
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairs import judge_all_pairs
 from tracker.plan.plan_file import PlannedVariant
@@ -486,8 +486,13 @@ def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
     read = []
     whole = verdicts.read_measurements
     monkeypatch.setattr(verdicts, "read_measurements", lambda store, name: (read.append(name), whole(store, name))[1])
+    priors, prior_of = [], edges._seed_prior
+    monkeypatch.setattr(
+        edges, "_seed_prior", lambda study, reuse: (priors.append(study.name), prior_of(study, reuse))[1]
+    )
     write_report(database, tmp_path / "index.html")
     assert read == ["a", "b"]
+    assert priors == ["a", "b"]  # for edges, paths and pairs
 
 
 def test_a_change_of_the_plan_after_results_is_shown(tmp_path):
