@@ -21,3 +21,29 @@ def browser():
         launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def open_page(browser, file):
+    """Return a function that opens the page `file`, which each module makes; there may be no error and no dialog."""
+    troubles, contexts = [], []
+
+    def opened(width=1280, height=900, scheme="light", scripts=True):
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts, offline=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on(
+            "request", lambda request: troubles.append(request.url) if not request.url.startswith("file:") else None
+        )
+        page.goto(file.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert troubles == []

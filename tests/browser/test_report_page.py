@@ -37,32 +37,6 @@ def file(tmp_path_factory):
     return write_report(collect(folder / "results").database, folder / "index.html")
 
 
-@pytest.fixture
-def open_page(browser, file):
-    """Return a function that opens the page; at the end no error, warning or dialog may have been seen."""
-    troubles, contexts = [], []
-
-    def opened(width=1280, height=900, scheme="light", scripts=True):
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts, offline=True
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on(
-            "request", lambda request: troubles.append(request.url) if not request.url.startswith("file:") else None
-        )
-        page.goto(file.as_uri())
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert troubles == []
-
-
 def drawn(page):
     """Scroll to the first study's curves, which are drawn when they come into sight; return their element."""
     curves = page.locator(".curves").first
