@@ -17,6 +17,7 @@ from trainers.stage import Stage
 
 Row = Mapping[str, str | float | None]
 _HALVES = re.compile("[\ud800-\udfff]")  # of a character: no file of text can hold one
+_PLACE = frozenset(PLACE)
 _ROW = 100  # characters that a row counts as, beside those of its texts
 
 
@@ -56,20 +57,22 @@ class _Kept:
     def add(self, row: Row) -> None:
         """Take a row."""
         cells: dict[str, str | Cut | float] = {}
-        length = _ROW
+        length, longest, known = _ROW, self._longest, self._is_text
         for name, value in row.items():
             if value is None:
                 continue
             is_text = isinstance(value, str)
-            if self._is_text.setdefault(name, is_text) is not is_text:
+            if known.get(name) is not is_text and known.setdefault(name, is_text) is not is_text:
                 raise ValueError(f"samples: {name} is text in one row and a number in another: {value!r:.100}")
             cells[name] = value
             if isinstance(value, str):
-                if len(value) > self._longest:
-                    cells[name] = Cut(value).to(self._longest)
-                length += min(len(value), self._longest)
-        if missing := [name for name in PLACE if name not in cells]:
-            raise ValueError(f"a sample has no {', '.join(missing)}: {dict(row)!r:.200}")
+                length += len(value)
+                if len(value) > longest:
+                    cells[name] = Cut(value).to(longest)
+                    length -= len(value) - longest
+        if not cells.keys() >= _PLACE:
+            missing = ", ".join(name for name in PLACE if name not in cells)
+            raise ValueError(f"a sample has no {missing}: {dict(row)!r:.200}")
         if self._share > 1 and not self._is_wanted(cells):
             return
         self._rows.append(cells)

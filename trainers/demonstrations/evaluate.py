@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from contract.atomic import write_json
+from contract.samples import MOST_ITEMS
 from trainers.demonstrations.choices import rewards
 from trainers.demonstrations.in_context import InContextModel, Scores, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import Prepared, load_prepared
@@ -56,21 +57,24 @@ def _samples(
     """Test queries with the demonstrations that were chosen for them, in this order, and the answers after these."""
     numbers = prepared.numbers("test")
     names = [prepared.names[number] for number in prepared.splits["test"]]
-    kept = some_items(names)
+    kept = some_items(names, MOST_ITEMS // 2)  # each of them in every subset
     queries = prepared.query_items[numbers][kept].tolist()
     asked, wanted = [question for question, _ in model.in_words(queries)], model.right_answers(queries)
+    pools = prepared.pools[numbers[kept]]
+    chosen = {shots: prepared.demonstration_items[pools.gather(1, choices[shots][kept])] for shots in scores}
+    items = torch.cat([rows.flatten() for rows in chosen.values()]).unique().tolist()
+    words = [f"{question} → {answer}" for question, answer in model.in_words(items)]
+    shown = dict(zip(items, words, strict=True))
     for shots, found in scores.items():
-        pools = prepared.demonstration_items[prepared.pools[numbers[kept][:, None], choices[shots][kept]]]
-        shown = [f"{question} → {answer}" for question, answer in model.in_words(pools.flatten().tolist())]
-        accuracy = found.accuracy[kept].tolist()
+        accuracy, demonstrations = found.accuracy[kept].tolist(), chosen[shots].tolist()
         for row, place in enumerate(kept):
-            chosen = shown[row * shots : (row + 1) * shots]
+            lines = [f"{number}. {shown[item]}" for number, item in enumerate(demonstrations[row], 1)]
             yield {
                 "item": names[place],
                 "subset": str(shots),
                 "protocol": PROTOCOL,
                 "prompt": asked[row],
-                "demonstrations": "\n".join(f"{number}. {text}" for number, text in enumerate(chosen, 1)),
+                "demonstrations": "\n".join(lines),
                 "response": found.answers[place],
                 "reference": wanted[row],
                 "accuracy": accuracy[row],

@@ -75,15 +75,17 @@ class ConceptModel:
         query = torch.where(is_query, numbers, own // self.task.candidates)
         place = torch.where(is_query, 0, own % self.task.candidates + 1)
         pairs, labels = self.queries.words[query, place].tolist(), self.queries.shown[query, place].tolist()
-        named = [", ".join(map(self._word, pair)) for pair in pairs]
-        return [(pair, f"label {label}") for pair, label in zip(named, labels, strict=True)]
+        named = [
+            f"concept {concept} word {word}" for concept in range(self.task.concepts) for word in range(self.task.words)
+        ]
+        return [
+            (f"{named[one]}, {named[other]}", f"label {label}")
+            for (one, other), label in zip(pairs, labels, strict=True)
+        ]
 
     def right_answers(self, queries: Sequence[int]) -> list[str]:
         """Return the right labels."""
         return [f"label {label}" for label in self.queries.gold[torch.tensor(queries), 0].tolist()]
-
-    def _word(self, number: int) -> str:
-        return f"concept {number // self.task.words} word {number % self.task.words}"
 
 
 def load(task: Concepts, assets: Mapping[str, Path], learner: Path, device: str) -> ConceptModel:
