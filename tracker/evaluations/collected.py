@@ -30,7 +30,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     if not newest or not all(map(lm_eval.recognises, newest.values())):
         remedy = "run lm_eval with --log_samples and --output_path"
         raise ConfigError(path, "", None, f"holds no {_SAMPLES} of lm-eval", remedy)
-    values = (value for file in newest.values() for value in every_value(file, problem))
+    values = (value for _, file in sorted(newest.items()) for value in every_value(file, problem))
     tables = [_table(name, sheet) for name, sheet in values]
     yield ImportedRun(
         source=path,

@@ -56,7 +56,7 @@ def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
         ("analysis: {edges: root}\nvariants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
         ("variants: {a: {files: [base]}, b: {extends: a, file: [new]}}", "file"),
         ("variants: {a: {files: [base]}}", "variants"),
-        (f"analysis: {{edges: []}}\n{TWO}", "analysis.edges"),
+        (f"analysis: {{edges: []}}\n{TWO}", "must be different pairs"),
         (f"analysis: {{edges: [[b, a], [a, b]]}}\n{TWO}", "must be different pairs"),
         (f"analysis: {{alpha: 0.7}}\n{TWO}", "my.yaml: analysis.alpha = 0.7"),
         (f"analysis: {{margin: 0}}\n{TWO}", "my.yaml: analysis.margin = 0"),
