@@ -6,7 +6,8 @@ The same database and certificate give the same bytes: the page shows the time o
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,16 @@ from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
+from tracker.show.page.samples import Quoted, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
+from tracker.store.samples import study_samples
 
 HERE = Path(__file__).parent
+Quote = Callable[[], Quoted]
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]
-STYLES = ("uPlot-1.6.32.min.css", "page.css")
+STYLES = ("uPlot-1.6.32.min.css", "page.css", "page_samples.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
@@ -47,6 +51,7 @@ SCRIPTS = (
     "page_export.js",
     "page_curves.js",
     "page_pairs.js",
+    "page_samples.js",
 )
 
 
@@ -70,8 +75,9 @@ def render(
 
 def read_page(store: Store, judge: Judge | None = None, check: Check | None = None) -> Page:
     """Return what the page says."""
-    own_judge, own_check, certify, compare = _analyst(store)
-    return build_page(store, judge or own_judge, check or own_check, certify, compare)
+    own_judge, own_check, certify, compare, quote = _analyst(store)
+    page = build_page(store, judge or own_judge, check or own_check, certify, compare)
+    return replace(page, samples=quote())
 
 
 def draw(page: Page, examples: Examples | None = None) -> str:
@@ -145,8 +151,8 @@ def _rank(verdict: str | None) -> int:
     return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
 
 
-def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
-    """Return what judges, audits, certifies and compares the variants of a study; all use one reading of it."""
+def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
+    """Return what judges, audits, certifies, compares and quotes the variants of a study; all use one reading of it."""
     certificates = known(store.path.parent)
 
     @cache
@@ -169,4 +175,17 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
     def compare(study: str) -> Sequence[Pair]:
         return judge_all_pairs(judged(study).measurements)
 
-    return judge, check, certify, compare
+    def quote() -> Quoted:
+        studies = [judged(name) for name in store.studies()]
+        return page_samples(
+            [
+                (
+                    study.measurements,
+                    [(edge.parent, edge.child) for edge in study.edges],
+                    study_samples(store, study.name),
+                )
+                for study in studies
+            ]
+        )
+
+    return judge, check, certify, compare, quote
