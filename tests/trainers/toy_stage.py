@@ -105,8 +105,8 @@ def run_stage(out: Path, *extra: str, cold: bool = False, **values: str) -> subp
     """Run the stage to its end, as a fork of a process that has torch imported; `cold`: as a process of its own."""
     words, env = command(out, *extra), environment(out, **values)
     if cold:
-        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
-    return warm.run(words[2], words[3:], cwd=ROOT, env=env, timeout=120, separate=True)
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return warm.run(words[2], words[3:], cwd=ROOT, env=env, timeout=300, separate=True)
 
 
 def status(out: Path) -> dict:

@@ -199,6 +199,11 @@ class DebiasConfig(_Strict):
         description="StereoSet itself: `data` whose labels are swapped against it is refused; null: unchecked.",
     )
     dtype: Literal["float32", "bfloat16", "float64"] = Field(default="float32", description="Of the frozen model.")
+    lm_head_dtype: Literal["float32", "bfloat16"] | None = Field(
+        default=None,
+        description="Of the products with the output matrix in training steps, whose sums and softmax stay in float32; "
+        "null: dtype. Development and test items are always scored in dtype.",
+    )
     domains: list[Domain] = Field(
         default=["gender", "race", "religion"], min_length=1, description="Domains that are edited and measured."
     )

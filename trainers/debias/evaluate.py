@@ -8,6 +8,9 @@ Protocols:
               are averaged, and this one shift is applied once. All test items are measured under it. No test item has
               any part in the edit, and no target term is in both.
 
+The words of the test items are saved as samples: their three sentences, with the log-probability of each before and
+after the edit.
+
 Items name their cluster (trainers.debias.clusters): those that share a target term or an edit of protocol `edited`.
 """
 
@@ -27,9 +30,12 @@ from trainers.debias.measure import ItemScores, load_suffix, measure, measure_ed
 from trainers.debias.prepared import PAIR, Prepared
 from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
+from trainers.samples import Row as Sample
+from trainers.samples import save_samples, some_items
 from trainers.stage import Stage
 
 Row = tuple[str, str, str, str, float]
+NAMES = {"anti": "anti-stereotype", "stereo": "stereotype", "unrelated": "unrelated"}
 WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
 
 
@@ -103,6 +109,25 @@ def run(stage: Stage) -> None:
         stage.log_metrics(0, _names(protocol, figures))
     edits = [batch for parts in batches.values() for batch in parts] if "edited" in protocols else []
     stage.save_items(rows, clusters=item_clusters(prepared.items, edits))
+    save_samples(stage, _samples(prepared, protocols[1:], rows))
+
+
+def _samples(prepared: Prepared, protocols: Sequence[str], rows: Sequence[Row]) -> Iterator[Sample]:
+    """The sentences of test items, under each protocol that edits, by the values of `items.parquet`."""
+    values = {(item, protocol, name): value for item, _, protocol, name, value in rows}
+    test = [prepared.items[i] for i in prepared.indices("test")]
+    for item in (test[place] for place in some_items([item.id for item in test])):
+        for protocol in protocols:
+            for kind, sentence in item.sentences.items():
+                yield {
+                    "item": item.id,
+                    "subset": item.domain,
+                    "protocol": protocol,
+                    "sentence": NAMES[kind],
+                    "response": sentence,
+                    "log-probability before": values[item.id, "unedited", f"{kind}_logp"],
+                    "log-probability after": values[item.id, protocol, f"{kind}_logp"],
+                }
 
 
 def _names(protocol: str, domains: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

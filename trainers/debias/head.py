@@ -11,7 +11,7 @@ instead of a vocabulary of log-probabilities.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,18 +22,45 @@ CHUNK = 256  # positions whose logits are in memory at once
 
 @dataclass
 class OutputMatrix:
-    """logits = weight @ hidden + bias; weight [V, d], bias [V] or None."""
+    """logits = weight @ hidden + bias; weight [V, d], bias [V] or None.
+
+    `factor` is the weight in the dtype of the products over all words. A label's own logit is taken from the more
+    precise of the two.
+    """
 
     weight: Tensor
     bias: Tensor | None
-    _scratch: Tensor | None = None  # reused: fresh memory of this size costs page faults, a fifth of the product's time
+    factor: Tensor = field(init=False)
+    # By dtype, reused: fresh memory of this size costs page faults, a fifth of the product's time.
+    _scratch: dict[torch.dtype, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.factor = self.weight
+
+    def in_dtype(self, dtype: torch.dtype) -> "OutputMatrix":
+        """The same matrix, with products over all words in `dtype`, sums and softmax in float32 at least."""
+        matrix = OutputMatrix(self.weight, self.bias)
+        matrix.factor = self.weight.to(dtype)
+        return matrix
+
+    def _memory(self, rows: int, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._scratch:
+            self._scratch[dtype] = torch.empty(CHUNK, len(self.weight), dtype=dtype, device=self.weight.device)
+        return self._scratch[dtype][:rows]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits [R, V] of at most CHUNK rows, in memory that the next call overwrites; no graph."""
-        if self._scratch is None:
-            self._scratch = torch.empty(CHUNK, len(self.weight), dtype=self.weight.dtype, device=self.weight.device)
-        out = torch.mm(hidden, self.weight.T, out=self._scratch[: len(hidden)])
-        return out if self.bias is None else out.add_(self.bias)
+        """Logits [R, V] of at most CHUNK rows, float32 at least, in memory that the next call overwrites; no graph."""
+        dtype = self.factor.dtype
+        out = torch.mm(hidden.to(dtype), self.factor.T, out=self._memory(len(hidden), dtype))
+        if self.bias is not None:
+            out.add_(self.bias)
+        return self._memory(len(hidden), torch.float32).copy_(out) if dtype == torch.bfloat16 else out
+
+    def expected_rows(self, weights: Tensor) -> Tensor:
+        """Return weights [R, V] @ weight in the dtype of `factor`; may overwrite what `logits` keeps in that dtype."""
+        dtype = self.factor.dtype
+        low = weights if weights.dtype == dtype else self._memory(len(weights), dtype).copy_(weights)
+        return low @ self.factor
 
 
 def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[Tensor, Tensor | None]:
@@ -51,14 +78,12 @@ def log_partition(hidden: Tensor, matrix: OutputMatrix, *, mean: bool) -> tuple[
     with torch.no_grad():
         for chunk in hidden.tensor_split(math.ceil(len(hidden) / CHUNK)):
             logits = matrix.logits(chunk)
-            logits = logits.float() if logits.dtype == torch.bfloat16 else logits
             top = logits.amax(-1, keepdim=True)
             weights = logits.sub_(top).exp_()
             total = weights.sum(-1, keepdim=True)
             partitions.append((top + total.log()).squeeze(-1))
             if mean:
-                rows = weights.to(matrix.weight.dtype) @ matrix.weight
-                means.append(rows.to(total.dtype) / total)
+                means.append(matrix.expected_rows(weights).to(total.dtype) / total)
     return torch.cat(partitions), torch.cat(means) if mean else None
 
 
@@ -94,7 +119,8 @@ def label_log_probs(
         log-probabilities [N] and log partition [N].
     """
     partition = _LogPartition.apply(hidden, rows, inverse, matrix)
-    logits = (hidden * matrix.weight[labels]).sum(-1).to(partition.dtype)
+    dtype = torch.promote_types(matrix.weight.dtype, matrix.factor.dtype)
+    logits = (hidden.to(dtype) * matrix.weight[labels].to(dtype)).sum(-1).to(partition.dtype)
     if matrix.bias is not None:
         logits = logits + matrix.bias[labels]
     return logits - partition, partition

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trainers.debias.editor import applied, micro_batches, predict
+from trainers.debias.head import OutputMatrix
 from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.prepared import Prepared
 from trainers.debias.scores import (
@@ -49,15 +50,22 @@ class ItemScores:
 def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:
     """Load the blocks that a prepared folder needs: same modules, same dtype, prefix dropped."""
     model = load_model(folder, dtype=prepared.dtype, device=prepared.device)
-    suffix = SuffixModel(model, [module.name for module in prepared.modules])
-    suffix.drop_prefix()
-    return suffix
+    return SuffixModel(model, [module.name for module in prepared.modules], prefix=False)
 
 
-def score_items(model: SuffixModel, prepared: Prepared, indices: Sequence[int]) -> SentenceScores:
-    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on."""
+def score_items(
+    model: SuffixModel, prepared: Prepared, indices: Sequence[int], matrix: OutputMatrix | None = None
+) -> SentenceScores:
+    """Score the three sentences of each item with the model as it is now; in a graph where gradients are on.
+
+    Args:
+        model: the partial model.
+        prepared: source of tokens and hidden states.
+        indices: the items.
+        matrix: the output matrix in another dtype; None: the model's own.
+    """
     tokens = prepared.tokens(indices)
-    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, model.matrix)
+    return score(last_hidden(model, prepared.hidden(indices), tokens), tokens, matrix or model.matrix)
 
 
 @torch.no_grad()

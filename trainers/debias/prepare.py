@@ -85,10 +85,11 @@ def tokenise(item: Item, split: str, tokenizer: PreTrainedTokenizerBase) -> Toke
     bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if bos is None:
         raise ValueError(f"model: {tokenizer.name_or_path} has neither a BOS nor an EOS token")
-    tokens = {kind: [bos, *tokenizer.encode(getattr(item, kind), add_special_tokens=False)] for kind in KINDS}
+    sentences = {kind: getattr(item, kind) for kind in KINDS}
+    tokens = {kind: [bos, *tokenizer.encode(text, add_special_tokens=False)] for kind, text in sentences.items()}
     if min(map(len, tokens.values())) < 2:
         raise ValueError(f"data: {item.id} has an empty sentence")
-    return TokenisedItem(item.id, item.domain, item.term, split, tokens)
+    return TokenisedItem(item.id, item.domain, item.term, split, sentences, tokens)
 
 
 @contextmanager

@@ -30,12 +30,13 @@ PAIR = ("anti", "stereo")
 
 @dataclass(frozen=True)
 class TokenisedItem:
-    """One item after tokenisation; `tokens` holds the ids of each sentence, BOS first."""
+    """One item after tokenisation: `sentences` and `tokens`, the ids of each with BOS first, by kind."""
 
     id: str
     domain: str
     term: str
     split: str
+    sentences: dict[str, str]
     tokens: dict[str, list[int]]
 
     @property

@@ -38,18 +38,21 @@ class SuffixModel:
         matrix: the output matrix.
     """
 
-    def __init__(self, model: PreTrainedModel, rule: object) -> None:
+    def __init__(self, model: PreTrainedModel, rule: object, *, prefix: bool = True) -> None:
         """Take over `model`; until `drop_prefix` its weights and its forward are untouched.
 
         Args:
             model: a causal LM in evaluation mode.
             rule: which modules are edited, see `models.find_modules`.
+            prefix: False drops the prefix at once, before its weights are read from the disk.
         """
         self.model = model
         self.modules: list[EditedModule] = find_modules(model, rule)
         self.first = self.modules[0].block
-        self.matrix = OutputMatrix(*output_matrix(model))
         self.layers = blocks(model)[1]
+        if not prefix:
+            self.drop_prefix()
+        self.matrix = OutputMatrix(*output_matrix(model))  # runs the model on two tokens
         self.device = self.matrix.weight.device
 
     def module(self, name: str) -> nn.Module:

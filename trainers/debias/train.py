@@ -31,7 +31,7 @@ from trainers.debias.measure import (
 )
 from trainers.debias.objective import Objective, Reference
 from trainers.debias.prepared import Prepared
-from trainers.debias.scores import detached, join
+from trainers.debias.scores import SentenceScores, detached, join
 from trainers.debias.suffix import SuffixModel
 from trainers.stage import Diverged, Stage
 from trainers.state import below, pack, unpack
@@ -66,6 +66,9 @@ class Trainer:
     def __init__(self, stage: Stage, prepared: Prepared, model: SuffixModel) -> None:
         config = stage.config
         self.stage, self.config, self.prepared, self.model = stage, config, prepared, model
+        self.matrix = model.matrix
+        if config.lm_head_dtype is not None:
+            self.matrix = model.matrix.in_dtype(getattr(torch, config.lm_head_dtype))
         self.objective = Objective(config)
         self.hypernetwork = self._fresh().to(prepared.device)
         self.memory = stage.micro_batch(config.edit.batch_size)
@@ -163,19 +166,22 @@ class Trainer:
         parts = micro_batches(batch, size)
         reference, phase = self._reference(batch), self.epoch / self.config.n_epochs
         if len(parts) == 1:
-            loss, values = self.objective(score_items(self.model, self.prepared, batch), reference, phase)
+            loss, values = self.objective(self._scores(batch), reference, phase)
             loss.backward()
             return values
         with torch.no_grad():
-            scored = [score_items(self.model, self.prepared, part) for part in parts]
+            scored = [self._scores(part) for part in parts]
         leaves = [detached(scores) for scores in scored]
         loss, values = self.objective(join(leaves), reference, phase)
         loss.backward()
         for part, leaf in zip(parts, leaves, strict=True):
-            scores = score_items(self.model, self.prepared, part)
+            scores = self._scores(part)
             used = [name for name in ("p", "logp", "hidden", "partition") if getattr(leaf, name).grad is not None]
             torch.autograd.backward([getattr(scores, n) for n in used], [getattr(leaf, n).grad for n in used])
         return values
+
+    def _scores(self, items: Sequence[int]) -> SentenceScores:
+        return score_items(self.model, self.prepared, items, self.matrix)
 
     def _reference(self, batch: Sequence[int]) -> Reference:
         unrelated_p = self.prepared.unedited(batch)[0][:, 2]

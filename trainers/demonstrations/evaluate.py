@@ -4,18 +4,20 @@ Metrics: docs/metrics-demonstrations.md. The first k choices of a selector are i
 chosen on the validation split; the test split is read once, at the end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from contract.atomic import write_json
+from contract.samples import MOST_ITEMS
 from trainers.demonstrations.choices import rewards
-from trainers.demonstrations.in_context import Scores, load_in_context_model, score_pointers
+from trainers.demonstrations.in_context import InContextModel, Scores, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import Prepared, load_prepared
 from trainers.demonstrations.proposals import similarities
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.training import load_selector
+from trainers.samples import Row, save_samples, some_items
 from trainers.stage import Stage
 
 PROTOCOL, CHOICES = "selected", "choices.json"
@@ -46,6 +48,37 @@ def run(stage: Stage) -> None:
     test = {k: measure(choices[chosen[k]][:, :k], "test", f"test {k}") for k in shots}
     _report(stage, prepared, test, "test")
     _save_items(stage, prepared, test, model.clusters)
+    save_samples(stage, _samples(model, prepared, test, {k: choices[chosen[k]][:, :k] for k in shots}))
+
+
+def _samples(
+    model: InContextModel, prepared: Prepared, scores: dict[int, Scores], choices: dict[int, Tensor]
+) -> Iterator[Row]:
+    """Test queries with the demonstrations that were chosen for them, in this order, and the answers after these."""
+    numbers = prepared.numbers("test")
+    names = [prepared.names[number] for number in prepared.splits["test"]]
+    kept = some_items(names, MOST_ITEMS // 2)  # each of them in every subset
+    queries = prepared.query_items[numbers][kept].tolist()
+    asked, wanted = [question for question, _ in model.in_words(queries)], model.right_answers(queries)
+    pools = prepared.pools[numbers[kept]]
+    chosen = {shots: prepared.demonstration_items[pools.gather(1, choices[shots][kept])] for shots in scores}
+    items = torch.cat([rows.flatten() for rows in chosen.values()]).unique().tolist()
+    words = [f"{question} → {answer}" for question, answer in model.in_words(items)]
+    shown = dict(zip(items, words, strict=True))
+    for shots, found in scores.items():
+        accuracy, demonstrations = found.accuracy[kept].tolist(), chosen[shots].tolist()
+        for row, place in enumerate(kept):
+            lines = [f"{number}. {shown[item]}" for number, item in enumerate(demonstrations[row], 1)]
+            yield {
+                "item": names[place],
+                "subset": str(shots),
+                "protocol": PROTOCOL,
+                "prompt": asked[row],
+                "demonstrations": "\n".join(lines),
+                "response": found.answers[place],
+                "reference": wanted[row],
+                "accuracy": accuracy[row],
+            }
 
 
 def select(stage: Stage, prepared: Prepared, mode: str, split: str) -> Tensor:

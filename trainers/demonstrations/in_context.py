@@ -20,12 +20,16 @@ from trainers.stage import Stage
 
 @dataclass(frozen=True)
 class Scores:
-    """How well a batch of queries was answered after its demonstrations; all (B,) float32."""
+    """How well a batch of queries was answered after its demonstrations; tensors are (B,) float32."""
 
     correct: Tensor  # 1 or 0
     acc_score: Tensor  # soft accuracy in [0, 1]
     gold_logp: Tensor  # log-probability of the right answer, nats
     accuracy: Tensor  # what the evaluation reports: `correct`, or the benchmark's own accuracy
+    answers: Sequence[str]  # B, in words
+
+
+_NUMBERS = ("correct", "acc_score", "gold_logp", "accuracy")
 
 
 class InContextModel(Protocol):
@@ -45,6 +49,14 @@ class InContextModel(Protocol):
 
     def score(self, queries: Tensor, demonstrations: Tensor) -> Scores:
         """Answer queries (B,) after demonstrations (B, S), in this order; S = 0 is zero-shot."""
+        ...
+
+    def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
+        """Return items for people to read: the question of each, and its answer as demonstrations show it."""
+        ...
+
+    def right_answers(self, queries: Sequence[int]) -> list[str]:
+        """Return the answers that are wanted of queries, in words."""
         ...
 
 
@@ -67,9 +79,11 @@ def score_pointers(
 
     def rows(part: Tensor) -> Tensor:
         scores = model.score(items[part], demonstrations[part])
-        return torch.stack([getattr(scores, field).float().cpu() for field in Scores.__annotations__], dim=1)
+        numbers = [getattr(scores, field).float().cpu() for field in _NUMBERS]
+        return torch.stack([*numbers, work.numbered(scores.answers)], dim=1)
 
-    return Scores(*work.rows(name, len(queries), rows).unbind(1))
+    correct, acc_score, gold_logp, accuracy, answers = work.rows(name, len(queries), rows).unbind(1)
+    return Scores(correct, acc_score, gold_logp, accuracy, [work.texts[int(number)] for number in answers])
 
 
 def one_file(folder: Path, suffixes: tuple[str, ...]) -> Path:

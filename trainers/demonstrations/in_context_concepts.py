@@ -1,6 +1,6 @@
 """The in-context model of task `concepts`: a small Lfm2 that stage `learner` trains (arXiv 2511.23404)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -62,8 +62,30 @@ class ConceptModel:
         logp = logits.float().log_softmax(-1).cpu()
         gold = known.gold[queries, 0]
         gold_logp = logp.gather(1, gold[:, None]).squeeze(1)
-        correct = (logp.argmax(1) == gold).float()
-        return Scores(correct, gold_logp.exp(), gold_logp, correct)
+        given = logp.argmax(1)
+        correct = (given == gold).float()
+        answers = [f"label {label}" for label in given.tolist()]
+        return Scores(correct, gold_logp.exp(), gold_logp, correct, answers)
+
+    def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
+        """Return pairs of words by their concepts and numbers, and the labels that are shown with them."""
+        numbers = torch.tensor(items, dtype=torch.int64)
+        own = (numbers - self.count).clamp(min=0)  # of the demonstrations, each a candidate of one query
+        is_query = numbers < self.count
+        query = torch.where(is_query, numbers, own // self.task.candidates)
+        place = torch.where(is_query, 0, own % self.task.candidates + 1)
+        pairs, labels = self.queries.words[query, place].tolist(), self.queries.shown[query, place].tolist()
+        named = [
+            f"concept {concept} word {word}" for concept in range(self.task.concepts) for word in range(self.task.words)
+        ]
+        return [
+            (f"{named[one]}, {named[other]}", f"label {label}")
+            for (one, other), label in zip(pairs, labels, strict=True)
+        ]
+
+    def right_answers(self, queries: Sequence[int]) -> list[str]:
+        """Return the right labels."""
+        return [f"label {label}" for label in self.queries.gold[torch.tensor(queries), 0].tolist()]
 
 
 def load(task: Concepts, assets: Mapping[str, Path], learner: Path, device: str) -> ConceptModel:

@@ -80,12 +80,26 @@ class TextModel:
             "".join(self.questions[item].demonstration() for item in chosen) + question.prompt()
             for question, chosen in zip(asked, demonstrations.tolist(), strict=True)
         ]
-        found = []
+        found, answers = [], []
         options = [question.options for question in asked]
         for question, means in zip(asked, self.option_logps(prompts, options), strict=True):
-            right = float(means.argmax() == question.answer)
+            given = int(means.argmax())
+            answers.append(question.options[given])
+            right = float(given == question.answer)
             found.append((right, float(means.softmax(0)[question.answer]), float(means[question.answer]), right))
-        return Scores(*torch.tensor(found).T)
+        correct, acc_score, gold_logp, accuracy = torch.tensor(found).T
+        return Scores(correct, acc_score, gold_logp, accuracy, answers)
+
+    def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
+        """Return the questions with their options, and the right one of these."""
+        asked = [self.questions[item] for item in items]
+        prompts = ["\n".join([question.text, *(f"- {option}" for option in question.options)]) for question in asked]
+        return list(zip(prompts, self.right_answers(items), strict=True))
+
+    def right_answers(self, queries: Sequence[int]) -> list[str]:
+        """Return the right options."""
+        asked = [self.questions[item] for item in queries]
+        return [question.options[question.answer] for question in asked]
 
     @torch.no_grad()
     def option_logps(self, prompts: Sequence[str], options: Sequence[Sequence[str]]) -> list[Tensor]:

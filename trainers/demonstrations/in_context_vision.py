@@ -4,6 +4,7 @@ A prompt is a conversation in the model's own chat template: each demonstration 
 most frequent answer of its annotators, then comes the query. Images are read when they are needed.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,18 @@ class VisionModel:
             ]
         )
         right = (accuracy >= self.task.correct_from).float()
-        return Scores(right, accuracy, self.model.gold_logps(inputs, [question.answer for question in asked]), accuracy)
+        gold_logps = self.model.gold_logps(inputs, [question.answer for question in asked])
+        return Scores(right, accuracy, gold_logps, accuracy, answers)
+
+    def in_words(self, items: Sequence[int]) -> list[tuple[str, str]]:
+        """Return the questions with the names of their images, and the annotators' most frequent answers."""
+        asked = [self.questions[item] for item in items]
+        return [(f"{question.question}\n(image {question.image.name})", question.answer) for question in asked]
+
+    def right_answers(self, queries: Sequence[int]) -> list[str]:
+        """Return the annotators' answers to each, the most frequent first."""
+        counts = [Counter(self.questions[item].answers).most_common() for item in queries]
+        return [", ".join(f"{word} ({many})" if many > 1 else word for word, many in answers) for answers in counts]
 
     def chats(self, asked: Sequence[VisualQuestion], demonstrations: Tensor) -> list[list[Turn]]:
         """Return the turns of each prompt."""

@@ -1,7 +1,7 @@
 """Passes of a frozen model over many rows, in batches, which go on after a kill with the same bits."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ class Resumable:
         self.memory = stage.micro_batch(batch_size)
         found = stage.load_checkpoint()
         self.done: dict[str, Tensor] = dict(found.tensors) if found is not None else {}
+        self.texts: list[str] = found.state["texts"] if found is not None else []
+        self._places = {text: place for place, text in enumerate(self.texts)}
         self.saved = time.monotonic()
 
     def rows(self, name: str, count: int, work: Callable[[Tensor], Tensor]) -> Tensor:
@@ -47,8 +49,19 @@ class Resumable:
         self.done[name] = torch.cat(parts)
         return self.done[name]
 
+    def numbered(self, texts: Sequence[str]) -> Tensor:
+        """Return numbers (B,) float32 by which `self.texts` gives these texts back, also after a kill.
+
+        There are far fewer answers than float32 has whole numbers, 16 million.
+        """
+        for text in texts:
+            if text not in self._places:
+                self._places[text] = len(self.texts)
+                self.texts.append(text)
+        return torch.tensor([float(self._places[text]) for text in texts])
+
     def _save(self) -> None:
         """Keep all finished rows."""
         rows = sum(len(table) for table in self.done.values())
-        self.stage.save_checkpoint(rows, self.done, {})
+        self.stage.save_checkpoint(rows, self.done, {"texts": self.texts})
         self.saved = time.monotonic()

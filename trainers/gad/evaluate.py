@@ -1,7 +1,7 @@
 """Stages `evaluate_start` and `evaluate`: the test split, read once per student; a row per prompt in items.parquet.
 
 Where `evaluate.checkpoints` asks for more students of the stage `gad` than the last one, values of `sampled` are their
-means.
+means. The samples quote the last student.
 """
 
 from pathlib import Path
@@ -11,11 +11,13 @@ import pandas as pd
 from trainers.gad.config import GadConfig
 from trainers.gad.data import teacher_lengths
 from trainers.gad.measure import COLUMNS, SUBSET, measure
-from trainers.gad.rows import read_rows
+from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
+from trainers.policy.quotes import Quotes, nothing
 from trainers.policy.value_model import ValueModel
+from trainers.samples import save_samples
 from trainers.stage import Stage
 from trainers.tasks.interface import clusters_of
 from trainers.weights import MeasuredModels
@@ -33,6 +35,8 @@ def run(stage: Stage) -> None:
     rows = read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl")
     tokenizer, memory = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
     models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
+    asked = [{"item": row.id, "prompt": _chat(row), "reference": row.teacher_response} for row in rows]
+    quotes = Quotes(asked, SUBSET, outcome="rule")
     frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
     for number, (folder, critic) in enumerate(models):
         student = load_policy(folder, placement.policy, config.precision)
@@ -53,6 +57,7 @@ def run(stage: Stage) -> None:
             critic=judge,
             memory=memory,
             greedily=number == 0,
+            keep=quotes.keep if number == 0 else nothing,
         )
         frames.append(found)
     frame = pd.concat(frames).groupby(COLUMNS[:-1], sort=False, as_index=False)["value"].mean()
@@ -60,9 +65,17 @@ def run(stage: Stage) -> None:
         frame = pd.concat([frame, _start_rows(stage.inputs[START])])
     measured.write(stage.out)
     stage.save_items(frame, clusters_of(row.problem() for row in rows))
+    save_samples(stage, quotes.rows)
     means = frame.groupby(["protocol", "name"])["value"].mean()
     for subset in (SUBSET, "mean"):
         stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})
+
+
+def _chat(row: Row) -> str:
+    """Return the messages before the response; roles are named where there is more than the user's one."""
+    if len(row.content) == 1:
+        return row.content[0]["content"]
+    return "\n\n".join(f"{message['role']}: {message['content']}" for message in row.content)
 
 
 def _start_rows(folder: Path) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
 from trainers.micro_batch import MicroBatch
 from trainers.policy.placement import Placement
+from trainers.policy.quotes import Keep, nothing
 from trainers.policy.spread import Distinct
 from trainers.policy.value_model import ValueModel
 
@@ -33,6 +34,7 @@ def measure(
     critic: ValueModel | None,
     memory: MicroBatch,
     greedily: bool = True,
+    keep: Keep = nothing,
 ) -> pd.DataFrame:
     """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
 
@@ -41,6 +43,7 @@ def measure(
     them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th percentile sets the
     limit, so one very long response costs nothing. memory: of `evaluate.batch_size` rows, less where there is too
     little memory. greedily: False leaves the protocol `greedy` out.
+    keep: is handed the responses of each protocol.
     """
     settings, task = config.evaluate, rule_of(config)
     limit = math.ceil(settings.length_factor * lengths["p99"])
@@ -62,6 +65,7 @@ def measure(
             scores = score(critic, distinct.sequences, memory, config.pooling)
             pairs = teachers_of(teacher, teacher_scores, distinct.sequences, scores, distinct.prompts)
             values["win"] = (0.5 + 0.5 * (scores.pooled - pairs.pooled).sign()).tolist()
+        keep(protocol, distinct, texts, values)
         for name, column in values.items():
             means = distinct.mean(torch.tensor(column, dtype=torch.float64)).tolist()
             cells = [(row.id, SUBSET, protocol, name, value) for row, value in zip(rows, means, strict=True)]

@@ -1,6 +1,7 @@
 """Stages `evaluate_warm` and `evaluate`: the test split, read once per run; one row per problem in items.parquet.
 
-Where `evaluate.checkpoints` asks for more policies than the last one, the values of `sampled` are their means.
+Where `evaluate.checkpoints` asks for more policies than the last one, the values of `sampled` are their means. The
+samples quote the last policy.
 """
 
 from pathlib import Path
@@ -13,8 +14,10 @@ from trainers.policy.last_steps import KEPT, earlier_models
 from trainers.policy.measure import Measured, average, measure
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
+from trainers.policy.quotes import Quotes, nothing
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import asset_files, load_task, policy_folder
+from trainers.samples import save_samples
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, clusters_of, read_problems
 from trainers.weights import MeasuredModels
@@ -38,6 +41,8 @@ def run(stage: Stage) -> None:
     earlier = earlier_models(stage.inputs["policy"] / KEPT, config.evaluate) if "warm" in stage.inputs else []
     tokenizer, task = load_tokenizer(folder), load_task(config.task, asset_files(stage, "data_source"))
     reward_model = load_reward_model(stage, config.reward, placement)
+    asked = [{"item": each.id, "prompt": each.prompt, "reference": each.answer} for each in problems]
+    quotes = Quotes(asked, SUBSET, outcome="accuracy")
     found, measured = [], MeasuredModels(config, others)
     for number, each in enumerate([folder, *earlier]):
         sampler = Sampler(
@@ -51,13 +56,16 @@ def run(stage: Stage) -> None:
         measured.add(sampler.model.state_dict(), each)
         # Numbers of its own for each policy: what sampling adds to a problem's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
-        found.append(measure(sampler, problems, settings, memory, greedy=number == 0))
+        last = number == 0
+        keep = quotes.keep if last else nothing
+        found.append(measure(sampler, problems, settings, memory, greedy=last, keep=keep))
     results = found[0] | {"sampled": average([each["sampled"] for each in found])}
     rows = pd.concat([_rows(problems, protocol, result) for protocol, result in results.items()])
     if "warm" in stage.inputs:
         rows = pd.concat([rows, _warm_rows(stage.inputs["warm"])])
     measured.write(stage.out)
     stage.save_items(rows, clusters_of(problems))
+    save_samples(stage, quotes.rows)
     means = rows.groupby(["protocol", "name"])["value"].mean()
     for subset in (SUBSET, "mean"):
         stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})

@@ -8,6 +8,7 @@ import torch
 from trainers.micro_batch import MicroBatch
 from trainers.policy.config import Evaluate
 from trainers.policy.experience import Sampler
+from trainers.policy.quotes import Keep, nothing
 from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct
 from trainers.tasks.interface import Problem
@@ -34,21 +35,29 @@ def average(measured: Sequence[Measured]) -> Measured:
 
 
 def measure(
-    sampler: Sampler, problems: Sequence[Problem], settings: Evaluate, memory: MicroBatch, *, greedy: bool = True
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    settings: Evaluate,
+    memory: MicroBatch,
+    *,
+    greedy: bool = True,
+    keep: Keep = nothing,
 ) -> dict[str, Measured]:
     """Return the results of `greedy` (the most likely response) and `sampled` (`samples` responses per problem).
 
     Samples are spread evenly over a problem's responses (`trainers.policy.spread`). Their seed is the same for all
     variants and seeds: differences between them are paired also in their noise.
     memory: of `settings.batch_size` responses, less where the device's memory does not suffice. greedy: False leaves
-    that protocol out.
+    that protocol out. keep: is handed the responses of each protocol.
     """
     respond = Responder(sampler.model, sampler.tokenizer, sampler.placement)
     prompts, limit = sampler.prompts(problems), sampler.sampling.max_new_tokens
     results = {}
     if greedy:
         sequences, texts = respond(prompts, group_size=1, limit=limit, memory=memory)
-        results["greedy"] = _measured(sampler, problems, Distinct.single(sequences), texts)
+        results["greedy"] = _measured(
+            sampler, problems, Distinct.single(sequences), texts, protocol="greedy", keep=keep
+        )
     found, different = respond.evenly(
         prompts,
         samples=settings.samples,
@@ -57,20 +66,22 @@ def measure(
         generator=torch.Generator().manual_seed(settings.seed),
         memory=memory,
     )
-    return results | {"sampled": _measured(sampler, problems, found, different)}
+    return results | {"sampled": _measured(sampler, problems, found, different, protocol="sampled", keep=keep)}
 
 
-def _measured(sampler: Sampler, problems: Sequence[Problem], found: Distinct, texts: list[str]) -> Measured:
+def _measured(
+    sampler: Sampler, problems: Sequence[Problem], found: Distinct, texts: list[str], *, protocol: str, keep: Keep
+) -> Measured:
     pairs = [(problems[i], text) for i, text in zip(found.prompts.tolist(), texts, strict=True)]
 
-    def means(values: list[float]) -> list[float]:
-        return found.mean(torch.tensor(values, dtype=torch.float64)).tolist()
-
-    values = {"length": means(found.sequences.mask.sum(1).tolist())}
+    values: dict[str, list[float]] = {"length": found.sequences.mask.sum(1).tolist()}
     if all(problem.answer for problem in problems):
-        values["accuracy"] = means([float(sampler.task.correct(problem, text)) for problem, text in pairs])
-        values["reward"] = means([sampler.task.reward(problem, text) for problem, text in pairs])
+        values["accuracy"] = [float(sampler.task.correct(problem, text)) for problem, text in pairs]
+        values["reward"] = [sampler.task.reward(problem, text) for problem, text in pairs]
     if sampler.reward_model is not None:
         asked = [problem.prompt for problem, _ in pairs]
-        values["model_reward"] = means(sampler.reward_model(asked, texts).tolist())
-    return Measured(values)
+        values["model_reward"] = sampler.reward_model(asked, texts).tolist()
+    keep(protocol, found, texts, values)
+    return Measured(
+        {name: found.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}
+    )

@@ -6,13 +6,13 @@ import json
 import re
 import shutil
 import time
-from html.parser import HTMLParser
 
 import duckdb
 import numpy as np
 import pytest
 
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
+from tests.tracker.show.elements import Elements
 from tracker.cli.main import main
 from tracker.config.display_schema import CurveDefinition
 from tracker.judge import audit, verdicts
@@ -53,31 +53,6 @@ def text_of(html):
     """What a reader sees, on one line."""
     body = re.sub(r"<(script|style)\b.*?</\1>", " ", html, flags=re.S)
     return " ".join(Elements(body).text.split())
-
-
-class Elements(HTMLParser):
-    """Start tags with attributes, the text of each script and style, and all other text."""
-
-    def __init__(self, html):
-        super().__init__(convert_charrefs=True)
-        self.tags, self.inline, self.text, self._raw = [], [], "", None
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag in ("script", "style"):
-            self.inline.append([tag, dict(attrs), ""])
-            self._raw = self.inline[-1]
-
-    def handle_endtag(self, tag):
-        if tag in ("script", "style"):
-            self._raw = None
-
-    def handle_data(self, data):
-        if self._raw is not None:
-            self._raw[2] += data
-        else:
-            self.text += data
 
 
 # ---- lineage and axis

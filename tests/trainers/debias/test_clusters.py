@@ -5,7 +5,7 @@ from trainers.debias.prepared import TokenisedItem
 
 
 def items(*terms):
-    return [TokenisedItem(str(n), *term.split("/"), "test", {}) for n, term in enumerate(terms)]
+    return [TokenisedItem(str(n), *term.split("/"), "test", {}, {}) for n, term in enumerate(terms)]
 
 
 def named(terms, batches):

@@ -15,7 +15,7 @@ from trainers.debias.measure import load_suffix, measure, score_items
 from trainers.debias.prepared import Prepared
 from trainers.debias.suffix import SuffixModel
 from trainers.debias.train import Trainer
-from trainers.models import load_model
+from trainers.models import blocks, load_model
 
 GRPO = {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.0}
 OBJECTIVES = {
@@ -200,3 +200,54 @@ def test_chunks_change_nothing(monkeypatch):
     whole = log_partition(hidden, matrix, mean=True)
     monkeypatch.setattr("trainers.debias.head.CHUNK", 2)
     torch.testing.assert_close(log_partition(hidden, matrix, mean=True), whole)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_in_bfloat16_are_those_of_rounded_factors(bias):
+    generator = torch.Generator().manual_seed(0)
+    weight, hidden = torch.randn(50, 8, generator=generator), torch.randn(6, 8, generator=generator)
+    offset = torch.randn(50, generator=generator) if bias else None
+    exact = OutputMatrix(weight, offset)
+    rounded = exact.in_dtype(torch.bfloat16)
+    everything = torch.arange(6)
+    logp, partition = label_log_probs(hidden, everything, everything, everything, rounded)
+    _, mean = log_partition(hidden, rounded, mean=True)
+
+    factors = hidden.bfloat16().float(), weight.bfloat16().float()
+    logits = torch.nn.functional.linear(*factors, offset)
+    torch.testing.assert_close(partition, logits.logsumexp(-1), rtol=0, atol=0.05)  # logits of up to 8
+    torch.testing.assert_close(mean, logits.softmax(-1) @ factors[1], rtol=0, atol=0.05)
+    # The labels' own logits are not rounded, and nothing is left behind in the matrix itself.
+    own = torch.nn.functional.linear(hidden, weight, offset).diagonal()
+    torch.testing.assert_close(logp + partition, own)
+    again = label_log_probs(hidden, everything, everything, everything, exact)
+    assert not torch.equal(partition, again[1])
+    torch.testing.assert_close(again[0], torch.nn.functional.linear(hidden, weight, offset).log_softmax(-1).diagonal())
+
+
+def test_a_model_in_bfloat16_may_have_products_in_float32():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(50, 8, generator=generator).bfloat16()
+    hidden = torch.randn(6, 8, generator=generator).bfloat16()
+    everything = torch.arange(6)
+    matrix = OutputMatrix(weight, None).in_dtype(torch.float32)
+    logp, _ = label_log_probs(hidden, everything, everything, everything, matrix)
+    torch.testing.assert_close(logp, (hidden.float() @ weight.float().T).log_softmax(-1).diagonal())
+
+
+def test_blocks_below_the_first_edited_one_are_never_run_after_prepare(prepared_stage, monkeypatch):
+    _, inputs = prepared_stage
+    loaded = []
+
+    def load(*args, **kwargs):
+        loaded.append(load_model(*args, **kwargs))
+        for layer in blocks(loaded[0])[1][:2]:
+            monkeypatch.setattr(layer, "forward", lambda *args, **kwargs: pytest.fail("a frozen block was run"))
+        return loaded[0]
+
+    whole = SuffixModel(load_model(files(inputs["model"])), config().edit.modules)
+    monkeypatch.setattr("trainers.debias.measure.load_model", load)
+    suffix = load_suffix(files(inputs["model"]), Prepared(inputs["prepare"]))
+    assert loaded
+    assert suffix.first == 2
+    assert torch.equal(suffix.matrix.weight, whole.matrix.weight)

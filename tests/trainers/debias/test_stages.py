@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.trainers.debias.helpers import config, debias_stage, run_evaluate, run_prepare, run_train
+from tests.trainers.debias.helpers import config, debias_stage, run_evaluate, run_prepare, run_train, stereoset_rows
 from trainers.assets import files
 from trainers.debias import evaluate, train
-from trainers.debias.measure import load_suffix
+from trainers.debias.measure import load_suffix, score_items
 from trainers.debias.objective import Objective
 from trainers.debias.prepared import Prepared
 from trainers.debias.train import Trainer, edit_batches
@@ -242,6 +242,24 @@ def test_best_epoch_is_kept(home, tmp_path, monkeypatch):
     assert any(not torch.equal(kept[name], weights[3][name]) for name in kept)
 
 
+def test_lm_head_dtype_acts_in_training_steps_only(home, undisturbed, tmp_path, monkeypatch):
+    scored = []
+
+    def spy(model, prepared, indices, matrix=None):
+        scored.append((torch.is_grad_enabled(), (matrix or model.matrix).factor.dtype))
+        return score_items(model, prepared, indices, matrix)
+
+    monkeypatch.setattr(train, "score_items", spy)
+    monkeypatch.setattr("trainers.debias.measure.score_items", spy)
+    low = run_train(tmp_path, home[1], config(**FULL, lm_head_dtype="bfloat16"))
+    assert set(scored) == {(True, torch.bfloat16), (False, torch.float32)}  # training steps, development items
+    one, other = (metrics(stage).set_index(["name", "step"]).value for stage in (undisturbed, low))
+    assert one["train/loss", 1] != other["train/loss", 1]
+    assert other["train/loss", 1] == pytest.approx(one["train/loss", 1], rel=0.01)
+    run_evaluate(tmp_path, home[1], config(), low)
+    assert scored[-1] == (False, torch.float32)
+
+
 def test_rcs_without_reward_is_refused():
     rcs = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, 2.0]}
     with pytest.raises(ValueError, match=r"rcs.mode adaptive needs a reward"):
@@ -281,6 +299,22 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
     order = [prepared.items[i].id for i in prepared.indices("test", "race")]
     ss = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value[order]
     assert values["edited/race/ss_batch_mean"] == pytest.approx((ss.iloc[:6].mean() + ss.iloc[6:].mean()) / 2)
+
+
+def test_samples_are_the_sentences_of_the_test_items_with_their_scores_before_and_after(home, evaluated):
+    prepared = Prepared(home[1]["prepare"])
+    kinds = {"anti-stereotype": "anti", "stereotype": "stereo", "unrelated": "unrelated"}
+    sentences = {(f"{row['bias_type']}/{row['target']}", row[label]) for row in stereoset_rows() for label in kinds}
+    samples = pd.read_parquet(evaluated.out / "samples.parquet")
+    items = pd.read_parquet(evaluated.out / "items.parquet").set_index(["item", "protocol", "name"])["value"]
+    assert len(samples) == 3 * 2 * len(prepared.indices("test"))  # sentences, protocols
+    assert set(samples["item"]) == {prepared.items[i].id for i in prepared.indices("test")}
+    for row in samples.to_dict("records"):
+        assert (row["item"].rsplit("/", 1)[0], row["response"]) in sentences
+        name = f"{kinds[row['sentence']]}_logp"
+        assert row["log-probability before"] == items[row["item"], "unedited", name]
+        assert row["log-probability after"] == items[row["item"], row["protocol"], name]
+    assert (samples["log-probability before"] != samples["log-probability after"]).any()
 
 
 def test_items_that_share_a_term_or_an_edit_are_one_cluster(home, undisturbed, evaluated, tmp_path):

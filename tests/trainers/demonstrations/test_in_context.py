@@ -93,6 +93,12 @@ def test_text_scores_and_pools(text_model):
     assert sorted([*division.queries, *division.demonstrations]) == list(range(12))
     scores = text_model.score(torch.tensor([0, 1, 0]), torch.tensor([[2, 3], [4, 5], [3, 2]]))
     assert set(scores.correct.tolist()) <= {0.0, 1.0}
+    assert [
+        answer == right for answer, right in zip(scores.answers, text_model.right_answers([0, 1, 0]), strict=True)
+    ] == [bool(value) for value in scores.correct]
+    question, answer = text_model.in_words([2])[0]
+    assert question.startswith(text_model.questions[2].text)
+    assert f"- {answer}" in question
     assert ((scores.acc_score > 0) & (scores.acc_score < 1)).all()
     assert scores.gold_logp[0] != scores.gold_logp[2]  # the order of demonstrations matters
     zero = text_model.score(torch.tensor([0]), torch.zeros(1, 0, dtype=torch.int64))

@@ -95,7 +95,7 @@ def test_a_killed_pass_of_the_in_context_model_ends_with_the_same_bits(
     module.run(demonstrations_stage(name, settings, inputs, tmp_path / "whole"))
     assert total == len(calls)  # no batch twice
     assert again.metrics.rows == undisturbed.metrics.rows
-    for file in ("embeddings.safetensors", "queries.json", "candidates.parquet", "items.parquet"):
+    for file in ("embeddings.safetensors", "queries.json", "candidates.parquet", "items.parquet", "samples.parquet"):
         paths = [tmp_path / folder / file for folder in ("undisturbed", "killed")]
         assert paths[0].exists() == paths[1].exists()
         assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes(), file

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from scipy.stats import rankdata
 
 from tests.trainers.demonstrations.helpers import (
+    ENTRIES,
     assert_equal_weights,
     config,
     demonstrations_stage,
@@ -73,6 +74,32 @@ def test_a_run_writes_accuracy_per_shot_number_and_item(folders, tmp_path):
         rows = pd.read_parquet(found[stage] / "items.parquet")
         assert set(rows["name"]) == {name}
         assert len(rows) == 20 * 8
+
+
+def test_samples_hold_the_chosen_demonstrations_and_the_answer(folders, tmp_path):
+    found, _ = variant(tmp_path, folders, config())
+    samples = pd.read_parquet(found["evaluate"] / "samples.parquet")
+    items = pd.read_parquet(found["evaluate"] / "items.parquet").query("name == 'accuracy'")
+    values = items.set_index(["item", "subset"])["value"]
+    assert len(samples) == 12 * 3
+    task, known = config().task, in_context_concepts.draw_queries(config().task)
+
+    def words(query, place):
+        return ", ".join(f"concept {w // task.words} word {w % task.words}" for w in known.words[query, place].tolist())
+
+    inputs = {key: found[key] for key in ("embed", "grpo")}
+    stage = demonstrations_stage("evaluate", config(), inputs, tmp_path / "again")
+    choices = ENTRIES["evaluate"].select(stage, load_prepared(folders["embed"]), "legacy", "test").tolist()
+    first = int(samples["item"].min().rpartition("-")[2])
+    for row in samples.to_dict("records"):
+        query = int(row["item"].rpartition("-")[2])
+        assert row["prompt"] == words(query, 0)
+        assert row["reference"] == f"label {int(known.gold[query, 0])}"
+        assert (row["response"] == row["reference"]) == (row["accuracy"] == 1.0)
+        assert row["accuracy"] == values[row["item"], row["subset"]]
+        chosen = [choice + 1 for choice in choices[query - first][: int(row["subset"])]]
+        expected = [f"{words(query, place)} → label {int(known.shown[query, place])}" for place in chosen]
+        assert row["demonstrations"] == "\n".join(f"{n}. {text}" for n, text in enumerate(expected, 1))
 
 
 def test_the_first_choices_of_more_shots_are_those_of_fewer(folders, tmp_path):

@@ -155,6 +155,10 @@ def test_scores_use_the_generated_answers(one_model, monkeypatch):
     monkeypatch.setattr(one_model.model, "answers", lambda inputs, longest: [f"The {right[0]}.", "green"])
     scores = one_model.score(queries, chosen)
     assert scores.correct.tolist() == scores.accuracy.tolist() == [1.0, 0.0]
+    assert scores.answers == [f"The {right[0]}.", "green"]
+    question = one_model.questions[1]
+    assert one_model.in_words([1]) == [(f"{question.question}\n(image {question.image.name})", question.answer)]
+    assert one_model.right_answers([1])[0].startswith(question.answer)
 
 
 def test_large_images_are_scaled_down(one_model, assets):

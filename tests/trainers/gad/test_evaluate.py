@@ -67,6 +67,15 @@ def test_evaluation_keeps_a_row_per_prompt_and_the_start_beside(root):
     run_stage(root, "evaluate", settings)
     items = pd.read_parquet(root / "evaluate" / "items.parquet")
     tests = sorted(row.id for row in read_rows(root / "data" / "test.jsonl"))
+    samples = pd.read_parquet(root / "evaluate" / "samples.parquet")
+    rows = {row.id: row for row in read_rows(root / "data" / "test.jsonl")}
+    assert set(samples["item"]) == set(tests)
+    for row in samples.to_dict("records"):
+        assert row["prompt"] == rows[row["item"]].content[-1]["content"]
+        assert row["reference"] == rows[row["item"]].teacher_response
+    near = items.query("protocol == 'greedy' and name == 'chrf'").set_index("item")["value"].sort_index()
+    quoted = samples[samples["protocol"] == "greedy"].set_index("item")["chrf"].sort_index()
+    pd.testing.assert_series_equal(quoted, near, check_names=False)
     for protocol in ("greedy", "sampled", "start_greedy", "start_sampled"):
         for name in ("chrf", "rule", "length"):
             chosen = items[(items["protocol"] == protocol) & (items["name"] == name)]

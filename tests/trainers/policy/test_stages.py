@@ -177,6 +177,15 @@ def test_evaluation_gives_one_row_per_puzzle_and_keeps_the_warm_starts(prepared,
     metrics = pd.read_parquet(tmp_path / "final" / "metrics.parquet").set_index("name")["value"]
     assert metrics["sampled/mean/accuracy"] == pytest.approx(accuracy["sampled"].mean())
     assert "cluster" not in items  # single puzzles, drawn one by one
+    samples = pd.read_parquet(tmp_path / "final" / "samples.parquet")
+    problems = {problem.id: problem for problem in read_problems(task / "test.jsonl")}
+    assert set(samples["protocol"]) == {"greedy", "sampled"}
+    for row in samples.to_dict("records"):
+        assert (row["prompt"], row["reference"]) == (problems[row["item"]].prompt, problems[row["item"]].answer)
+    greedy = samples[samples["protocol"] == "greedy"].set_index("item")["accuracy"]
+    pd.testing.assert_series_equal(greedy.sort_index(), accuracy["greedy"].sort_index(), check_names=False)
+    one = samples[(samples["protocol"] == "sampled") & samples["share of the samples"].isna()].set_index("item")
+    assert (one["accuracy"] == accuracy["sampled"][one.index]).all()  # where all samples were the same
 
 
 def test_the_items_of_a_held_out_structure_are_a_cluster(prepared, tmp_path):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -20,6 +20,7 @@ from tracker.show.page.format import day, plural
 from tracker.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from tracker.show.page.provenance import provenance
 from tracker.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
+from tracker.show.page.samples import Quoted
 from tracker.show.tables import ComparisonTable, build_table
 from tracker.store.database import ENDED_WELL, Store
 from tracker.store.stored_study import StoredStudy
@@ -138,12 +139,16 @@ class StudyPage:
 
 @dataclass(frozen=True)
 class Page:
-    """The whole report. `last` is when the last stage ended: the page tells the time of its data, never its own."""
+    """The whole report. `last` is when the last stage ended: the page tells the time of its data, never its own.
+
+    samples: items that changed along the edges of each study, in words.
+    """
 
     scale: str
     plan_digest: str | None
     last: str | None
     studies: list[StudyPage]
+    samples: Quoted = field(default_factory=dict)
 
 
 def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compare: Compare) -> Page:

@@ -3,10 +3,8 @@
 The same database and certificate give the same bytes: the page shows the time of its data, never that of its drawing.
 """
 
-import base64
-import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,15 +28,19 @@ from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, j
 from tracker.show.page.content import Certify, Check, Compare, Judge, Page, build_page
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
+from tracker.show.page.inline import Live, asset, content_policy
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
+from tracker.show.page.samples import Quoted, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
+from tracker.store.samples import study_samples
 
 HERE = Path(__file__).parent
+Quote = Callable[[], Quoted]
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]
-STYLES = ("uPlot-1.6.32.min.css", "page.css")
+STYLES = ("uPlot-1.6.32.min.css", "page.css", "page_samples.css")
 LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each copy of the page must carry them
 SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
@@ -47,6 +49,7 @@ SCRIPTS = (
     "page_export.js",
     "page_curves.js",
     "page_pairs.js",
+    "page_samples.js",
 )
 
 
@@ -62,46 +65,33 @@ def write_report(database: Path, out: Path, examples: Examples | None = None) ->
 
 
 def render(
-    store: Store, judge: Judge | None = None, check: Check | None = None, examples: Examples | None = None
+    store: Store,
+    judge: Judge | None = None,
+    check: Check | None = None,
+    examples: Examples | None = None,
+    live: Live | None = None,
 ) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
-    return draw(read_page(store, judge, check), examples)
+    return draw(read_page(store, judge, check), examples, live)
 
 
 def read_page(store: Store, judge: Judge | None = None, check: Check | None = None) -> Page:
     """Return what the page says."""
-    own_judge, own_check, certify, compare = _analyst(store)
-    return build_page(store, judge or own_judge, check or own_check, certify, compare)
+    own_judge, own_check, certify, compare, quote = _analyst(store)
+    page = build_page(store, judge or own_judge, check or own_check, certify, compare)
+    return replace(page, samples=quote())
 
 
-def draw(page: Page, examples: Examples | None = None) -> str:
-    """Return the page as HTML."""
-    style = "\n".join(_asset(name) for name in STYLES)
-    scripts = [_asset(name) for name in SCRIPTS]
+def draw(page: Page, examples: Examples | None = None, live: Live | None = None) -> str:
+    """Return the page as HTML; `live` makes it one that a server refreshes."""
+    style = "\n".join([*(asset(name) for name in STYLES), *([live.style] if live else [])])
+    scripts = [*(asset(name) for name in SCRIPTS), *([live.script] if live else [])]
     template = _environment().get_template("report_page.html.j2")
-    licences = [(name, _asset(file)) for name, file in LICENCES.items()]
-    policy = content_policy(style, scripts)
+    licences = [(name, asset(file)) for name, file in LICENCES.items()]
+    policy = content_policy(style, scripts, served=live is not None)
     return template.render(
-        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}
+        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}, live=live
     )
-
-
-def content_policy(style: str, scripts: list[str]) -> str:
-    """A Content-Security-Policy that runs these inline texts and nothing else, and loads nothing from anywhere."""
-    allowed = " ".join(_digest(script) for script in scripts)
-    return f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _asset(name: str) -> str:
-    """An inline script or style; none may hold what would end its element early."""
-    text = (HERE / "assets" / name).read_text(encoding="utf-8").replace("\r\n", "\n")
-    if re.search(r"</(script|style)|<!--", text, re.IGNORECASE):
-        raise ValueError(f"{name} holds text that HTML would read as the end of its element")
-    return text
 
 
 def _environment() -> Environment:
@@ -145,8 +135,8 @@ def _rank(verdict: str | None) -> int:
     return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
 
 
-def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
-    """Return what judges, audits, certifies and compares the variants of a study; all use one reading of it."""
+def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
+    """Return what judges, audits, certifies, compares and quotes the variants of a study; all use one reading of it."""
     certificates = known(store.path.parent)
 
     @cache
@@ -169,4 +159,17 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare]:
     def compare(study: str) -> Sequence[Pair]:
         return judge_all_pairs(judged(study).measurements)
 
-    return judge, check, certify, compare
+    def quote() -> Quoted:
+        studies = [judged(name) for name in store.studies()]
+        return page_samples(
+            [
+                (
+                    study.measurements,
+                    [(edge.parent, edge.child) for edge in study.edges],
+                    study_samples(store, study.name),
+                )
+                for study in studies
+            ]
+        )
+
+    return judge, check, certify, compare, quote

@@ -1,0 +1,135 @@
+"""The words behind evaluation items: what is kept of them, whatever a stage hands over."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from contract import samples as limits
+from contract.samples import FILE, NOTE, Cut, cut
+from tests.make_stage import make_stage
+from trainers import samples
+from trainers.policy.batch import Sequences
+from trainers.policy.quotes import Quotes, telling
+from trainers.policy.spread import Distinct
+from trainers.samples import save_samples, some_items
+
+ROOT = Path(__file__).parents[2]
+
+
+def place(item="1", subset="race", protocol="edited"):
+    return {"item": item, "subset": subset, "protocol": protocol}
+
+
+def saved(tmp_path, rows):
+    save_samples(make_stage(tmp_path, "toy.evaluate", None, {}), rows)
+    return pd.read_parquet(tmp_path / FILE), pq.read_schema(tmp_path / FILE).metadata or {}
+
+
+def test_rows_may_have_texts_and_numbers_of_their_own(tmp_path):
+    rows = [
+        place() | {"prompt": "2 + 2", "response": "4", "correct": 1.0, "demonstrations": "1 + 1 → 2"},
+        place("2") | {"prompt": "3 + 3", "response": "é\ud800\x00", "reference": "6", "demonstrations": None},
+    ]
+    table, metadata = saved(tmp_path, iter(rows))
+    assert table["response"].tolist() == ["4", "é\ufffd\x00"]
+    assert table["reference"].tolist() == ["", "6"]
+    assert table["demonstrations"].tolist() == ["1 + 1 → 2", ""]
+    assert table["correct"][0] == 1.0
+    assert np.isnan(table["correct"][1])
+    assert NOTE not in metadata
+    assert pq.ParquetFile(tmp_path / FILE).metadata.row_group(0).column(0).compression == "ZSTD"
+    save_samples(make_stage(tmp_path, "toy.evaluate", None, {}), [])  # replaces it
+    assert pd.read_parquet(tmp_path / FILE).columns.tolist() == [*limits.PLACE, *limits.TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"item": "1", "subset": "race"}], "a sample has no protocol"),
+        ([place(None)], "a sample has no item"),
+        ([place() | {"x": "a"}, place() | {"x": 1.0}], "x is text in one row and a number in another: 1.0"),
+        ([place(1)], "item is text in one row and a number in another"),
+    ],
+)
+def test_rows_that_make_no_sense_are_refused_and_leave_no_file(tmp_path, rows, problem):
+    with pytest.raises(ValueError, match=problem):
+        saved(tmp_path, rows)
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end():
+    text = "a" * 700 + "b" * 600 + "c" * 300
+    assert cut(text, 1600) == text
+    assert cut(text, 900) == "a" * 600 + " [… 700 characters left out …] " + "c" * 300
+    again = Cut(text).to(900).to(300)
+    assert (again.head, again.missing, again.tail) == ("a" * 200, 1300, "c" * 100)
+    assert len(again) == 300
+    assert Cut(text).to(300) == again  # at once, or in two steps
+    assert cut(cut(text, 900), 300) == cut(text, 300)  # as a page does with what a file holds
+
+
+def test_too_much_text_is_cut_shorter_and_then_items_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(samples, "MOST", 20_000)
+    shorter, metadata = saved(tmp_path, [place(str(i)) | {"response": "x" * 5_000} for i in range(10)])
+    assert len(shorter) == 10
+    assert shorter["response"].str.count("x").max() <= 2_000
+    assert b"texts were cut to" in metadata[NOTE]
+    many, metadata = saved(tmp_path, [place(str(i)) | {"response": "x" * 600} for i in range(400)])
+    fewer, _ = saved(tmp_path, [place(str(i)) | {"response": "x" * 600} for i in range(100)])
+    assert 5 < len(many) < 40
+    assert f"the words of {400 - len(many)} items were left out".encode() in metadata[NOTE]
+    assert {i for i in many["item"] if int(i) < 100} <= set(fewer["item"])  # the same ones in every run
+
+
+def test_memory_stays_bounded_whatever_comes(tmp_path):
+    """A hundred times what one file may hold, in a process that may not have as much."""
+    code = f"""
+import resource, types
+from pathlib import Path
+from trainers.samples import save_samples
+used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rows = ({{"item": str(i), "subset": "a", "protocol": "b", "response": "x" * 1_000_000}} for i in range(2400))
+save_samples(types.SimpleNamespace(out=Path({str(tmp_path)!r})), rows)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert json.loads(done.stdout) * 1024 < 5 * limits.MOST
+    assert (tmp_path / FILE).stat().st_size < limits.MOST
+
+
+def test_some_items_are_the_same_in_every_run():
+    names = [f"item-{i}" for i in range(50)]
+    chosen = {names[i] for i in some_items(names, 10)}
+    turned = names[::-1]
+    assert {turned[i] for i in some_items(turned, 10)} == chosen
+    assert len(chosen) == 10
+    assert some_items(names, 10) == sorted(some_items(names, 10))
+    assert some_items(names, 50) == list(range(50))
+
+
+def test_a_prompt_s_quotes_are_its_most_common_response_and_the_most_common_other_outcome():
+    assert telling([3, 4, 5], {3: 0.2, 4: 0.5, 5: 0.3}, {3: 1.0, 4: 0.0, 5: 0.0}) == [4, 3]
+    assert telling([3, 4, 5], {3: 0.2, 4: 0.5, 5: 0.3}, {3: 0.0, 4: 0.0, 5: 0.0}) == [4, 5]
+    assert telling([3, 4, 5], {3: 0.2, 4: 0.5, 5: 0.3}, None) == [4, 5]
+    assert telling([3], {3: 1.0}, None) == [3]
+
+
+def test_quotes_stand_with_their_prompt_and_their_values():
+    ids = torch.zeros(3, 1, dtype=torch.long)
+    found = Distinct(Sequences(ids, ids, ids, ids), torch.tensor([0, 0, 1]), torch.tensor([0.25, 0.75, 1.0]))
+    asked = [{"item": "a", "prompt": "1 + 1", "reference": "2"}, {"item": "b", "prompt": "2 + 2", "reference": "4"}]
+    quotes = Quotes(asked, "test", outcome="accuracy")
+    quotes.keep("sampled", found, ["3", "2", "4"], {"accuracy": [0.0, 1.0, 1.0]})
+    common = {"subset": "test", "protocol": "sampled"}
+    assert quotes.rows == [
+        asked[0] | common | {"response": "2", "accuracy": 1.0, "share of the samples": 0.75},
+        asked[0] | common | {"response": "3", "accuracy": 0.0, "share of the samples": 0.25},
+        asked[1] | common | {"response": "4", "accuracy": 1.0},
+    ]
