@@ -18,7 +18,7 @@ from tracker.judge.measurements import read_measurements
 from tracker.show.page import samples as page_samples_module
 from tracker.show.page.flips import find_flips
 from tracker.show.page.render import SCRIPTS, render, write_report
-from tracker.show.page.samples import page_samples
+from tracker.show.page.samples import differing, page_samples
 from tracker.store.collect import collect
 from tracker.store.database import Store
 from tracker.store.samples import study_samples
@@ -179,6 +179,22 @@ def test_a_side_with_many_responses_shows_a_few_and_an_empty_one_is_told(plan):
     text = " ".join(Elements(page_of(plan)).text.split())
     assert "(nothing)" in text
     assert "and 2 more" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "parts"),
+    [
+        ("I say that it is 4 .", "I say that it is 5 .", ("I say that it is ", "4", " .")),
+        ("I say that it is 4 .", "I say that it is 4 .", ("I say that it is 4 .", "", "")),
+        ("so it is so it is", "so it is", ("so it is", " so it is", "")),
+        ("so it is", "so it is so it is", ("so it is", "", "")),
+        ("A quite different text", "and nothing like it", ("A quite different text", "", "")),
+        ("", "something", ("", "", "")),
+    ],
+)
+def test_where_two_texts_differ(text, other, parts):
+    assert differing(text, other) == parts
+    assert "".join(parts) == text
 
 
 def test_the_words_of_a_command_lie_in_its_output_and_a_moved_project_keeps_them(plan, tmp_path):

@@ -31,7 +31,7 @@ from tracker.show.page.format import duration, minute, number, p_value, plural, 
 from tracker.show.page.inline import Live, asset, content_policy
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
-from tracker.show.page.samples import Quoted, page_samples
+from tracker.show.page.samples import Quoted, differing, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
@@ -120,6 +120,7 @@ def _environment() -> Environment:
         "evidence": evidence,
         "rank": _rank,
         "mark": _mark,
+        "differing": differing,
         "trials": describe,
     }
     environment.globals |= {
