@@ -1,10 +1,8 @@
 """plan.json, the stage folders and imported runs become one DuckDB file, complete or not at all."""
 
-import fcntl
 import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +12,13 @@ import duckdb
 
 from contract.atomic import replacing
 from contract.clock import date, from_the_future
-from contract.errors import TrackerError
 from contract.rows import SHARDS
 from contract.stage_folder import DATABASE
 from contract.status import STATUS, StageState, read_state
 from tracker.config.lineage import compared
 from tracker.config.published_schema import PublishedFile
 from tracker.imports.stored import studies as imported_studies
+from tracker.plan.alone import alone
 from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
 from tracker.plan.retry import note_collected
 from tracker.store.analysis_history import record_analysis
@@ -53,7 +51,8 @@ def collect(results: Path) -> Collected:
         ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
         TrackerError: the rows written are not those of the shards, or the disk is full; the old database stays.
     """
-    with _alone(results):
+    # The one that looked last must also be the one that writes last. Without results there is no plan, which is said.
+    with alone(results / ".collect.lock") if results.exists() else nullcontext():
         return _collect(results, results / DATABASE)
 
 
@@ -64,23 +63,6 @@ def collect_apart(results: Path, database: Path) -> Collected:
     of `collect`.
     """
     return _collect(results, database, apart=True)
-
-
-@contextmanager
-def _alone(results: Path) -> Iterator[None]:
-    """Wait for another collect of the same results: the one that looked last must also be the one that writes last."""
-    try:
-        handle = os.open(results / ".collect.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except FileNotFoundError:
-        yield  # no results: there is no plan either, and that is said
-        return
-    except OSError as error:
-        raise TrackerError(f"{results}: cannot be written ({error.strerror}); mend the folder") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected:
