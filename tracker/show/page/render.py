@@ -31,7 +31,7 @@ from tracker.show.page.format import duration, minute, number, p_value, plural, 
 from tracker.show.page.inline import Live, asset, content_policy
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
-from tracker.show.page.samples import Quoted, page_samples
+from tracker.show.page.samples import Quoted, differing, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
@@ -46,7 +46,10 @@ SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
     "tablesort-5.7.1.min.js",
     "page_tables.js",
+    "page_picture.js",
     "page_export.js",
+    "page_figures.js",
+    "page_series.js",
     "page_curves.js",
     "page_pairs.js",
     "page_samples.js",
@@ -116,6 +119,8 @@ def _environment() -> Environment:
         "seeds": show_seeds,
         "evidence": evidence,
         "rank": _rank,
+        "mark": _mark,
+        "differing": differing,
         "trials": describe,
     }
     environment.globals |= {
@@ -133,6 +138,11 @@ def _environment() -> Environment:
 def _rank(verdict: str | None) -> int:
     """Order of verdicts in a sorted column."""
     return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
+
+
+def _mark(word: str) -> str:
+    """Name of the mark of a verdict or a state, as the classes and ids of the page have it."""
+    return word.replace(" ", "-") if word in (*WORDS, "ok", "missing", "running") else "invalid"
 
 
 def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
@@ -157,7 +167,7 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
         return found if found and found.digest == digest_of(judged(study).measurements) else None
 
     def compare(study: str) -> Sequence[Pair]:
-        return judge_all_pairs(judged(study).measurements)
+        return judge_all_pairs(judged(study).measurements, judged(study).reuse)
 
     def quote() -> Quoted:
         studies = [judged(name) for name in store.studies()]
