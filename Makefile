@@ -15,7 +15,7 @@ WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs clean
+.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs screens clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	@touch $(VENV)/.demo
@@ -89,6 +89,9 @@ format: venv
 docs: venv ## the pages and JSON schemas that are made from code
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python -m tracker validate --write-schema
+
+screens: venv ## the pictures of docs/images, from reports/index.html (needs a Chromium)
+	$(BIN)/python docs/make_screens.py
 
 clean: ## generated files; the environment and the results of real runs stay
 	rm -rf results/smoke reports/smoke .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

@@ -173,7 +173,7 @@ def _judgement(commands: _Commands) -> None:
         return parser
 
     verdicts = add(
-        "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid."
+        "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid, not run."
     )
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     form = verdicts.add_mutually_exclusive_group()

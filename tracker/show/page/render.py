@@ -46,7 +46,10 @@ SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
     "tablesort-5.7.1.min.js",
     "page_tables.js",
+    "page_picture.js",
     "page_export.js",
+    "page_figures.js",
+    "page_series.js",
     "page_curves.js",
     "page_pairs.js",
     "page_samples.js",
@@ -116,6 +119,7 @@ def _environment() -> Environment:
         "seeds": show_seeds,
         "evidence": evidence,
         "rank": _rank,
+        "mark": _mark,
         "differing": differing,
         "trials": describe,
     }
@@ -134,6 +138,11 @@ def _environment() -> Environment:
 def _rank(verdict: str | None) -> int:
     """Order of verdicts in a sorted column."""
     return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
+
+
+def _mark(word: str) -> str:
+    """Name of the mark of a verdict or a state, as the classes and ids of the page have it."""
+    return word.replace(" ", "-") if word in (*WORDS, "ok", "missing", "running") else "invalid"
 
 
 def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
@@ -158,7 +167,7 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
         return found if found and found.digest == digest_of(judged(study).measurements) else None
 
     def compare(study: str) -> Sequence[Pair]:
-        return judge_all_pairs(judged(study).measurements)
+        return judge_all_pairs(judged(study).measurements, judged(study).reuse)
 
     def quote() -> Quoted:
         studies = [judged(name) for name in store.studies()]
