@@ -264,9 +264,9 @@ class GadConfig(_Strict):
                 "reward_model is not used: set critic.init to reward_model",
             ),
             (
-                self.gad.enabled and self.evaluate.reach >= (self.gad.max_steps or math.inf),
+                self.gad.enabled and self.evaluate._reach >= (self.gad.max_steps or math.inf),
                 f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart, need a "
-                f"gad.max_steps above {self.evaluate.reach}; it is {self.gad.max_steps}",
+                f"gad.max_steps above {self.evaluate._reach}; it is {self.gad.max_steps}",
             ),
         ]
         for wrong, problem in problems:

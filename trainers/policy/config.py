@@ -239,7 +239,7 @@ class LastSteps(_Strict):
     apart: int = Field(default=1, ge=1, description="Steps between two of these models.")
 
     @property
-    def reach(self) -> int:
+    def _reach(self) -> int:
         """Steps from the first of these models to the last."""
         return (self.checkpoints - 1) * self.apart
 
@@ -334,9 +334,9 @@ class PolicyConfig(_Strict):
                 "a textual task needs a pretrained `model`; form compact can be learnt from scratch",
             ),
             (
-                self.evaluate.reach >= self.steps,
+                self.evaluate._reach >= self.steps,
                 f"evaluate.checkpoints {self.evaluate.checkpoints}, {self.evaluate.apart} steps apart, need more than "
-                f"{self.evaluate.reach} steps; there are {self.steps}",
+                f"{self.evaluate._reach} steps; there are {self.steps}",
             ),
         ]
         for wrong, problem in problems:
