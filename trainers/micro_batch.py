@@ -10,17 +10,24 @@ and `work` changes nothing but gradients; what it measures is added up from the 
 """
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from trainers.ranks import ALONE, Ranks
 
 T = TypeVar("T")
 
 
 class OutOfMemory(RuntimeError):
     """A single row does not fit on the device."""
+
+
+class OneRankOutOfMemory(RuntimeError):
+    """A rank cannot go on, and the others wait for it: all start again with smaller micro-batches."""
 
 
 def _nothing(*_: object) -> None:
@@ -30,13 +37,20 @@ def _nothing(*_: object) -> None:
 class MicroBatch:
     """How many rows go through the model at once; never grows again, since what did not fit once will not later.
 
-    size: rows; None: all at once. on_halve: called with the new size, after the memory was freed.
+    size: rows; None: all at once. on_halve: called with the new size, after the memory was freed. ranks: the processes
+    of the stage, of which each takes its part of the rows; the size is that of each.
     """
 
-    def __init__(self, size: int | None = None, on_halve: Callable[[int], None] = _nothing) -> None:
+    def __init__(
+        self, size: int | None = None, on_halve: Callable[[int], None] = _nothing, ranks: Ranks = ALONE
+    ) -> None:
         if size is not None and size < 1:
             raise ValueError(f"a micro-batch of {size} rows: must be at least 1, or None for all rows")
-        self.size, self._on_halve = size, on_halve
+        self.size, self._on_halve, self.ranks, self._counts = size, on_halve, ranks, True
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss; of a rank without rows, which goes along with the others, add zeros."""
+        (loss if self._counts else 0 * loss).backward()
 
     def run(
         self, rows: Tensor | Sequence[int], work: Callable[[Any], T], restart: Callable[[], object] = _nothing
@@ -49,9 +63,25 @@ class MicroBatch:
 
         def attempt(size: int) -> list[T]:
             restart()
-            return [work(rows[start : start + size]) for start in range(0, len(rows), size)]
+            found = []
+            for part in self.ranks.parts(len(rows), size):
+                if part.start < part.stop:
+                    found.append(work(rows[part]))
+                    continue
+                with self._idle():  # fewer rows than the ranks have parts: what they compute together needs this one
+                    work(rows[:1])
+            return found
 
-        return self.retry(len(rows), attempt)
+        found = self.retry(-(-len(rows) // self.ranks.size), attempt)
+        return [result for of_rank in self.ranks.gather(found) for result in of_rank]
+
+    @contextmanager
+    def _idle(self) -> Iterator[None]:
+        self._counts = False
+        try:
+            yield
+        finally:
+            self._counts = True
 
     def retry(self, count: int, attempt: Callable[[int], T]) -> T:
         """Return `attempt(size)`, with smaller and smaller sizes while it runs out of memory; it begins anew each time.
@@ -60,17 +90,24 @@ class MicroBatch:
         """
         while True:
             try:
-                return attempt(self.size or max(count, 1))
+                return attempt(self._now(count))
             except torch.OutOfMemoryError as error:
                 reason = str(error).strip().split("\n")[0]
             # Here, not in the handler: the error's traceback would keep the tensors of the failed pass alive.
             self._halve(count, reason)
 
+    def _now(self, count: int) -> int:
+        """Return how many rows are tried at once."""
+        size = self.size or max(count, 1)
+        return -(-min(size, max(count, 1)) // 2**self.ranks.halvings) if self.ranks.halvings else size
+
     def _halve(self, count: int, reason: str) -> None:
-        used = min(self.size or count, count)
+        used = min(self._now(count), count)
         if used <= 1:
             remedy = "use a smaller model, shorter sequences or more devices"
             raise OutOfMemory(f"out of memory with one row at a time ({reason}): {remedy}")
+        if self.ranks.size > 1:
+            raise OneRankOutOfMemory(f"out of memory with {used} rows at a time ({reason})")
         self.size = (used + 1) // 2
         gc.collect()
         if torch.cuda.is_available():

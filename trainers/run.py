@@ -15,7 +15,6 @@ process then waits for the first (`--wait`) and takes over its result. A result 
 An entry module that never imports torch may say `NEEDS_TORCH = False`: then no stage of it imports torch.
 """
 
-import argparse
 import contextlib
 import errno
 import gc
@@ -26,14 +25,14 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib import import_module
 from logging import Logger
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from contract.atomic import remove_leftovers, write_json, write_text
 from contract.code_files import FileCode, changed_files
@@ -43,9 +42,11 @@ from contract.lifetime import end_with_parent
 from contract.reading import one_line, read_json, read_text
 from contract.status import KEPT_STATUS, STATUS, read_state, sizes
 from trainers.devices import Lease, lease
+from trainers.job import Job, parse, read_job
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from trainers.memory import keep_freed_memory
 from trainers.randomness import fix_randomness, prepare_process
+from trainers.ranks import ALONE, Ranks
 from trainers.times import duration
 
 if TYPE_CHECKING:
@@ -60,34 +61,14 @@ _MACHINE_FAULTS = (
 )
 
 
-@dataclass
-class Job:
-    """The command line and the plan's `config.json`."""
-
-    id: str
-    plan: dict[str, Any]
-    code: Code | FileCode
-    inputs: dict[str, Path]
-    out: Path
-    gpus: int
-    threads: int
-    label: str
-    gpu_share: float = 1.0
-    lock: int = -1
-
-    @property
-    def is_command(self) -> bool:
-        """Tell whether the stage is a command, and no module of ours."""
-        return isinstance(self.code, FileCode)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one stage; return the exit status."""
-    arguments = _parse(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = parse(argv)
     end_with_parent(arguments.parent)
     end_on_signals()
     try:
-        job = _read_job(arguments)
+        job = read_job(argv)
         job.lock = lock_folder(
             job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it")
         )
@@ -165,13 +146,13 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     from trainers.deferred_imports import defer_imports
     from trainers.provenance import write_provenance
     from trainers.runlog import open_log, wandb_mode
-    from trainers.stage import Diverged
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
-    mode = wandb_mode()
-    state, reason, stage = "ok", "", None
-    try:
+    mode, ranks = wandb_mode(), 1
+
+    def work() -> tuple[str, str]:
+        nonlocal ranks
         try:
             defer_imports()
             entry = _import_quickly(job.plan["entry"])
@@ -179,35 +160,55 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=needs_torch)
         finally:
             write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
-        _limit_memory(devices)
-        stage = _build_stage(job, devices, log, mode, start.terminal)
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
-        if devices.tokens and stage.devices == ["cpu"] and not job.is_command:
+        if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
-        if job.is_command:
-            held = [job.lock, *devices.descriptors]
-            entry.run(stage, job.plan["config"], entry.CommandPlan(**job.plan["command"]), held, len(devices.tokens))
-        else:
-            entry.run(stage)
+        if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
+            from trainers.parallel.launch import run_ranks
+
+            ranks = len(devices.tokens)
+            return run_ranks(job.arguments, job.out, count=ranks, log=log, terminal=start.terminal)
+        _limit_memory(devices)
+        stage = build_stage(job, _usable(devices), log, mode, start.terminal)
+        with closing(stage.metrics):
+            if job.is_command:
+                held = [job.lock, *devices.descriptors]
+                command = entry.CommandPlan(**job.plan["command"])
+                entry.run(stage, job.plan["config"], command, held, len(devices.tokens))
+            else:
+                entry.run(stage)
         if not needs_torch and "torch" in sys.modules:
             raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
-    except Diverged as error:
-        state, reason = "diverged", _one_line(error)
-        log.error("diverged: %s", reason)
-    except (Exception, SystemExit) as error:
-        state, reason = "failed", f"{type(error).__name__}: {_one_line(error)}"
-        log.error("failed: %s\n%s", reason, traceback.format_exc())
-        if _is_of_the_machine(error):
-            raise OSError(_one_line(error)) from error
-    if stage is not None:
-        stage.metrics.close()
+        return "ok", ""
+
+    state, reason = outcome_of(work, log)
     if state != "failed":  # a failed stage that is retried goes on from where it was
         shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
     if job.is_command:
         device, count = devices.name, max(1, len(devices.tokens))
     else:
-        device, count = _device_name(devices), len(_usable(devices))
+        device, count = _device_name(devices), max(ranks, len(_usable(devices)))
     return start.finish(state, reason, device=device, devices=count)
+
+
+def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, str]:
+    """Return what `work` does, the state of a stage and the reason, or what its error means.
+
+    Raises OSError for a fault of the machine: another attempt may well succeed.
+    """
+    from trainers.stage import Diverged
+
+    try:
+        return work()
+    except Diverged as error:
+        log.error("diverged: %s", reason := _one_line(error))
+        return "diverged", reason
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {_one_line(error)}"
+        log.error("failed: %s\n%s", reason, traceback.format_exc())
+        if _is_of_the_machine(error):
+            raise OSError(_one_line(error)) from error
+        return "failed", reason
 
 
 def _import_quickly(name: str) -> ModuleType:
@@ -255,46 +256,6 @@ class _Start:
         return 0
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m trainers.run", description="Run one stage of one variant.")
-    parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
-    parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
-    parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
-    parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
-    parser.add_argument(
-        "--gpu-share", type=float, default=1.0, help="0.25, 0.5 or 0.75: a part of one device is enough"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
-    parser.add_argument("--label", default="", help="variant and seed, for the terminal")
-    parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
-    parser.add_argument("--since", type=Path, help="take over a result that is younger than this file")
-    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
-    return parser.parse_args(argv)
-
-
-def _read_job(arguments: argparse.Namespace) -> Job:
-    plan = read_json(arguments.config)
-    inputs = {}
-    for item in arguments.input:
-        name, separator, folder = item.partition("=")
-        if not separator:
-            raise SystemExit(f"--input {item}: must be NAME=DIR")
-        inputs[name] = Path(folder)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    label = arguments.label or plan["key"]
-    return Job(
-        id=plan["stage"],
-        plan=plan,
-        code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
-        inputs=inputs,
-        out=arguments.out,
-        gpus=arguments.gpus,
-        threads=arguments.threads,
-        label=label,
-        gpu_share=arguments.gpu_share,
-    )
-
-
 def _blocked(inputs: dict[str, Path]) -> str:
     """Return why an input cannot be used, or nothing."""
     for name, folder in inputs.items():
@@ -314,7 +275,10 @@ def _lease(job: Job, terminal: TextIO) -> Lease:
     return lease(job.gpus, job.gpu_share, on_wait=on_wait)
 
 
-def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, terminal: TextIO) -> "Stage":
+def build_stage(
+    job: Job, devices: list[str], log: Logger, mode: str | None, terminal: TextIO, *, ranks: Ranks = ALONE
+) -> "Stage":
+    """Return what the trainer sees of the job. mode: of wandb; None: without it."""
     from contract.health import Monitor, parse_rules
     from trainers.runlog import Metrics, Progress, Sink, Wandb
     from trainers.stage import Stage, load_config
@@ -333,12 +297,13 @@ def _build_stage(job: Job, devices: Lease, log: Logger, mode: str | None, termin
         config=load_config(plan["model"], plan["config"], plan["reads"]) if plan["model"] else None,
         inputs=job.inputs,
         out=job.out,
-        devices=_usable(devices),
+        devices=devices,
         threads=job.threads,
         log=log,
         metrics=Metrics(job.out / "metrics.parquet", sinks),
         monitor=Monitor(parse_rules(plan["abort_rules"])),
         meter=Progress(job.out / "progress.json", _title(job), terminal),
+        ranks=ranks,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError, create_model
 
 from contract.health import Monitor
+from trainers.ranks import ALONE, Ranks
 from trainers.runlog import Metrics, Progress, items_table, write_table
 
 # Imported where they are used: a stage that declares NEEDS_TORCH = False does without.
@@ -33,7 +34,8 @@ class Stage:
 
     id: `debias.train`. key: 16 hex digits. seed: None where the stage is not seeded. label: `v8 seed 0`.
     config: the study's config model; a key that the stage does not declare in `reads` is an AttributeError.
-    inputs: folders by name. out: its own folder. devices: torch device strings. log: goes to `log.txt`.
+    inputs: folders by name. out: its own folder; of ranks after the first one that is thrown away. devices: torch
+    device strings, those of this rank. log: goes to `log.txt`. ranks: the processes of the stage.
     """
 
     id: str
@@ -49,6 +51,7 @@ class Stage:
     metrics: Metrics
     monitor: Monitor
     meter: Progress
+    ranks: Ranks = ALONE
     halvings: int = 0
 
     def log_metrics(self, step: int, values: Mapping[str, Any]) -> None:
@@ -56,7 +59,7 @@ class Stage:
 
         Raises Diverged where an abort rule trips; the values are kept.
         """
-        numbers = {name: float(value) for name, value in values.items()}
+        numbers = self.ranks.same({name: float(value) for name, value in values.items()})  # times differ
         self.metrics.add(step, numbers)
         for event in self.monitor.observe(step, numbers):
             raise Diverged(event.reason())
@@ -92,7 +95,7 @@ class Stage:
             last = self.metrics.rows[-1][0] if self.metrics.rows else 0
             self.log_metrics(last, {"memory/halvings": self.halvings, "memory/micro_batch": smaller})
 
-        return MicroBatch(size, note)
+        return MicroBatch(size, note, self.ranks)
 
     def save_checkpoint(self, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Replace the checkpoint, atomically; it also carries the metrics logged so far.
@@ -101,6 +104,8 @@ class Stage:
         """
         from trainers import checkpoint
 
+        if self.ranks.rank > 0:
+            return
         rows = [list(row) for row in self.metrics.rows]
         checkpoint.save(self.out / "checkpoint", step, tensors, {"metrics": rows, "user": state})
 
@@ -111,7 +116,7 @@ class Stage:
         """
         from trainers import checkpoint
 
-        found = checkpoint.load(self.out / "checkpoint")
+        found = checkpoint.load(self.ranks.same(self.out) / "checkpoint")
         if found is None:
             return None
         self.metrics.restore((int(step), name, float(value)) for step, name, value in found.state["metrics"])

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainers.ranks import ALONE, Ranks
 from trainers.stage import Stage
 
 
@@ -24,14 +25,14 @@ class State:
 
     def save(self, stage: Stage, step: int) -> None:
         """Write a checkpoint after `step` steps."""
-        stage.save_checkpoint(step, pack(self.modules, self.optimizers, self.generators), self.values)
+        stage.save_checkpoint(step, pack(self.modules, self.optimizers, self.generators, stage.ranks), self.values)
 
     def restore(self, stage: Stage) -> int:
         """Go back to the stage's last checkpoint, if there is one; return the number of steps done."""
         found = stage.load_checkpoint()
         if found is None:
             return 0
-        unpack(found.tensors, self.modules, self.optimizers, self.generators)
+        unpack(found.tensors, self.modules, self.optimizers, self.generators, stage.ranks)
         self.values.update(found.state)
         return found.step
 
@@ -40,12 +41,14 @@ def pack(
     modules: Mapping[str, nn.Module],
     optimizers: Mapping[str, torch.optim.Optimizer],
     generators: Mapping[str, torch.Generator],
+    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """Return the state of all of them under names that tell whose it is."""
+    """Return the state of all of them under names that tell whose it is; of several ranks the first has it."""
     tensors = {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
     for name, optimizer in optimizers.items():
         for index, slots in optimizer.state_dict()["state"].items():
             tensors |= {f"{name}/{index}/{slot}": value for slot, value in slots.items()}
+    tensors = {name: ranks.kept(tensor) for name, tensor in tensors.items()}
     return tensors | {name: generator.get_state() for name, generator in generators.items()}
 
 
@@ -54,15 +57,22 @@ def unpack(
     modules: Mapping[str, nn.Module],
     optimizers: Mapping[str, torch.optim.Optimizer],
     generators: Mapping[str, torch.Generator],
+    ranks: Ranks = ALONE,
 ) -> None:
-    """Put back what `pack` returned, in place."""
+    """Put back what `pack` returned, in place, on any number of ranks."""
     for name, module in modules.items():
-        module.load_state_dict(below(tensors, name))
+        weights = module.state_dict()
+        module.load_state_dict(
+            {key: ranks.part(value, weights.get(key)) for key, value in below(tensors, name).items()}
+        )
     for name, optimizer in optimizers.items():
         state: dict[int, dict[str, Tensor]] = {}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for key, value in below(tensors, name).items():
             index, slot = key.split("/")
-            state.setdefault(int(index), {})[slot] = value
+            whole = value.shape == parameters[int(index)].shape  # not a count of steps
+            found = ranks.part(value, parameters[int(index)]) if whole else value
+            state.setdefault(int(index), {})[slot] = found
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     for name, generator in generators.items():
         generator.set_state(tensors[name])

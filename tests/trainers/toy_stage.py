@@ -103,7 +103,7 @@ def environment(out: Path, **values: str) -> dict[str, str]:
 def run_stage(out: Path, *extra: str, **values: str) -> subprocess.CompletedProcess[str]:
     """Run the stage to its end."""
     return subprocess.run(
-        command(out, *extra), env=environment(out, **values), capture_output=True, text=True, timeout=120, check=False
+        command(out, *extra), env=environment(out, **values), capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from trainers.gad.config import Adversarial, GadConfig
 from trainers.gad.critic import build_loss, compare, new_critic, score, teachers_of, update_critic
@@ -82,7 +83,7 @@ def train(stage: Stage, course: Course) -> None:
 
     state, steps = trainer.state, trainer.steps
     run_steps(stage, step, steps=steps, first=first, state=state, checkpoint_every=stage.config.checkpoint_every)
-    save_models(stage.out, trainer.student, trainer.tokenizer, trainer.critic)
+    save_models(stage.out, trainer.student, trainer.tokenizer, trainer.critic, ranks=stage.ranks)
     try:
         found = trainer.measure(dev)
     except OutOfMemory as error:  # what was trained is saved, and the stage `evaluate` measures on its own
@@ -98,14 +99,16 @@ class Trainer:
         self.stage, self.course = stage, course
         config: GadConfig = stage.config
         self.config, settings = config, course.settings
-        placement = self.placement = Placement.of(stage.devices, config.precision)
+        placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
-        self.student = load_policy(folder, placement.policy, config.precision, trainable=True)
+        student = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
+        reference = frozen_copy(student, placement) if settings.kl_coef > 0 else None
+        self.student = stage.ranks.shard(student)
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
-        self.actor = self._actor()
-        self.critic = self._critic(folder)
+        self.actor = self._actor(reference)
+        self.critic = stage.ranks.shard(self._critic(folder))
         self.critic_learner = Learner.adamw(
             self.critic,
             lr=settings.critic_lr,
@@ -201,8 +204,8 @@ class Trainer:
         means = frame.groupby(["protocol", "name"])["value"].mean()
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
 
-    def _actor(self) -> Actor:
-        """Return the student as GSPO updates it; the reference is the student as the stage found it."""
+    def _actor(self, reference: PreTrainedModel | None) -> Actor:
+        """Return the student as GSPO updates it."""
         config, settings = self.config, self.course.settings
         update = config.update
         learner = Learner.adamw(
@@ -213,9 +216,6 @@ class Trainer:
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
         )
-        reference = None
-        if settings.kl_coef > 0:
-            reference = frozen_copy(self.student, self.placement.reference, config.precision)
         return Actor(
             learner=learner,
             objective=clipped_objective(config.ratio, config.clip, update.aggregation),

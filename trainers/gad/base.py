@@ -6,6 +6,7 @@ from trainers.gad.config import GadConfig
 from trainers.gad.data import WORKED
 from trainers.gad.order import rows_of_step
 from trainers.gad.students import STUDENT
+from trainers.parallel.join import join
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.placement import Placement
 from trainers.policy.sources import asset_files, load_task
@@ -15,6 +16,8 @@ from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 from trainers.tasks.interface import read_problems
 
+RANKS = join  # several devices: a process for each
+
 
 def run(stage: Stage) -> None:
     """Train a model from scratch on worked responses; with an asset `model` there is nothing to do."""
@@ -22,11 +25,12 @@ def run(stage: Stage) -> None:
     if asset_files(stage, "model") is not None:
         stage.log.info("the asset `model` is the base model: nothing to train")
         return
-    placement = Placement.of(stage.devices, config.precision)
+    placement = Placement.of(stage.devices, config.precision, stage.ranks)
     task, settings = load_task(config.task, None), config.base
     seed = with_run_seed(settings.seed, stage.seed)
     tokenizer = word_tokenizer(task.words or ())
-    model = build_policy(config.scratch, tokenizer, seed).to(placement.policy)
+    model = build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding)
+    model = stage.ranks.shard(model)
     problems = read_problems(stage.inputs["data"] / WORKED)
     examples = Examples.of(
         tokenizer,
@@ -43,4 +47,4 @@ def run(stage: Stage) -> None:
         placement=placement,
         checkpoint_every=config.checkpoint_every,
     )
-    save_policy(stage.out / STUDENT, model, tokenizer)
+    save_policy(stage.out / STUDENT, model, tokenizer, stage.ranks)

@@ -107,7 +107,7 @@ def update_critic(
 
             def backward(part: Tensor, pairs: int = pairs) -> None:
                 part_losses, _ = loss(*pair_scores(learner.model, teacher, student, part, group, pooling=pooling))
-                (part_losses.sum() / pairs).backward()
+                learner.memory.backward(part_losses.sum() / pairs)
 
             _, norm = learner.step(prompts, backward)
             averages.close_minibatch({"critic/grad_norm": Sum(norm)})

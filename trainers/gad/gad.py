@@ -4,7 +4,10 @@ from trainers.gad.adversarial import Course, train
 from trainers.gad.config import GadConfig
 from trainers.gad.data import training_rows
 from trainers.gad.order import number_of_steps
+from trainers.parallel.join import join
 from trainers.stage import Stage
+
+RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:

@@ -14,12 +14,15 @@ from trainers.gad.order import number_of_steps, rows_of_step
 from trainers.gad.rows import read_rows
 from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.micro_batch import OutOfMemory
+from trainers.parallel.join import join
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
 from trainers.policy.text import message_tokens, response_tokens
 from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
+
+RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:
@@ -29,10 +32,11 @@ def run(stage: Stage) -> None:
     if not settings.enabled:
         stage.log.info("seqkd.enabled is false: nothing is trained, the next stage starts from the base model")
         return
-    placement = Placement.of(stage.devices, config.precision)
+    placement = Placement.of(stage.devices, config.precision, stage.ranks)
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
-    model = load_policy(folder, placement.policy, config.precision, trainable=True)
+    model = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
+    model = stage.ranks.shard(model)
     rows = training_rows(stage.inputs["data"], "seqkd")
     _look(stage, model, tokenizer, placement, 0)  # a resumed stage looks again: the same responses of the same model
 
@@ -58,7 +62,7 @@ def run(stage: Stage) -> None:
         checkpoint_every=config.checkpoint_every,
         after=keep,
     )
-    save_models(stage.out, model, tokenizer)
+    save_models(stage.out, model, tokenizer, ranks=stage.ranks)
     _look(stage, model, tokenizer, placement, steps)
 
 

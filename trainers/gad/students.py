@@ -9,6 +9,7 @@ from trainers.policy.last_steps import KEPT, earlier_models, keeping
 from trainers.policy.models import save_policy
 from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
+from trainers.ranks import ALONE, Ranks
 from trainers.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head
@@ -16,10 +17,15 @@ MEASURED = "measured"  # subfolder as KEPT, of the steps that the evaluation ave
 
 
 def save_models(
-    folder: Path, student: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, critic: ValueModel | None = None
+    folder: Path,
+    student: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    critic: ValueModel | None = None,
+    *,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Write the student, and the critic if there is one, into subfolders of `folder`."""
-    save_policy(folder / STUDENT, student, tokenizer)
+    save_policy(folder / STUDENT, student, tokenizer, ranks)
     if critic is not None:
         critic.save(folder / CRITIC)
         tokenizer.save_pretrained(folder / CRITIC)
@@ -36,7 +42,7 @@ def keep_models(
 ) -> None:
     """Keep a copy of the models under the number of the step, in the same two subfolders."""
     with keeping(stage.out / among, step) as folder:
-        save_models(folder, student, tokenizer, critic)
+        save_models(folder, student, tokenizer, critic, ranks=stage.ranks)
 
 
 def latest_student(stage: Stage, earlier: Sequence[str]) -> Path:

@@ -1,7 +1,10 @@
 """Stage `warmup`: the critic alone for `warmup.critic_warmup` steps, then critic and student together."""
 
 from trainers.gad.adversarial import Course, train
+from trainers.parallel.join import join
 from trainers.stage import Stage
+
+RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:

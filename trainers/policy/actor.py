@@ -119,7 +119,7 @@ class Actor:
 
                 def backward(part: Tensor, units: float = units) -> Diagnostics:
                     losses, diagnostics = self._losses(batch.select(part), units, kl_coef)
-                    reduce(torch.add, losses.values()).backward()
+                    self.learner.memory.backward(reduce(torch.add, losses.values()))
                     return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
 
                 parts, norm = self.learner.step(rows, backward)

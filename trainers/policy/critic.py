@@ -21,7 +21,7 @@ from trainers.policy.value_model import ValueModel
 
 def build_critic(folder: Path, placement: Placement) -> ValueModel:
     """Return the value model that starts from the body of the policy in `folder`."""
-    return ValueModel.from_causal(folder, placement, sees_token=False)
+    return placement.ranks.shard(ValueModel.from_causal(folder, placement, sees_token=False))
 
 
 class Estimate(NamedTuple):
@@ -74,7 +74,7 @@ class Critic:
                         clip=self.settings.clip,
                         units=units,
                     )
-                    loss.backward()
+                    self.learner.memory.backward(loss)
                     return diagnostics | {"value/loss": Sum(loss.detach())}
 
                 parts, norm = self.learner.step(rows, backward)

@@ -94,6 +94,7 @@ class Sampler:
         end = self.tokenizer.eos_token_id
         of_tokens = None if self.token_rewards is None else self.token_rewards(sequences, end)
         scored = score(self.task, asked, texts, self.reward, self.reward_model, tokens=of_tokens)
+        scored = self.placement.ranks.same(scored)  # what the ranks do next depends on it
         rewards, metrics = scored.rewards, dict(scored.parts)
         lengths = sequences.mask.sum(1).cpu()
         if self.penalty is not None:

@@ -54,7 +54,8 @@ class Learner:
     def step(self, rows: Tensor, backward: Callable[[Tensor], T]) -> tuple[list[T], Tensor]:
         """Take one step on `rows`; return what `backward` returned for each micro-batch, and the norm before clipping.
 
-        `backward(part)` adds the gradient of some rows, divided by what all rows count (trainers/micro_batch.py).
+        `backward(part)` adds the gradient of some rows, divided by what all rows count (trainers/micro_batch.py), by
+        `memory.backward`.
         Without rows all gradients are 0, not None: AdamW goes on with its momentum.
         """
         results = self.memory.run(rows, backward, lambda: self.optimizer.zero_grad(set_to_none=True))
@@ -62,6 +63,6 @@ class Learner:
             for parameter in self.model.parameters():
                 if parameter.requires_grad:
                     parameter.grad = torch.zeros_like(parameter)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        norm = self.memory.ranks.whole(nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm))
         self.optimizer.step()
         return results, norm

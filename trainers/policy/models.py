@@ -19,6 +19,8 @@ from transformers import (
 from transformers.utils import logging
 
 from trainers.policy.config import Precision, Scratch
+from trainers.policy.placement import Placement
+from trainers.ranks import ALONE, Ranks
 
 logging.disable_progress_bar()  # a bar per model fills the logs of a grid
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -49,9 +51,9 @@ def build_policy(shape: Scratch, tokenizer: PreTrainedTokenizerBase, seed: int) 
         return Qwen2ForCausalLM(config)
 
 
-def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ranks: Ranks = ALONE) -> None:
     """Write model and tokenizer as transformers does, with safetensors."""
-    model.save_pretrained(folder)
+    ranks.save(model, folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -85,10 +87,15 @@ def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
             )
 
 
-def frozen_copy(policy: PreTrainedModel, device: torch.device, precision: Precision) -> PreTrainedModel:
-    """Return what `load_policy` makes of the policy's weights as they are now, without reading them again."""
+def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedModel:
+    """Return what `load_policy` makes of the policy's weights as they are now, without reading them again.
+
+    With several ranks it is made before the policy is sharded, and is sharded itself.
+    """
     model = copy.deepcopy(policy).requires_grad_(False).eval()
-    return model.to(device=device, dtype=torch.bfloat16 if precision.compute == "bfloat16" else torch.float32)
+    device = placement.reference if placement.ranks.size == 1 else placement.before_sharding
+    low = placement.precision.compute == "bfloat16"
+    return placement.ranks.shard(model.to(device=device, dtype=torch.bfloat16 if low else torch.float32))
 
 
 def load_policy(

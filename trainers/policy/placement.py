@@ -1,4 +1,7 @@
-"""Which model is where, in which precision: policy and critic on the first device, reference and reward on the last."""
+"""Which model is where, in which precision: policy and critic on the first device, reference and reward on the last.
+
+With several ranks each has one device, on which it keeps its part of the models.
+"""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from trainers.policy.config import Precision
+from trainers.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -16,12 +20,18 @@ class Placement:
     reference: torch.device
     reward: torch.device
     precision: Precision
+    ranks: Ranks = ALONE
 
     @classmethod
-    def of(cls, devices: list[str], precision: Precision) -> "Placement":
-        """Return the placement on the stage's devices."""
+    def of(cls, devices: list[str], precision: Precision, ranks: Ranks = ALONE) -> "Placement":
+        """Return the placement on the stage's devices, those of this rank."""
         first, last = torch.device(devices[0]), torch.device(devices[-1])
-        return cls(policy=first, reference=last, reward=last, precision=precision)
+        return cls(policy=first, reference=last, reward=last, precision=precision, ranks=ranks)
+
+    @property
+    def before_sharding(self) -> torch.device:
+        """Return where a model is loaded: several ranks move it to their devices in parts."""
+        return self.policy if self.ranks.size == 1 else torch.device("cpu")
 
     def autocast(self, device: torch.device) -> AbstractContextManager[None]:
         """Return the context of a forward on `device`: bfloat16 arithmetic where the precision asks for it."""

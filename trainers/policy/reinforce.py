@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from trainers.loop import run_steps
 from trainers.objectives.losses.kl_control import adapt_coefficient
+from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
 from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.experience import Experience, Sampler
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from trainers.policy.critic import Critic  # a variant without one does not load it
 
 
+RANKS = join  # several devices: a process for each
+
+
 def run(stage: Stage) -> None:
     """Train one variant with one seed from the shared warm start."""
     config: PolicyConfig = stage.config
@@ -44,7 +48,7 @@ def run(stage: Stage) -> None:
         stage.log_metrics(number + 1, trainer.step(number, problems))
         if number + 1 in kept:
             with keeping(stage.out / KEPT, number + 1) as folder:
-                save_policy(folder, trainer.policy, trainer.tokenizer)
+                save_policy(folder, trainer.policy, trainer.tokenizer, stage.ranks)
 
     kept = measured_steps(config.steps, config.evaluate)[:-1]
     first, state = trainer.state.restore(stage), trainer.state
@@ -52,7 +56,7 @@ def run(stage: Stage) -> None:
         stage.log_metrics(0, trainer.measure(dev))
     run_steps(stage, step, steps=config.steps, first=first, state=state, checkpoint_every=config.checkpoint_every)
     stage.log_metrics(config.steps, trainer.measure(dev))
-    save_policy(stage.out / POLICY, trainer.policy, trainer.tokenizer)
+    save_policy(stage.out / POLICY, trainer.policy, trainer.tokenizer, stage.ranks)
 
 
 class Trainer:
@@ -60,16 +64,18 @@ class Trainer:
 
     def __init__(self, stage: Stage, config: PolicyConfig) -> None:
         self.stage, self.config = stage, config
-        placement = Placement.of(stage.devices, config.precision)
+        placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
-        self.policy = load_policy(folder, placement.policy, config.precision, trainable=True)
+        policy = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
+        reference = frozen_copy(policy, placement) if config.kl.coef > 0 else None
+        self.policy = stage.ranks.shard(policy)
         self.actor = Actor(
             learner=self._learner(self.policy, config.update.lr),
             objective=build_objective(config),
             update=config.update,
             placement=placement,
-            reference=frozen_copy(self.policy, placement.reference, config.precision) if config.kl.coef > 0 else None,
+            reference=reference,
             temperature=config.sampling.temperature,
             recompute_logps=config.rollout.recompute_logps,
         )

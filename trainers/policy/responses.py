@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
-from trainers.policy.rollout import sample_all
+from trainers.policy.rollout import concatenate, sample_all
 from trainers.policy.spread import Distinct, sample_evenly
 from trainers.policy.text import decode, pad, pad_token
 
@@ -38,25 +38,29 @@ class Responder:
         prompts: token ids. limit: longest response in tokens. generator: None takes the most likely tokens.
         memory: how many responses are drawn at once; fewer where the device's memory does not suffice.
         """
-        rows, uniforms = len(prompts) * group_size, None
-        if generator is not None:
-            uniforms = torch.rand(rows, limit, generator=generator, dtype=torch.float64)
+        ranks, uniforms = self.placement.ranks, None
+        if generator is not None:  # of all prompts, whoever samples them
+            uniforms = torch.rand(len(prompts), group_size, limit, generator=generator, dtype=torch.float64)
+        mine = ranks.share(len(prompts))
+        asked, numbers = prompts[mine], None if uniforms is None else uniforms[mine].flatten(0, 1)
 
         def draw(batch_size: int) -> Sequences:
             with self.placement.autocast(self.placement.policy):
                 return sample_all(
                     self.model,
-                    *self.padded(prompts),
+                    *self.padded(asked),
                     batch_size=batch_size,
                     group_size=group_size,
-                    uniforms=uniforms,
+                    uniforms=numbers,
                     max_new_tokens=limit,
                     eos=self.tokenizer.eos_token_id,
                     pad=pad_token(self.tokenizer),
                     temperature=temperature,
                 )
 
-        sequences = (memory or MicroBatch()).retry(rows, draw)
+        with ranks.whole_weights(self.model):
+            found = (memory or MicroBatch()).retry(len(asked) * group_size, draw) if asked else None
+        sequences = concatenate([part for part in ranks.gather(found) if part is not None], pad_token(self.tokenizer))
         return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
 
     def evenly(
@@ -73,21 +77,27 @@ class Responder:
 
         For evaluation: less noise than independent samples (`trainers.policy.spread`). Arguments as above.
         """
+        ranks = self.placement.ranks
         uniforms = torch.rand(len(prompts), samples, limit, generator=generator, dtype=torch.float64)
+        mine = ranks.share(len(prompts))
+        asked, numbers = prompts[mine], uniforms[mine]
 
         def draw(batch_size: int) -> Distinct:
             with self.placement.autocast(self.placement.policy):
                 return sample_evenly(
                     self.model,
-                    *self.padded(prompts),
-                    uniforms=uniforms,
+                    *self.padded(asked),
+                    uniforms=numbers,
                     eos=self.tokenizer.eos_token_id,
                     pad=pad_token(self.tokenizer),
                     temperature=temperature,
                     batch_size=batch_size,
                 )
 
-        found = memory.retry(len(prompts) * samples, draw)
+        with ranks.whole_weights(self.model):
+            here = memory.retry(len(asked) * samples, draw) if asked else None
+        parts = [(start, part) for start, part in ranks.gather((mine.start, here)) if part is not None]
+        found = Distinct.join(parts, pad_token(self.tokenizer))
         return found, decode(self.tokenizer, found.sequences.response_ids, found.sequences.mask)
 
     def padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

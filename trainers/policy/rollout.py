@@ -119,5 +119,5 @@ def concatenate(parts: list[Sequences], pad: int) -> Sequences:
         torch.cat([left(p.prompt_mask, 0) for p in parts]),
         torch.cat([right(p.response_ids, pad) for p in parts]),
         torch.cat([right(p.mask, 0) for p in parts]),
-        torch.cat([right(p.logps, 0) for p in parts if p.logps is not None]),
+        torch.cat([right(p.logps, 0) for p in parts if p.logps is not None]) if parts[0].logps is not None else None,
     )

@@ -11,6 +11,7 @@ Samples are one row of the batch until their tokens differ: many samples of a mo
 than one.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from trainers.policy.batch import Sequences
 from trainers.policy.decode import read_prompts
+from trainers.policy.rollout import concatenate
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,16 @@ class Distinct:
         """Return one response per prompt."""
         prompts = torch.arange(len(sequences))
         return cls(sequences, prompts, torch.ones(len(prompts), dtype=torch.float64))
+
+    @classmethod
+    def join(cls, parts: Iterable[tuple[int, "Distinct"]], pad: int) -> "Distinct":
+        """Return the responses to all prompts, of parts that each begin at the prompt of a number."""
+        starts, found = zip(*parts, strict=True)
+        return cls(
+            concatenate([part.sequences for part in found], pad),
+            torch.cat([part.prompts + start for start, part in zip(starts, found, strict=True)]),
+            torch.cat([part.shares for part in found]),
+        )
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean of values (M,) of responses over the samples of each prompt, float64, on the CPU."""

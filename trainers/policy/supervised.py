@@ -118,7 +118,7 @@ def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[
         with placement.autocast(placement.policy):
             logps, _ = token_logps(learner.model, batch.select(part))
         loss = -logps.sum() / tokens
-        loss.backward()
+        learner.memory.backward(loss)
         return loss.detach()
 
     return learner.step(torch.arange(len(batch)), backward)

@@ -10,13 +10,14 @@ from trainers.objectives.rewards.token_rewards import increments
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
+from trainers.ranks import ALONE
 
 
 class TokenRewardModel:
     """A sequence classifier whose head is read at every token. Raises ValueError for another tokenizer's."""
 
     def __init__(self, folder: Path, placement: Placement, policy: Path, batch_size: int = 64) -> None:
-        there = replace(placement, policy=placement.reward)
+        there = replace(placement, policy=placement.reward, ranks=ALONE)  # each rank has all of it
         self.model = ValueModel.from_reward_model(folder, there, policy).requires_grad_(False)
         self.device, self.batch_size = placement.reward, batch_size
 

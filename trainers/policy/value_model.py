@@ -34,7 +34,7 @@ class ValueModel(nn.Module):
         self.head = nn.Linear(body.config.get_text_config().hidden_size, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        without_dropout(self).to(placement.policy).eval()
+        without_dropout(self).to(placement.before_sharding).eval()
         if placement.precision.activation_checkpointing:  # active in training mode only
             body.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
@@ -71,14 +71,16 @@ class ValueModel(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write the body as transformers does, and the head beside it."""
-        self.body.save_pretrained(folder)
-        save_file({name: value.contiguous() for name, value in self.head.state_dict().items()}, folder / HEAD)
+        ranks = self.placement.ranks
+        ranks.save(self.body, folder)
+        head = {name: ranks.kept(value).contiguous() for name, value in self.head.state_dict().items()}
+        save_file(head, folder / HEAD)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:
         """Read what `save` wrote."""
         made = cls.from_causal(folder, placement, sees_token=sees_token)
-        made.head.load_state_dict(load_file(folder / HEAD, device=str(placement.policy)))
+        made.head.load_state_dict(load_file(folder / HEAD, device=str(placement.before_sharding)))
         return made
 
     def forward(self, sequences: Sequences) -> Tensor:

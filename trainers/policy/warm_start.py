@@ -7,6 +7,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.micro_batch import MicroBatch
+from trainers.parallel.join import join
 from trainers.policy.config import PolicyConfig, Until, WarmStart
 from trainers.policy.models import POLICY, build_policy, load_policy, load_tokenizer, save_policy
 from trainers.policy.placement import Placement
@@ -18,11 +19,13 @@ from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, Task, bucket, read_problems
 
+RANKS = join  # several devices: a process for each
+
 
 def run(stage: Stage) -> None:
     """Train a model from scratch or from the asset `model`, and save it with its tokenizer."""
     config: PolicyConfig = stage.config
-    placement = Placement.of(stage.devices, config.precision)
+    placement = Placement.of(stage.devices, config.precision, stage.ranks)
     task = load_task(config.task, asset_files(stage, "data_source"))
     source = asset_files(stage, "model")
     if source is not None and config.warm_start.steps == 0:
@@ -31,16 +34,17 @@ def run(stage: Stage) -> None:
         return
     if source is not None:
         tokenizer = load_tokenizer(source)
-        model = load_policy(source, placement.policy, config.precision, trainable=True)
+        model = load_policy(source, placement.before_sharding, config.precision, trainable=True)
     else:
         if task.words is None:
             raise ValueError(f"task = {config.task!r}: its text needs a pretrained `model`")
         tokenizer = word_tokenizer(task.words)
         seed = with_run_seed(config.warm_start.seed, stage.seed)
-        model = build_policy(config.scratch, tokenizer, seed).to(placement.policy)
+        model = build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding)
+    model = stage.ranks.shard(model)
     problems = read_problems(stage.inputs["task_data"] / "warm.jsonl")
     train(stage, model, tokenizer, task, problems, settings=config.warm_start, placement=placement)
-    save_policy(stage.out / POLICY, model, tokenizer)
+    save_policy(stage.out / POLICY, model, tokenizer, stage.ranks)
 
 
 def train(

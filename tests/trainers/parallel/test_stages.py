@@ -1,0 +1,183 @@
+"""A stage on two devices: it ends as one process would, goes on from a checkpoint of any number, and never hangs."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pandas as pd
+import pytest
+
+from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
+from tests.workflow.project import wait_for
+
+pytestmark = pytest.mark.slow  # processes that import torch
+
+TRAINER = """
+import os, time, torch
+from trainers.parallel.join import join
+from trainers.policy.learner import Learner
+from trainers.stage import Diverged
+from trainers.state import State
+
+RANKS = join
+
+
+def run(stage):
+    config, ranks = stage.config, stage.ranks
+    torch.manual_seed(0)
+    model = ranks.shard(torch.nn.Linear(3, 5))
+    rows = torch.randn(7, 3)
+    learner = Learner.adamw(model, lr=0.1, memory=stage.micro_batch(4))
+    state = State({"model": model}, {"optimizer": learner.optimizer}, {}, {"seen": 0})
+    first = state.restore(stage)
+
+    def backward(part):
+        if config.mode == "memory" and ranks.rank == 1 and len(part) > 1:
+            raise torch.OutOfMemoryError("full")
+        loss = model(part).square().sum() / len(rows)
+        learner.memory.backward(loss)
+        return loss.detach()
+
+    for step in range(first, config.steps):
+        losses, norm = learner.step(rows, backward)
+        stage.log_metrics(step, {"train/loss": sum(losses), "train/norm": norm, "time/s": time.monotonic()})
+        state.values["seen"] = step + 1
+        state.save(stage, step + 1)
+        stage.progress(step + 1, config.steps)
+        if step == 2 and config.mode == "raise" and ranks.rank == 1:
+            raise RuntimeError("the second rank only")
+        if step == 2 and config.mode == "diverge":
+            raise Diverged("collapsed")
+        time.sleep(config.pause)
+    stage.save_items([("1", "all", "edited", "ss", 1.0)])
+    (stage.out / "size").write_text(f"{ranks.size} {stage.devices}")
+"""
+
+
+def write(tmp_path, **settings):
+    out = write_stage(tmp_path, **settings)
+    (tmp_path / "toy_trainer.py").write_text(TRAINER)
+    return out
+
+
+def run(out, count=2):
+    return run_stage(out, "--gpus", str(count), ABLATION_FAKE_GPUS=str(count))
+
+
+def metrics(out):
+    table = pd.read_parquet(out / "metrics.parquet").set_index(["name", "step"])["value"]
+    return table.drop("time/s", level=0).to_dict()
+
+
+def start(out, count=2):
+    return subprocess.Popen(
+        command(out, "--gpus", str(count)),
+        env=environment(out, ABLATION_FAKE_GPUS=str(count)),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def of_stage(out, module):
+    """The processes of a module with the stage's folder among their arguments."""
+    found = subprocess.run(
+        ["pgrep", "-f", f"{module} .*--out {re.escape(str(out))}"], capture_output=True, text=True, check=False
+    )
+    return [int(number) for number in found.stdout.split()]
+
+
+def after_a_checkpoint(out):
+    def there():
+        path = out / "checkpoint" / "state.json"
+        return path.exists() and json.loads(path.read_text())["step"] >= 2
+
+    wait_for(there, 200)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    out = write(tmp_path_factory.mktemp("alone"))
+    run(out, 1)
+    assert status(out)["state"] == "ok"
+    return metrics(out)
+
+
+def test_two_processes_end_as_one_does(tmp_path, alone):
+    out = write(tmp_path)
+    done = run(out)
+    assert done.returncode == 0, done.stderr
+    found = status(out)
+    assert (found["state"], found["devices"]) == ("ok", 2), (out / "log.txt").read_text()
+    assert metrics(out) == pytest.approx(alone, abs=1e-5)
+    assert (out / "size").read_text() == "2 ['cpu']"
+    assert len(pd.read_parquet(out / "items.parquet")) == 1
+    assert not (out / "checkpoint").exists()
+    assert not (out / "ranks.json").exists()
+    assert "started" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "reason"),
+    [
+        ({"mode": "raise"}, "failed", "rank 1: RuntimeError: the second rank only"),
+        ({"mode": "diverge"}, "diverged", "collapsed"),
+    ],
+)
+def test_the_rank_that_fails_says_why(tmp_path, settings, state, reason):
+    out = write(tmp_path, **settings)
+    began = time.monotonic()
+    done = run(out)
+    assert done.returncode == 0, done.stderr
+    assert (status(out)["state"], status(out)["reason"]) == (state, reason)
+    assert time.monotonic() - began < 150  # not torch.distributed's half hour
+    assert not of_stage(out, "trainers.parallel")
+
+
+def test_one_rank_out_of_memory_has_all_start_again_with_less(tmp_path, alone):
+    out = write(tmp_path, mode="memory")
+    run(out)
+    assert status(out)["state"] == "ok", (out / "log.txt").read_text()
+    found = metrics(out)
+    halvings = found.pop(("memory/halvings", 5))
+    assert halvings == 2  # 4 rows, 2 rows, 1 row
+    assert found == pytest.approx(alone, abs=1e-5)
+    assert "all ranks start again" in (out / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("victim", ["trainers.parallel.worker", "trainers.parallel.launcher"])
+def test_a_killed_rank_or_launcher_leaves_no_status_and_the_stage_goes_on(tmp_path, alone, victim):
+    out = write(tmp_path, pause=1.0)
+    process = start(out)
+    after_a_checkpoint(out)
+    os.kill(of_stage(out, victim)[-1], signal.SIGKILL)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 74, words
+    assert not (out / "status.json").exists()
+    wait_for(lambda: not of_stage(out, "trainers.parallel"), 10)
+    plan = json.loads((out / "config.json").read_text())
+    plan["config"]["pause"] = 0.0
+    (out / "config.json").write_text(json.dumps(plan))
+    run(out)
+    assert status(out)["state"] == "ok"
+    assert metrics(out) == pytest.approx(alone, abs=1e-5)
+    assert "resumed after step" in (out / "log.txt").read_text()
+
+
+def test_a_killed_stage_takes_its_ranks_along_and_goes_on_with_another_number_of_devices(tmp_path, alone):
+    out = write(tmp_path, pause=1.0)
+    for count in (2, 1):
+        process = start(out, count)
+        after_a_checkpoint(out)
+        process.kill()
+        process.wait()
+        wait_for(lambda: not of_stage(out, "trainers"), 10)
+    plan = json.loads((out / "config.json").read_text())
+    plan["config"]["pause"] = 0.0
+    (out / "config.json").write_text(json.dumps(plan))
+    run(out, 2)
+    assert status(out)["state"] == "ok"
+    assert metrics(out) == pytest.approx(alone, abs=1e-5)
+    assert (out / "log.txt").read_text().count("resumed after step") >= 2

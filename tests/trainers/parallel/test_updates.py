@@ -1,0 +1,79 @@
+"""Updates by two and four processes are those of one: losses, norms, and every weight after three steps."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from contract.fingerprint import HARNESS, code_of
+from tests.trainers.parallel.updates import CASES
+from trainers.parallel.group import Group
+
+pytestmark = pytest.mark.slow  # processes that import torch and transformers
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = Path(__file__).with_name("updates.py")
+
+
+def run(folder, count):
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, str(SCRIPT), str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "metrics.json").read_text()), load_file(folder / "tensors.safetensors")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("alone"), 1)
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def together(request, tmp_path_factory):
+    return run(tmp_path_factory.mktemp("together"), request.param)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_several_processes_compute_what_one_does(case, alone, together):
+    metrics, tensors = alone
+    assert together[0][case] == pytest.approx(metrics[case], abs=1e-9)
+    names = [name for name in tensors if name.startswith(f"{case}/")]
+    assert names
+    for name in names:
+        torch.testing.assert_close(together[1][name], tensors[name], rtol=0, atol=1e-9, msg=name)
+
+
+def test_the_parts_of_the_ranks_are_all_rows_in_order_and_as_many():
+    for rows in range(14):
+        for count in (2, 3, 4):
+            for size in (1, 2, 5, 20):
+                group = [object.__new__(Group) for _ in range(count)]
+                for rank, each in enumerate(group):
+                    each.rank, each.size = rank, count
+                parts = [each.parts(rows, size) for each in group]
+                assert len({len(part) for part in parts}) == 1  # else some would wait for ever
+                assert [row for part in parts for piece in part for row in range(rows)[piece]] == list(range(rows))
+                assert all(piece.stop - piece.start <= size for part in parts for piece in part)
+                shares = [range(rows)[each.share(rows)] for each in group]
+                assert [row for share in shares for row in share] == list(range(rows))
+
+
+def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_no_other():
+    def modules(entry):
+        return code_of((entry, *HARNESS), ROOT).trees
+
+    for entry in ("policy.reinforce", "policy.warm_start", "gad.base", "gad.seqkd", "gad.warmup", "gad.gad"):
+        assert "trainers.parallel.group" in modules(f"trainers.{entry}")
+    for entry in ("debias.train", "demonstrations.grpo", "policy.evaluate"):
+        assert "trainers.parallel.group" not in modules(f"trainers.{entry}")
+
+
+def test_one_device_imports_nothing_of_it():
+    check = "import sys, trainers.policy.reinforce, trainers.gad.gad; print('trainers.parallel.group' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

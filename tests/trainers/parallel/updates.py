@@ -1,0 +1,191 @@
+"""Updates of small models, by one process or by several: python updates.py OUT, under torchrun's launcher or not.
+
+Leaves for each case what three steps gave: losses and norms, and the weights after them, gathered.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from tests.trainers.policy.helpers import EOS, PAD, uniforms
+from trainers.gad.config import Critic as CriticSettings
+from trainers.gad.config import GadConfig
+from trainers.gad.critic import build_loss, update_critic
+from trainers.micro_batch import MicroBatch
+from trainers.policy.actor import Actor, Batch
+from trainers.policy.batch import batched_logps
+from trainers.policy.config import PolicyConfig, Precision, Update
+from trainers.policy.critic import Critic, Estimate
+from trainers.policy.learner import Learner
+from trainers.policy.models import frozen_copy
+from trainers.policy.objective import build_objective
+from trainers.policy.placement import Placement
+from trainers.policy.responses import Responder
+from trainers.policy.rollout import sample
+from trainers.policy.supervised import fit
+from trainers.policy.text import pad
+from trainers.policy.value_model import ValueModel
+from trainers.ranks import ALONE
+
+VOCABULARY = 37  # divides by no number of ranks
+SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "initializer_range": 0.4}
+PROMPTS = [[5, 9, 12], [7, 3, 8, 20, 11, 4], [6], [9, 9, 10, 12, 14]]
+
+
+def qwen2():
+    return Qwen2ForCausalLM(Qwen2Config(**SHAPE, **HEADS, tie_word_embeddings=True))
+
+
+def llama():
+    return LlamaForCausalLM(LlamaConfig(**SHAPE, **HEADS, tie_word_embeddings=False))
+
+
+def gpt2():
+    sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+
+
+def build(make):
+    torch.manual_seed(0)
+    return make().double().eval()
+
+
+def responses(model):
+    """16 responses of unequal lengths, the same whoever asks: the model is not sharded yet."""
+    prompts = pad(PROMPTS, PAD, left=True)
+    return sample(model, *prompts, group_size=4, max_new_tokens=8, eos=EOS, pad=PAD, uniforms=uniforms(16, 8))
+
+
+def weights(ranks, module):
+    return {name: ranks.whole(value).clone() for name, value in module.state_dict().items()}
+
+
+def policy(ranks, make, *, checkpointing=False, **update):
+    """Three updates of a policy by GSPO, with a reference and an entropy bonus."""
+    settings = Update(**{"lr": 1e-2, "epochs": 3, "minibatches": 1, "entropy_coef": 0.01, **update})
+    model, placement = build(make), Placement.of(["cpu"], Precision(), ranks)
+    sequences = responses(model)
+    reference = frozen_copy(model, placement).double()
+    with torch.no_grad():
+        old = batched_logps(model, sequences, 1.0, None)
+    if checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model = ranks.shard(model)
+    memory = MicroBatch(settings.micro_batch, ranks=ranks)
+    learner = Learner.adamw(model, lr=settings.lr, memory=memory)
+    objective = build_objective(PolicyConfig(update=settings, ratio="gspo"))
+    actor = Actor(learner, objective, settings, placement, reference=reference)
+    advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = actor.batch(sequences, advantages)
+    batch = Batch(sequences, advantages, old, found.reference_logps)
+    metrics = actor.learn(batch, kl_coef=0.1, generator=torch.Generator().manual_seed(2))
+    return metrics, weights(ranks, model)
+
+
+def sampled(ranks):
+    """Responses by the ranks, each to its own prompts, with the same numbers."""
+    placement, model = Placement.of(["cpu"], Precision(), ranks), ranks.shard(build(qwen2))
+    tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
+    tokenizer.batch_decode = tokenizer.decode = lambda ids, **_: ""
+    prompts, generator = PROMPTS[:3], torch.Generator().manual_seed(3)
+    respond = Responder(model, tokenizer, placement)
+    sequences, _ = respond(prompts, group_size=4, limit=12, generator=generator, memory=MicroBatch(4, ranks=ranks))
+    memory = MicroBatch(8, ranks=ranks)
+    distinct, _ = respond.evenly(prompts, samples=8, limit=6, temperature=1.0, generator=generator, memory=memory)
+    found = {"responses": sequences.response_ids, "mask": sequences.mask, "logps": sequences.logps}
+    return {}, found | {"distinct": distinct.sequences.response_ids, "shares": distinct.shares}
+
+
+def value_model(ranks):
+    model = build(qwen2)
+    sequences = responses(model)
+    with torch.random.fork_rng():
+        critic = ValueModel(model.model, Placement.of(["cpu"], Precision(), ranks), sees_token=True)
+    nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(4))
+    return sequences, ranks.shard(critic.double())
+
+
+def ppo_critic(ranks):
+    """A critic's updates on given returns."""
+    sequences, critic = value_model(ranks)
+    memory = MicroBatch(3, ranks=ranks)
+    settings = Update(epochs=3, minibatches=2)
+    returns = torch.randn(sequences.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    learner = Critic(Learner.adamw(critic, lr=1e-2, memory=memory), PolicyConfig().critic)
+    values = learner.estimate(sequences, returns.sum(1)).values
+    estimate = Estimate(returns, returns, values)
+    metrics = learner.learn(sequences, estimate, passes=settings, generator=torch.Generator().manual_seed(6))
+    return metrics, {"values": values} | weights(ranks, critic)
+
+
+def discriminator(ranks):
+    """A discriminator's updates on pairs: fewer prompts in a minibatch than there may be ranks."""
+    student, critic = value_model(ranks)
+    teacher = student.select(torch.arange(0, 16, 4))
+    learner = Learner.adamw(critic, lr=1e-2, memory=MicroBatch(1, ranks=ranks))
+    norm = update_critic(
+        learner,
+        build_loss(GadConfig()),
+        teacher,
+        student,
+        settings=CriticSettings(epochs=3, minibatches=2),
+        pooling="mean",
+        generator=torch.Generator().manual_seed(7),
+    )
+    return norm, weights(ranks, critic)
+
+
+def supervised(ranks):
+    """Cross-entropy, without a minibatch's reordering."""
+    placement, model = Placement.of(["cpu"], Precision(), ranks), build(llama)
+    sequences = responses(model)
+    model = ranks.shard(model)
+    learner = Learner.adamw(model, lr=1e-2, memory=MicroBatch(5, ranks=ranks))
+    found = {}
+    for step in range(3):
+        losses, norm = fit(learner, sequences, placement)
+        found |= {f"loss {step}": sum(losses).item(), f"norm {step}": norm.item()}
+    return found, weights(ranks, model)
+
+
+CASES = {
+    "tied": lambda ranks: policy(ranks, qwen2),
+    "untied": lambda ranks: policy(ranks, llama, micro_batch=3, minibatches=2),
+    "gpt2": lambda ranks: policy(ranks, gpt2, micro_batch=2),
+    "checkpointing": lambda ranks: policy(ranks, qwen2, checkpointing=True, micro_batch=2),
+    "fewer rows than parts": lambda ranks: policy(ranks, qwen2, minibatches=5, micro_batch=1, epochs=1),
+    "fewer rows than ranks": lambda ranks: policy(ranks, qwen2, minibatches=16, epochs=1),
+    "ppo critic": ppo_critic,
+    "discriminator": discriminator,
+    "supervised": supervised,
+    "sampled": sampled,
+}
+
+
+def main(out):
+    torch.set_num_threads(1)
+    ranks = ALONE
+    if "RANK" in os.environ:
+        from trainers.parallel.group import Group
+
+        ranks = Group.join(torch.device("cpu"))
+    metrics, tensors = {}, {}
+    for name, case in CASES.items():
+        metrics[name], found = case(ranks)
+        tensors |= {f"{name}/{key}": value.detach().clone().contiguous() for key, value in found.items()}
+    if ranks.rank == 0:
+        save_file(tensors, out / "tensors.safetensors")
+        (out / "metrics.json").write_text(json.dumps(metrics))
+    if ranks is not ALONE:
+        ranks.leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

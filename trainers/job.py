@@ -1,0 +1,77 @@
+"""What a stage's process is told: its command line, and the plan's `config.json`."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract.code_files import FileCode
+from contract.fingerprint import Code
+from contract.reading import read_json
+
+
+@dataclass
+class Job:
+    """The command line and the plan's `config.json`."""
+
+    id: str
+    plan: dict[str, Any]
+    code: Code | FileCode
+    inputs: dict[str, Path]
+    out: Path
+    gpus: int
+    threads: int
+    label: str
+    arguments: Sequence[str]
+    gpu_share: float = 1.0
+    lock: int = -1
+
+    @property
+    def is_command(self) -> bool:
+        """Tell whether the stage is a command, and no module of ours."""
+        return isinstance(self.code, FileCode)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the command line of `trainers.run`. Raises SystemExit for another."""
+    parser = argparse.ArgumentParser(prog="python -m trainers.run", description="Run one stage of one variant.")
+    parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
+    parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
+    parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
+    parser.add_argument(
+        "--gpu-share", type=float, default=1.0, help="0.25, 0.5 or 0.75: a part of one device is enough"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
+    parser.add_argument("--label", default="", help="variant and seed, for the terminal")
+    parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
+    parser.add_argument("--since", type=Path, help="take over a result that is younger than this file")
+    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
+    return parser.parse_args(argv)
+
+
+def read_job(argv: Sequence[str]) -> Job:
+    """Return what the command line and the plan say. Raises OSError, ValueError, KeyError or TypeError."""
+    arguments = parse(argv)
+    plan = read_json(arguments.config)
+    inputs = {}
+    for item in arguments.input:
+        name, separator, folder = item.partition("=")
+        if not separator:
+            raise SystemExit(f"--input {item}: must be NAME=DIR")
+        inputs[name] = Path(folder)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    label = arguments.label or plan["key"]
+    return Job(
+        id=plan["stage"],
+        plan=plan,
+        code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
+        inputs=inputs,
+        out=arguments.out,
+        gpus=arguments.gpus,
+        threads=arguments.threads,
+        label=label,
+        arguments=argv,
+        gpu_share=arguments.gpu_share,
+    )

@@ -1,0 +1,142 @@
+"""One of several processes of a stage, on torch.distributed.
+
+Weights, gradients and optimiser states are sharded by FSDP2 (`torch.distributed.fsdp.fully_shard`; Zhao et al. 2023,
+arXiv 2304.11277, as ZeRO stage 3 of Rajbhandari et al. 2020, arXiv 1910.02054). Losses of micro-batches are divided by
+what all rows of a minibatch count (`trainers.micro_batch`), so gradients are summed over ranks, not averaged.
+"""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel
+
+from trainers.ranks import Ranks
+
+T = TypeVar("T")
+PATIENCE = timedelta(minutes=30)  # of a rank for the others; one that dies ends them all much sooner
+
+
+class Group(Ranks):
+    """A rank and what it shares with the others."""
+
+    def __init__(self, mesh: DeviceMesh, objects: distributed.ProcessGroup, halvings: int) -> None:
+        self.rank, self.size, self.halvings = mesh.get_rank(), mesh.size(), halvings
+        self._mesh, self._objects = mesh, objects
+
+    @classmethod
+    def join(cls, device: torch.device, halvings: int = 0) -> "Group":
+        """Meet the other ranks, whose addresses the launcher put into the environment."""
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        distributed.init_process_group(backend, timeout=PATIENCE)
+        mesh = init_device_mesh(device.type, (int(os.environ["WORLD_SIZE"]),))
+        return cls(mesh, distributed.new_group(backend="gloo", timeout=PATIENCE), halvings)
+
+    def leave(self) -> None:
+        """Wait until all ranks are done."""
+        distributed.barrier(self._objects)
+        distributed.destroy_process_group()
+
+    def parts(self, rows: int, size: int) -> list[slice]:
+        """Return this rank's rows in parts of nearly equal size; an empty one where there are fewer rows than ranks."""
+        passes = -(-rows // (size * self.size))
+        number = passes * self.size
+        edges = [rows * index // number for index in range(number + 1)] if number else []
+        mine = range(self.rank * passes, (self.rank + 1) * passes)
+        return [slice(edges[index], edges[index + 1]) for index in mine]
+
+    def share(self, count: int) -> slice:
+        """Return which of so many things are this rank's; none may be."""
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    def gather(self, found: T) -> list[T]:
+        """Return what every rank gave, in order of their numbers; a tensor is where it was, on this rank's device."""
+        buffer = io.BytesIO()
+        torch.save(found, buffer)
+        received: list[bytes] = [b""] * self.size
+        distributed.all_gather_object(received, buffer.getvalue(), group=self._objects)
+
+        def place(storage: Any, location: str) -> Any:
+            return storage if location == "cpu" else storage.to(torch.cuda.current_device())
+
+        return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
+
+    def same(self, value: T) -> T:
+        """Return the value of the first rank."""
+        values = [value]
+        distributed.broadcast_object_list(values, src=0, group=self._objects)
+        return values[0]
+
+    def shard(self, model: T) -> T:
+        """Shard a model, block by block, in place; its weights may be on the CPU until then."""
+        assert isinstance(model, nn.Module)
+        for block in _blocks(model):
+            fully_shard(block, mesh=self._mesh)
+        fully_shard(model, mesh=self._mesh)
+        for module in _sharded(model):
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no sum that divides
+            module.set_gradient_divide_factor(1.0)
+        return model
+
+    @contextmanager
+    def whole_weights(self, model: Any) -> Iterator[None]:
+        """Gather the weights once; calls of the model meanwhile need no other rank."""
+        modules = list(_sharded(model))
+        for module in modules:
+            module.set_reshard_after_forward(False, recurse=False)
+            module.unshard()
+        try:
+            yield
+        finally:
+            for module in modules:
+                module.set_reshard_after_forward(True, recurse=False)
+                module.reshard()
+
+    def whole(self, tensor: Any) -> Any:
+        """Return all of a tensor."""
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+    def part(self, tensor: Tensor, like: Any) -> Any:
+        """Return this rank's part; every rank has the whole."""
+        if not isinstance(like, DTensor):
+            return tensor
+        there = tensor.to(like.device, like.dtype)
+        return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+
+    def save(self, model: Any, folder: Path) -> None:
+        """Gather a model's weights one by one, and write them from the first rank's memory."""
+        weights = {name: self.kept(tensor) for name, tensor in model.state_dict().items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.rank == 0:
+            model.save_pretrained(folder, state_dict=weights)
+
+    def kept(self, tensor: Tensor) -> Tensor:
+        """Return all of a tensor on the first rank's CPU, and nothing elsewhere."""
+        found = self.whole(tensor)
+        return found.cpu() if self.rank == 0 else found.new_empty(0, device="cpu")
+
+
+def _blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the layers that transformers says belong on one device; the largest pieces that are gathered at once."""
+    kinds = {
+        name
+        for module in model.modules()
+        if isinstance(module, PreTrainedModel)
+        for name in module._no_split_modules or ()
+    }
+    yield from (module for module in model.modules() if type(module).__name__ in kinds)
+
+
+def _sharded(model: nn.Module) -> Iterator[FSDPModule]:
+    yield from (module for module in model.modules() if isinstance(module, FSDPModule))

@@ -1,0 +1,104 @@
+"""One rank of a stage: the same code as alone, with the arguments of `trainers.run`.
+
+The first rank writes the stage's files and talks to the terminal; what the others write is thrown away.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from logging import Logger
+from pathlib import Path
+from typing import NoReturn
+
+from contract.lifetime import end_with_parent
+from trainers.job import Job, read_job
+from trainers.lifetime import end_on_signals
+from trainers.memory import keep_freed_memory
+from trainers.parallel.launch import LESS_MEMORY, write_outcome
+from trainers.randomness import fix_randomness, prepare_process
+from trainers.run import build_stage, outcome_of
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one rank; return the exit status. The first that fails says why in `ranks.json`."""
+    end_with_parent()
+    end_on_signals()
+    job, rank = read_job(argv), int(os.environ["RANK"])
+    job.threads = max(1, job.threads // int(os.environ["WORLD_SIZE"]))
+    prepare_process(job.threads)
+    keep_freed_memory()
+    from trainers.runlog import open_log
+
+    log = open_log(job.out / "log.txt", job.plan["stage"] + (f" rank {rank}" if rank else ""))
+    with tempfile.TemporaryDirectory() as scratch:
+        own = replace(job, out=Path(scratch)) if rank else job
+        return _run(own, job.out, log, rank)
+
+
+def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
+    from trainers.micro_batch import OneRankOutOfMemory
+
+    said = f"rank {rank}: " if rank else ""
+    short: list[str] = []
+
+    def work() -> tuple[str, str]:
+        try:
+            _train(job, log, rank)
+        except OneRankOutOfMemory as error:
+            short.append(said + str(error))
+            raise
+        return "ok", ""
+
+    try:
+        state, reason = outcome_of(work, log)
+    except OSError as error:
+        write_outcome(out, "failed", said + str(error), machine=True)
+        return 1
+    if short:
+        write_outcome(out, LESS_MEMORY, short[0])
+    elif rank == 0 or state == "failed":
+        write_outcome(out, state, said + reason if reason else "")
+    return int(state == "failed")
+
+
+def _train(job: Job, log: Logger, rank: int) -> None:
+    """Do what `trainers.run` does with a stage, with the other ranks."""
+    from trainers.deferred_imports import defer_imports
+
+    defer_imports()
+    entry = import_module(job.plan["entry"])
+    fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=True)
+
+    import torch
+
+    from trainers.runlog import wandb_mode
+
+    local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+    device = f"cuda:{local}" if torch.cuda.device_count() >= size else "cpu"
+    halvings = int(os.environ.get("ABLATION_HALVINGS", "0"))
+    group = entry.RANKS(torch.device(device), halvings)
+    # The first rank's standard input is the terminal: see trainers.parallel.launch.
+    terminal = open(os.devnull if rank else 0, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
+    stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, ranks=group)
+    try:
+        entry.run(stage)
+        if halvings:
+            last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
+            stage.log_metrics(last, {"memory/halvings": halvings})
+    finally:
+        stage.metrics.close()
+    group.leave()
+
+
+def _leave(status: int) -> NoReturn:
+    """End at once: a rank that failed does not wait for the others."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _leave(main(sys.argv[1:]))
