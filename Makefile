@@ -9,11 +9,13 @@ CLUSTER := $(VENV)-cluster
 PEERS := $(VENV)-peers
 SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
-# Files of tests side by side; a file is the unit because its tests share what is costly to make.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+# Files of tests side by side; a file is the unit because its tests share what is costly to make. Three on two cores:
+# tests that kill, lease and lock wait for a part of their time.
+WORKERS ?= 3
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs clean
+.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs screens clean
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	@touch $(VENV)/.demo
@@ -87,6 +89,9 @@ format: venv
 docs: venv ## the pages and JSON schemas that are made from code
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python -m tracker validate --write-schema
+
+screens: venv ## the pictures of docs/images, from reports/index.html (needs a Chromium)
+	$(BIN)/python docs/make_screens.py
 
 clean: ## generated files; the environment and the results of real runs stay
 	rm -rf results/smoke reports/smoke .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

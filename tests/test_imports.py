@@ -111,7 +111,7 @@ CIRCLES = [
     ["trainers.policy.choices", "trainers.policy.config"],
 ]
 
-_ROOMS = ("config", "plan", "imports", "store", "judge", "evaluations", "show", "cli")
+_ROOMS = ("config", "plan", "imports", "store", "judge", "evaluations", "show", "serve", "cli")
 ROOMS = ("contract", *(f"tracker.{room}" for room in _ROOMS))
 
 

@@ -1,11 +1,28 @@
-"""A headless Chromium of the system. In CI the tests fail without one; elsewhere they are skipped with the remedy."""
+"""A headless Chromium of the system, and a report to open in it.
+
+In CI the tests fail without a browser; elsewhere they are skipped with the remedy.
+"""
 
 import os
 import shutil
+from itertools import product
 
+import pandas as pd
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.browser.reading import ATTACK
+from tests.simulate import DEBIAS, Study, simulate, stage_dir
+from tracker.show.page.render import write_report
+from tracker.store.collect import collect
+
+LINEAGE = {**DEBIAS, ATTACK: ("v8", {"rcs.alphas": ([0, 1, 2], ATTACK)})}
+STATES = {
+    ("v8-earlystop-max", 2): "missing",
+    ("v7", 1): "failed",
+    ("v10", 0): "diverged",
+    **{("v9", seed): "failed" for seed in range(3)},
+}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -21,3 +38,58 @@ def browser():
         launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield launched
         launched.close()
+
+
+def log_time(metrics, seconds):
+    """Add the time since the start to a stage's metrics: so many seconds a step."""
+    logged = pd.read_parquet(metrics)
+    steps = logged["step"].unique()
+    elapsed = pd.DataFrame({"step": steps, "name": "time/elapsed_s", "value": seconds * steps.astype(float)})
+    pd.concat([logged, elapsed]).to_parquet(metrics, index=False)
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    published = {name: {"gender": 0.01 + 0.001 * i, "mean": 0.02} for i, name in enumerate(DEBIAS) if i < 6}
+    studies = [
+        Study(
+            "debias",
+            lineage=LINEAGE,
+            seeds=3,
+            steps=900,
+            states=STATES,
+            published=published,
+        ),
+        Study("gspo", variants=8, seeds=2, steps=30),
+    ]
+    plan = simulate(folder / "results", studies, scale="demo")
+    for variant, seed in product(range(8), range(2)):
+        log_time(stage_dir(plan, "gspo", f"v{variant}", seed, "train") / "metrics.parquet", 1.0 + variant + seed)
+    return write_report(collect(folder / "results").database, folder / "index.html")
+
+
+@pytest.fixture
+def open_page(browser, file):
+    """Return a function that opens the page; at the end no error, warning or dialog may have been seen."""
+    troubles, contexts = [], []
+
+    def opened(width=1280, height=900, scheme="light", scripts=True):
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts, offline=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on(
+            "request", lambda request: troubles.append(request.url) if not request.url.startswith("file:") else None
+        )
+        page.goto(file.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert troubles == []

@@ -58,8 +58,8 @@ def assert_intact(project, undisturbed):
 
 def test_trainers_killed_at_random_moments_of_the_smoke_grid(tmp_path, long):
     some = {study: names[:2] for study, names in chosen_variants().items()}  # each trainer, from its root on
-    selected = one_argument(some) if long else "variant=baseline"
-    arguments = ["--resources", "gpu=2", "--config", "scale=smoke", selected]
+    selected = [one_argument(some)] if long else ["studies=debias", "variant=baseline"]
+    arguments = ["--resources", "gpu=2", "--config", "scale=smoke", *selected]
     undisturbed, disturbed = real(tmp_path / "undisturbed"), real(tmp_path / "disturbed")
     finish(undisturbed, *arguments)
     wanted = 50 if long else 3
@@ -89,24 +89,25 @@ def test_a_killed_snakemake_takes_everything_with_it(tmp_path, finished):
     wait_for(lambda: not disturbed.processes(), seconds=10)
 
 
-def test_thirty_two_runs_that_end_at_once(tmp_path):
+def test_many_runs_that_end_at_once(tmp_path, long):
     """All of them wait for one file, in as many processes; each row arrives."""
-    project = light(tmp_path / "project", seeds=32, pause=0.0)
+    runs = 32 if long else 12
+    project = light(tmp_path / "project", seeds=runs, pause=0.0)
     gate = 'open(stage.out / "waits", "w").close()\n    while not os.path.exists("go"): time.sleep(0.01)\n'
     project.write("trainers/debias/train.py", TRAIN.replace("    write_json(", f"    {gate}    write_json("))
     for name in ("b", "c"):
         (project.folder / f"configs/studies/debias/{name}.yaml").unlink()
-    environment = {**project.environment(), "ABLATION_FAKE_GPUS": "32"}
-    command = [*project.command()[:-1], "32", "--resources", "gpu=32"]
+    environment = {**project.environment(), "ABLATION_FAKE_GPUS": str(runs)}
+    command = [*project.command()[:-1], str(runs), "--resources", f"gpu={runs}"]
     process = subprocess.Popen(command, cwd=project.folder, env=environment, stdout=subprocess.DEVNULL)
-    wait_for(lambda: len(list(project.folder.glob("results/stages/*/train/*/waits"))) == 32, seconds=300)
+    wait_for(lambda: len(list(project.folder.glob("results/stages/*/train/*/waits"))) == runs, seconds=300)
     (project.folder / "go").touch()
     assert process.wait(timeout=300) == 0
     found = database.content(project.folder / "results/tracker.duckdb")
     losses = [row for row in found["metrics"] if row[2] == "'train/loss'"]
-    assert len(losses) == 32 * 20
-    assert len({row[0] for row in losses}) == 32
-    assert len(found["items"]) == 32 * 4
+    assert len(losses) == runs * 20
+    assert len({row[0] for row in losses}) == runs
+    assert len(found["items"]) == runs * 4
     assert not (project.folder / "double-leased").exists()
     times = [json.loads(path.read_text()) for path in project.folder.glob("results/stages/*/train/*/status.json")]
     assert max(time["started"] for time in times) < min(time["ended"] for time in times)  # all at once, indeed

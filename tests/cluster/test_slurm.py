@@ -1,5 +1,6 @@
 """Slurm for real: devices, faults, logs, and a report equal to the local one."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -7,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.cluster.grid import Grid, report
-from tests.workflow.project import ROOT, kill
+from tests.workflow.project import MODULES, ROOT, kill
 
 pytestmark = pytest.mark.cluster
 
@@ -147,3 +148,24 @@ def test_two_variants_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
     local.run_here(*words)
     assert report(grid.folder) == report(local.folder)
     assert "baseline,v1" in report(grid.folder)["verdicts"]
+
+
+def test_a_job_of_two_devices_starts_once_and_runs_a_process_for_each(slurm, tmp_path):
+    grid = Grid.create(tmp_path / "grid")
+    found = "stage.ranks.gather([stage.ranks.rank, os.environ['CUDA_VISIBLE_DEVICES'], os.environ['SLURM_JOB_ID']])"
+    grid.write(
+        "trainers/debias/train.py",
+        "from trainers.parallel.join import join\n"
+        + MODULES["train"].replace("\ndef run(", "\nRANKS = join\n\ndef run(")
+        + f'    write_json(stage.out / "ranks.of.job.json", {found})\n',
+    )
+    study = grid.read("configs/studies/debias/_study.yaml")
+    assert study.count("gpu: 1") == 1
+    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
+    grid.finish(grid.submit("--config", "variant=a"))
+    (path,) = grid.folder.glob("results/stages/debias/train/*/ranks.of.job.json")
+    ranks = json.loads(path.read_text())
+    assert [(rank, devices) for rank, devices, _ in ranks] == [(0, "0,1"), (1, "0,1")]
+    assert len({job for *_, job in ranks}) == 1
+    status = json.loads((path.parent / "status.json").read_text())
+    assert (status["state"], status["devices"], status["attempt"]) == ("ok", 2, 1)

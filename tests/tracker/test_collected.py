@@ -46,6 +46,9 @@ def test_samples_of_the_real_lm_eval(tmp_path):
         assert values[0, f"lm_eval/letters/exact_match,{name}"] == pytest.approx(expected)
     assert len({(item, subset, name) for item, subset, _, name, _, _ in items}) == len(items)
     later = next(run.rglob("samples_openbook_*.jsonl"))
+    cut = later.with_name("samples_openbook_2001-01-01T00-00-00.jsonl")
+    cut.write_text(later.read_text()[:-40])  # an earlier one is not read
+    assert collected(run, {"reader": "lm_eval"}) == (values, items)
     rows = [json.loads(line) | {"acc": 1.0} for line in later.read_text().splitlines()]
     write(later.with_name("samples_openbook_2099-01-01T00-00-00.jsonl"), rows)  # begun again: the newest counts
     values, again = collected(run, {"reader": "lm_eval"})

@@ -59,7 +59,7 @@ def stage_modules(tmp_path_factory):
     folder = tmp_path_factory.mktemp("imports")
     out = write_stage(folder)
     (folder / "toy_trainer.py").write_text(TRANSFORMERS)
-    assert run_stage(out).returncode == 0
+    assert run_stage(out, cold=True).returncode == 0
     assert status(out)["state"] == "ok", (out / "log.txt").read_text()
     return set((out / "modules").read_text().splitlines())
 

@@ -24,7 +24,7 @@ def metrics(out):
 
 def test_a_stage_that_ends_well(tmp_path):
     out = write_stage(tmp_path)
-    done = run_stage(out, "--threads", "2", "--gpus", "1", ABLATION_FAKE_GPUS="2")
+    done = run_stage(out, "--threads", "2", "--gpus", "1", cold=True, ABLATION_FAKE_GPUS="2")
     assert done.returncode == 0, done.stderr
     found = status(out)
     assert (found["state"], found["reason"], found["stage"], found["seed"]) == ("ok", "", "toy.train", 1)
@@ -235,7 +235,7 @@ def is_running(process):
 
 def test_it_does_not_start_under_a_parent_that_is_gone(tmp_path):
     out = write_stage(tmp_path)
-    assert run_stage(out, "--parent", "1").returncode == -signal.SIGKILL
+    assert run_stage(out, "--parent", "1", cold=True).returncode == -signal.SIGKILL
     assert not (out / "status.json").exists()
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from contract import samples as limits
+from contract.fingerprint import HARNESS, reachable
 from contract.samples import FILE, NOTE, Cut, cut
 from tests.make_stage import make_stage
 from trainers import samples
@@ -133,3 +134,10 @@ def test_quotes_stand_with_their_prompt_and_their_values():
         asked[0] | common | {"response": "3", "accuracy": 0.0, "share of the samples": 0.25},
         asked[1] | common | {"response": "4", "accuracy": 1.0},
     ]
+
+
+@pytest.mark.parametrize("entry", ["debias.train", "policy.reinforce", "gad.gad", "gad.warmup", "demonstrations.grpo"])
+def test_what_is_quoted_is_in_no_key_of_a_training(entry):
+    assert not {"trainers.samples", "contract.samples", "trainers.policy.quotes"} & reachable(
+        [f"trainers.{entry}", *HARNESS], ROOT
+    )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from contract.fingerprint import HARNESS, code_of
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -100,11 +101,12 @@ def environment(out: Path, **values: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": f"{out.parent}:{ROOT}", "ABLATION_LEASES": leases, **values}
 
 
-def run_stage(out: Path, *extra: str, **values: str) -> subprocess.CompletedProcess[str]:
-    """Run the stage to its end."""
-    return subprocess.run(
-        command(out, *extra), env=environment(out, **values), capture_output=True, text=True, timeout=300, check=False
-    )
+def run_stage(out: Path, *extra: str, cold: bool = False, **values: str) -> subprocess.CompletedProcess[str]:
+    """Run the stage to its end, as a fork of a process that has torch imported; `cold`: as a process of its own."""
+    words, env = command(out, *extra), environment(out, **values)
+    if cold:
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return warm.run(words[2], words[3:], cwd=ROOT, env=env, timeout=300, separate=True)
 
 
 def status(out: Path) -> dict:

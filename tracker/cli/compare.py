@@ -3,7 +3,6 @@
 import argparse
 import json
 import math
-from pathlib import Path
 
 from contract.errors import ConfigError
 from tracker.cli.common import direction
@@ -70,11 +69,16 @@ def _from_study(arguments: argparse.Namespace) -> Comparison:
     from tracker.evaluations.study_file import read_study_file
 
     given = [
-        f"--{name}"
-        for name in ("metric", "filter", "tasks", "margin", "direction", "seed_from")
-        if getattr(arguments, name)
+        f"--{name.replace('_', '-')}"
+        for name in ("names", "metric", "filter", "tasks", "margin", "direction", "seed_from")
+        if getattr(arguments, name) not in (None, [])
     ]
     if arguments.files or arguments.other or given:
         problem = f"goes without {', '.join(given) or 'files on the command line'}"
         raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")
-    return read_study_file(Path(arguments.study)).compare(arguments)
+    return read_study_file(arguments.study).compare(
+        allow=frozenset(arguments.allow),
+        common_items=arguments.common_items,
+        latest=arguments.latest,
+        flips=arguments.flips,
+    )

@@ -67,7 +67,7 @@ def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     edge = pair.edge
     runs = f"{edge.seeds} seed{'s' * (edge.seeds != 1)}, {edge.items:,} item{'s' * (edge.items != 1)}"
     if edge.estimate is None:
-        yield f"{edge.child} against {edge.parent}: invalid"
+        yield f"{edge.child} against {edge.parent}: {edge.detail}"
     else:
         interval = f"{1 - study.analysis.alpha:.0%} interval [{edge.low:+.4g}, {edge.high:+.4g}]"
         p = "no p" if edge.p != edge.p else f"p = {edge.p:.2g}"

@@ -165,7 +165,7 @@ def _models(commands: _Commands) -> None:
 
 
 def _judgement(commands: _Commands) -> None:
-    """Add verdicts, certify, audit, decide, compare, report."""
+    """Add verdicts, certify, audit, decide, compare, report, serve."""
 
     def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"tracker.cli.{module}:run_{name}", text)
@@ -173,7 +173,7 @@ def _judgement(commands: _Commands) -> None:
         return parser
 
     verdicts = add(
-        "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid."
+        "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid, not run."
     )
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     form = verdicts.add_mutually_exclusive_group()
@@ -201,6 +201,13 @@ def _judgement(commands: _Commands) -> None:
     page = add("report", "report", "Write the report page: one HTML file that opens offline.")
     page.add_argument("--reports", type=Path, help="folder that index.html goes into (default: likewise)")
     page.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+    live = add(
+        "serve", "serve", "Show the report page in a browser of this machine, with what runs now; it follows the grid."
+    )
+    live.add_argument("--port", type=int, default=8642, help="default: 8642; 0 takes a free one")
+    live.add_argument(
+        "--every", type=float, default=30.0, metavar="SECONDS", help="draw it anew at most so often (default: 30)"
+    )
 
 
 def _compare(commands: _Commands) -> None:

@@ -22,11 +22,20 @@ class ReferenceDefinition(Strict):
     replace: dict[str, str] = Field(min_length=1)
 
 
+class MeansOver(Strict):
+    """Values that are means over several policies of each run, said beside the numbers."""
+
+    key: Text = Field(description="Key of the configuration that counts the policies.")
+    protocols: list[Text] = Field(min_length=1, description="Protocols whose values are such means.")
+    of: Text = Field(default="policies", description="What is counted, in the plural.")
+
+
 class TableDefinition(Strict):
     """The comparison table."""
 
     columns: list[ColumnDefinition] = Field(min_length=1)
     reference: ReferenceDefinition | None = None
+    means_over: MeansOver | None = None
 
 
 class CurveDefinition(Strict):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from contract.errors import ConfigError
 from tracker.evaluations import lm_eval
 from tracker.evaluations.imported import every_value
-from tracker.evaluations.sheet import ANY, Sheet
+from tracker.evaluations.sheet import Sheet
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem
 
 PROTOCOL = "lm_eval"
@@ -25,13 +25,12 @@ _SAMPLES = "samples_*.jsonl"
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the run. Raises ConfigError where there are no samples, or they cannot be read."""
     files = sorted(path.rglob(_SAMPLES)) if path.is_dir() else [path]
-    if not files or not all(map(lm_eval.recognises, files)):
+    by_date = sorted(files, key=lambda file: file.name.rpartition("_")[2])
+    newest = {lm_eval.task_of(file): file for file in by_date}
+    if not newest or not all(map(lm_eval.recognises, newest.values())):
         remedy = "run lm_eval with --log_samples and --output_path"
         raise ConfigError(path, "", None, f"holds no {_SAMPLES} of lm-eval", remedy)
-    newest: dict[str, Path] = {}
-    for file in sorted(files, key=lambda file: file.name.rpartition("_")[2]):  # by date
-        newest |= {sheet.subset: file for sheet in lm_eval.read(file, ANY)}
-    values = (value for file in newest.values() for value in every_value(file, problem))
+    values = (value for _, file in sorted(newest.items()) for value in every_value(file, problem))
     tables = [_table(name, sheet) for name, sheet in values]
     yield ImportedRun(
         source=path,

@@ -33,13 +33,9 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs at or below a path. Raises ConfigError where there is none, or one that makes no sense."""
     root = path if path.is_dir() else path.parent
     runs: dict[tuple[Path, int | None], _Run] = {}
-    for file in _files(path, problem):
-        source = file.parent if file.name.startswith("samples_") else file
+    for source, file in _newest(_files(path, problem), problem):
         for value, sheet in every_value(file, problem):
             run = runs.setdefault((source, sheet.seed), _Run(source, sheet.seed))
-            other = run.sheets.get((sheet.subset, value))
-            if other is not None and other.source != file:
-                problem(f"{other.source}: {sheet.subset} was evaluated again, in {file.name}, which counts")
             run.sheets[sheet.subset, value] = sheet
     for run in runs.values():
         name = name_below(root, run.source.with_suffix("") if run.source.is_file() else run.source)
@@ -73,6 +69,17 @@ def _files(path: Path, problem: Problem) -> list[Path]:
         remedy = f"name a folder with {', '.join(_LOGS)}, or with tables ({', '.join(_TABLES)}) of item and value"
         raise ConfigError(path, "", None, "no evaluation below this folder", remedy)
     return found
+
+
+def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
+    """Return (source of the run, file): of lm-eval its folder, in which the last file of a task counts."""
+    found: dict[tuple[Path, str], Path] = {}
+    for file in files:
+        source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
+        if (other := found.get((source, task))) is not None:
+            problem(f"{other}: {task} was evaluated again, in {file.name}, which counts")
+        found[source, task] = file
+    return [(source, file) for (source, _), file in found.items()]
 
 
 def _is_table(file: Path, problem: Problem) -> bool:

@@ -56,6 +56,12 @@ def first_row(path: Path) -> Any:
         return None
 
 
+def task_of(path: Path) -> str:
+    """The task of a file of samples, by its name."""
+    named = _NAME.fullmatch(path.name)
+    return named["task"] if named else path.stem.removeprefix("samples_")
+
+
 def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one file of samples: the metric and filter wanted, else the first that it has.
 
@@ -66,8 +72,7 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     row = first_row(path)
     if "doc_hash" not in row:
         raise ConfigError(path, "doc_hash", None, "the samples have no hashes", "evaluate with lm-eval 0.4.3 or later")
-    named = _NAME.fullmatch(path.name)
-    task = named["task"] if named else path.stem.removeprefix("samples_")
+    task, named = task_of(path), _NAME.fullmatch(path.name)
     if not wanted.wants(task):
         return
     results = _results(path, named["date"]) if named else {}

@@ -3,22 +3,26 @@
 read_study_file(path) -> EvaluationStudy        ConfigError for what it does not understand
 """
 
-import argparse
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from contract.errors import ConfigError
+from tracker.config.lineage import walk
 from tracker.config.names import Strict, Text
 from tracker.config.settings import suggest
-from tracker.config.study_schema import Target
+from tracker.config.study_schema import Analysis
 from tracker.config.validation import validate
 from tracker.config.yaml_io import load_yaml
 from tracker.evaluations.arms import Options, expand, read_arm
 from tracker.evaluations.comparison import Comparison, Rules, compare
 from tracker.evaluations.measure import Lineage
 from tracker.evaluations.sheet import Wanted
+
+_KEYS = ("direction", "margin", "alpha", "rare", "correction", "variance", "edges")  # of `analysis`
 
 
 class EvaluatedVariant(Strict):
@@ -27,18 +31,6 @@ class EvaluatedVariant(Strict):
     extends: Text | None = Field(default=None, description="Its parent; without it, a root.")
     why: str = ""
     files: list[Text] = Field(min_length=1, description="Files, folders or patterns, from the folder of this file.")
-
-
-class EvaluationRules(Strict):
-    """How edges are judged: the keys of a study's `analysis` that evaluations leave open."""
-
-    direction: Literal["max", "min"] | Target | None = None
-    margin: float | None = Field(default=None, gt=0)
-    alpha: float = Field(default=0.05, gt=0, lt=0.5)
-    rare: float = Field(default=0.5, gt=0, lt=1)
-    correction: Literal["max-t", "holm"] = "max-t"
-    variance: Literal["moderated", "own"] = "moderated"
-    edges: Literal["parent", "root"] | list[tuple[Text, Text]] = "parent"
 
 
 class EvaluationStudyFile(Strict):
@@ -51,51 +43,36 @@ class EvaluationStudyFile(Strict):
     seed_from: Text | None = None
     allow: list[Literal["prompt", "target", "task"]] = Field(default=[])
     common_items: bool = False
-    analysis: EvaluationRules = Field(default=EvaluationRules())
+    analysis: dict[str, Any] = Field(default={}, description="As in _study.yaml; what is left out the files tell.")
     variants: dict[Text, EvaluatedVariant] = Field(min_length=2)
 
 
+@dataclass(frozen=True)
 class EvaluationStudy:
-    """A study that was read and whose lineage holds together."""
+    """A study that was read and whose lineage holds together, parents before children."""
 
-    def __init__(self, path: Path, file: EvaluationStudyFile) -> None:
-        self.path, self.file = path, file
+    path: Path
+    file: EvaluationStudyFile
+    rules: Mapping[str, Any]  # the keys of `Analysis` that the file names
+    lineage: Mapping[str, Lineage]
 
-    @property
-    def lineage(self) -> dict[str, Lineage]:
-        """Parents before children, as the judge's variants stand."""
-        found: dict[str, Lineage] = {}
-        left = dict(self.file.variants)
-        while left:
-            ready = [name for name, variant in left.items() if variant.extends is None or variant.extends in found]
-            if not ready:
-                problem = f"extends each other in a circle: {', '.join(left)}"
-                raise ConfigError(self.path, "variants", None, problem, "one of them must extend nothing")
-            for name in ready:
-                variant = left.pop(name)
-                found[name] = Lineage(variant.extends, variant.why)
-        return found
-
-    def compare(self, arguments: argparse.Namespace) -> Comparison:
-        """Read all files, and judge; `arguments` may allow more than the file does."""
-        file, rules = self.file, self.file.analysis
-        lineage = self.lineage
-        options = Options(Wanted(file.metric, file.filter, tuple(file.tasks)), file.seed_from, arguments.latest)
-        arms = [read_arm(name, expand(file.variants[name].files, self.path.parent), options) for name in lineage]
-        left = {"alpha", "rare", "correction", "variance", "edges"}
-        judged: dict[str, Any] = {key: getattr(rules, key) for key in left}
+    def compare(self, *, allow: Set[str], common_items: bool, latest: bool, flips: int) -> Comparison:
+        """Read all files, and judge; `allow` and `common_items` add to what the file says."""
+        file = self.file
+        options = Options(Wanted(file.metric, file.filter, tuple(file.tasks)), file.seed_from, latest)
+        arms = [read_arm(name, expand(file.variants[name].files, self.path.parent), options) for name in self.lineage]
         return compare(
             file.title or self.path.stem,
             arms,
-            lineage,
+            self.lineage,
             Rules(
-                direction=rules.direction,
-                margin=rules.margin,
-                allow=frozenset([*file.allow, *arguments.allow]),
-                common_items=file.common_items or arguments.common_items,
-                flips=arguments.flips,
+                direction=self.rules.get("direction"),
+                margin=self.rules.get("margin"),
+                allow=allow | frozenset(file.allow),
+                common_items=file.common_items or common_items,
+                flips=flips,
                 chosen=Wanted(file.metric, file.filter),
-                analysis=judged,
+                analysis={key: value for key, value in self.rules.items() if key not in ("direction", "margin")},
             ),
         )
 
@@ -107,15 +84,29 @@ def read_study_file(path: Path) -> EvaluationStudy:
         ConfigError: an unknown key, a value out of range, a parent or edge that no variant is, a circle.
     """
     file = validate(EvaluationStudyFile, load_yaml(path), path)
-    names = list(file.variants)
-    parents = [(f"variants.{name}.extends", v.extends) for name, v in file.variants.items() if v.extends]
-    edges = file.analysis.edges if isinstance(file.analysis.edges, list) else []
-    for key, name in [*parents, *(("analysis.edges", name) for pair in edges for name in pair)]:
-        if name not in names:
-            raise ConfigError(path, key, name, "there is no such variant", suggest(name, names))
-    study = EvaluationStudy(path, file)
-    if not edges and not parents:
+    rules = _rules(file.analysis, path)
+    parents = {name: variant.extends for name, variant in file.variants.items()}
+    edges = rules["edges"] if isinstance(rules.get("edges"), list) else []
+    named = [(f"variants.{name}.extends", parent) for name, parent in parents.items() if parent is not None]
+    for key, name in [*named, *(("analysis.edges", name) for pair in edges for name in pair)]:
+        if name not in parents:
+            raise ConfigError(path, key, name, "there is no such variant", suggest(name, parents))
+    if not edges and not named:
         raise ConfigError(
             path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or edges"
         )
-    return study
+    lineage = {place.name: Lineage(place.parent, file.variants[place.name].why) for place in walk(parents)}
+    if circle := [name for name in parents if name not in lineage]:
+        problem = f"extends each other in a circle: {', '.join(circle)}"
+        raise ConfigError(path, "variants", None, problem, "one of them must extend nothing")
+    return EvaluationStudy(path, file, rules, lineage)
+
+
+def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the part of an analysis plan that the file names, as a whole plan would have it."""
+    said = {key: value for key, value in given.items() if value is not None}
+    if wrong := [key for key in said if key not in _KEYS]:
+        raise ConfigError(path, f"analysis.{wrong[0]}", None, "is not known here", suggest(wrong[0], _KEYS))
+    told_by_the_files = {"value": "-", "protocol": "-", "subsets": ["-"], "direction": "max", "margin": 1.0}
+    whole = validate(Analysis, told_by_the_files | said, path, "analysis.")
+    return {key: getattr(whole, key) for key in said}

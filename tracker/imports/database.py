@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from contract.errors import ConfigError
 from contract.reading import one_line
-from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem
+from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, State
 
+_MAGIC = b"DUCK"  # in front of it stands a checksum of 8 bytes
 _TABLES = {"meta", "studies", "variants", "stages", "run_stages", "metrics", "items"}
-_STATES = {"ok": "finished", "imported": "finished", "running": "running", "missing": "running"}
+_STATES: dict[str, State] = {"ok": "finished", "imported": "finished", "running": "running", "missing": "running"}
 _ROWS = """
     WITH own AS (
         SELECT r.stage, r.position, r.position = max(r.position) OVER () AS final, m.step, m.name, m.value
@@ -69,7 +70,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 name=f"{variant}/seed_{seed}",
                 config=json.loads(resolved),
                 seed=int(seed),
-                state=_STATES.get(state or "ok", "failed"),  # type: ignore[arg-type]
+                state=_STATES.get(state or "ok", "failed"),
                 started=started,
                 metrics=metrics,
                 items=evaluated if evaluated.num_rows else None,
@@ -96,11 +97,16 @@ def _open(path: Path) -> duckdb.DuckDBPyConnection:
     if not path.is_file():
         raise ConfigError(path, "", None, "is no file", wrong)
     try:
+        with path.open("rb") as file:
+            begins = file.read(12)
+        if begins[8:] != _MAGIC:  # DuckDB would take it for what its name or its first bytes say: a table, SQLite
+            raise ConfigError(path, "", None, "is no database of DuckDB's", wrong)
         store = duckdb.connect(str(path), read_only=True, config={"enable_external_access": False, "threads": 1})
         tables = {name for (name,) in store.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    except duckdb.Error as error:
+    except (duckdb.Error, OSError) as error:
         raise ConfigError(path, "", None, f"cannot be read ({one_line(error, 200)})", wrong) from None
     if not tables >= _TABLES:
+        store.close()
         raise ConfigError(path, "", None, f"has no tables {', '.join(sorted(_TABLES - tables))}", wrong)
     return store
 

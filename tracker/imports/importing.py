@@ -5,12 +5,11 @@
 Without `write` nothing is written, and the outcome says what would be. A study is written whole or not at all.
 """
 
-import fcntl
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,21 @@ import pyarrow.compute as pc
 from contract.atomic import update_text
 from contract.errors import ConfigError, TrackerError
 from contract.reading import one_line
-from tracker.config.display_schema import ColumnDefinition, CurveDefinition, TableDefinition
-from tracker.config.logged import LOGGED
 from tracker.config.settings import suggest
 from tracker.config.study_schema import Analysis
 from tracker.imports import database, stored
+from tracker.imports.database import Declared
+from tracker.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from tracker.imports.lineage import derive
 from tracker.imports.merge import merged_items, merged_metrics, sorted_items, twice
 from tracker.imports.run import EVALUATION, ImportedRun, Reader, metric_table
 from tracker.imports.settings_beside import as_plain
 from tracker.imports.stored import ImportedStudy, PlacedRun, Record
-from tracker.imports.study_file import ImportFile, analysis_of
-from tracker.plan.keys import key_of
-from tracker.plan.plan_file import PlannedVariant, StudyRecord
+from tracker.imports.study_file import ImportFile
+from tracker.plan.alone import alone
+from tracker.plan.plan_file import PlannedVariant
 
-_MOST_CURVES = 6
-_Lineage = dict[str, tuple[str | None, str]]
+_Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
 
 
 @dataclass(frozen=True)
@@ -69,17 +67,6 @@ class Outcome:
     written: bool = False
 
 
-@dataclass
-class _Known:
-    """A run with where it is stored, and the names that it logged."""
-
-    record: Record
-    key: str
-    metrics: set[str]
-    items: set[tuple[str, str, str]]  # protocol, name, subset
-    curves: set[str]
-
-
 def import_runs(results: Path, request: Request) -> Outcome:
     """Import runs; raise ConfigError where what was asked cannot be done, and then nothing has been written."""
     folder = results / stored.FOLDER / request.study
@@ -99,17 +86,18 @@ def import_runs(results: Path, request: Request) -> Outcome:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait for another import into the same results."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise TrackerError(f"{folder}: cannot be written ({error.strerror}); mend the folder") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    """Wait for another import into the same results; leave no folder behind where nothing has been imported."""
+    made = [place for place in (folder, folder.parent) if not place.exists()]
+    lock = folder / ".lock"
+    with alone(lock):
+        try:
+            yield
+        finally:
+            if list(folder.iterdir()) == [lock]:
+                lock.unlink()
+                with suppress(OSError):  # somebody else has put something there
+                    for place in made:
+                        place.rmdir()
 
 
 def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tuple[Outcome, ImportedStudy | None]:
@@ -119,12 +107,12 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     written = request.written or (before.written if before else ImportFile())
     outcome = Outcome()
     found = _stored_runs(folder, before, outcome)
-    known, definition = _declared(request, written, before)
-    _take_in(folder, request, written, found, outcome)
+    declared = _declared(request, written, before)
+    _take_in(folder, request, _read(request, written, declared.study, outcome.problems), found, outcome)
     runs = [found[identity] for identity in sorted(found)]
     if not runs:
         raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
-    lineage = derive([run.record for run in runs], written, request.where, known)
+    lineage = derive([run.record for run in runs], written, request.where, declared.lineage)
     outcome.variants = lineage.variants
     outcome.runs = tuple(
         PlacedRun(key=run.key, variant=variant, seed=seed, **_facts(run.record))
@@ -132,11 +120,9 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
     )
     outcome.problems += stored.unequal_ends(outcome.runs)
     other_prompts = _other_prompts(runs, [seed for _, seed in lineage.placed])
-    values = (
-        {**definition.get("analysis", {}), **written.analysis} if "metric" not in written.analysis else written.analysis
-    )
+    theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
     try:
-        outcome.analysis = _analysis(values, runs, request.where)
+        outcome.analysis = plan_analysis({**theirs, **written.analysis}, runs, request.where)
         decides = outcome.analysis.subsets if outcome.analysis.protocol == EVALUATION else []
         for subset in decides if "prompt" not in written.runs.allow else []:
             if subset in other_prompts:
@@ -148,19 +134,26 @@ def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tup
         outcome.problems += [other.problem for other in other_prompts.values()]
         return outcome, None
     outcome.problems += [other.problem for other in other_prompts.values()]
-    record_of_study = _study(request.study, written, definition, outcome.analysis, runs)
     study = ImportedStudy(
-        written=written, known=known, study=record_of_study, variants=outcome.variants, runs=outcome.runs
+        written=written,
+        known=declared.lineage,
+        study=describe_study(request.study, written, declared.definition, outcome.analysis, runs),
+        variants=outcome.variants,
+        runs=outcome.runs,
     )
     return outcome, study
 
 
 def _take_in(
-    folder: Path, request: Request, written: ImportFile, found: dict[tuple[str, str, str], _Known], outcome: Outcome
+    folder: Path,
+    request: Request,
+    runs: Iterable[_Run],
+    found: dict[tuple[str, str, str], KnownRun],
+    outcome: Outcome,
 ) -> None:
     """Join what the sources hold now to the runs that were found before, and with `write` store it."""
-    for run in _read(request, written, outcome):
-        record, metrics, items = _checked(run, request, written, outcome.problems)
+    for run in runs:
+        record, metrics, items = run
         was = found.get(record.identity)
         if was is not None:
             metrics, items = _joined(folder / was.key, metrics, items)
@@ -170,10 +163,10 @@ def _take_in(
             stored.write_run(folder, key, record, metrics, items)
         outcome.new += was is None
         outcome.changed += was is not None and was.key != key
-        found[record.identity] = _names(record, key, metrics, items)
+        found[record.identity] = known_run(record, key, metrics, items)
 
 
-def _other_prompts(runs: Sequence[_Known], seeds: Sequence[int]) -> dict[str, ConfigError]:
+def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
     """Return, by subset, that runs of one seed were asked otherwise: values of other questions are no pairs."""
     first: dict[tuple[str, int], Record] = {}
     found: dict[str, ConfigError] = {}
@@ -187,7 +180,7 @@ def _other_prompts(runs: Sequence[_Known], seeds: Sequence[int]) -> dict[str, Co
     return found
 
 
-def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -> dict[tuple[str, str, str], _Known]:
+def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -> dict[tuple[str, str, str], KnownRun]:
     found = {}
     for run in before.runs if before else ():
         try:
@@ -197,59 +190,46 @@ def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -
             outcome.problems.append(one_line(f"{error}: what was imported of {run.name} is lost", 500))
             continue
         plain = Record(**{name: getattr(record, name) for name in Record.model_fields})
-        found[record.identity] = _names(plain, run.key, metrics, items)
+        found[record.identity] = known_run(plain, run.key, metrics, items)
     return found
 
 
-def _names(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> _Known:
-    rows = metrics.group_by("name").aggregate([("step", "count_distinct")]).to_pylist()
-    kinds = [] if items is None else items.group_by(["protocol", "name", "subset"]).aggregate([]).to_pylist()
-    return _Known(
-        record,
-        key,
-        {row["name"] for row in rows},
-        {(row["protocol"], row["name"], row["subset"]) for row in kinds},
-        {row["name"] for row in rows if row["step_count_distinct"] > 1},
-    )
+def _declared(request: Request, written: ImportFile, before: ImportedStudy | None) -> Declared:
+    """Return lineage and definition of a source that has them: a database of this project, now or before.
 
-
-def _declared(request: Request, written: ImportFile, before: ImportedStudy | None) -> tuple[_Lineage, dict[str, Any]]:
-    """Return lineage and definition of a source that has them: a database of this project."""
+    Its `study` is that of the database whose runs are wanted; empty of other formats.
+    """
     if request.format != "database":
-        return (dict(before.known), before.study.model_dump(mode="json")) if before and before.known else ({}, {})
+        told = before if before and before.known else None
+        return Declared("", told.study.model_dump(mode="json"), told.known) if told else Declared("", {}, {})
     declared = {each.study: each for path in request.paths for each in database.declared(path)}
     name = written.runs.study or (next(iter(declared)) if len(declared) == 1 else request.study)
     if name not in declared:
         remedy = f"--map study=NAME; {suggest(name, declared)}"
         raise ConfigError(request.paths[0], "study", name, "is not in the database", remedy)
-    return dict(declared[name].lineage), declared[name].definition | {"own": name}
+    return declared[name]
 
 
-def _read(request: Request, written: ImportFile, outcome: Outcome) -> Iterator[ImportedRun]:
-    from fnmatch import fnmatchcase
-
-    problems = outcome.problems
-    own = None
-    if request.format == "database":
-        _, definition = _declared(request, written, None)
-        own = definition["own"]
+def _read(request: Request, written: ImportFile, own: str, problems: list[str]) -> Iterator[_Run]:
+    """Yield the runs of all paths, each once, without those to be left out and, of a database, of other studies."""
+    seen = set()
     for path in request.paths:
         if not path.exists():
             raise ConfigError(path, "", None, "there is no such file or folder", "correct the name")
         for run in request.reader(path, lambda line: problems.append(one_line(line, 500))):
-            if own is not None and not run.id.startswith(f"{own}/"):
+            if own and not run.id.startswith(f"{own}/"):
                 continue
-            if not any(fnmatchcase(run.name, pattern) for pattern in written.runs.leave_out):
-                yield run
+            place = run.source.resolve(), run.id
+            if place not in seen and not any(fnmatchcase(run.name, pattern) for pattern in written.runs.leave_out):
+                seen.add(place)
+                yield _checked(run, request, written, problems)
 
 
-def _checked(
-    run: ImportedRun, request: Request, written: ImportFile, problems: list[str]
-) -> tuple[Record, pa.Table, pa.Table | None]:
+def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: list[str]) -> _Run:
     """Return a run as it can be stored. Raises ConfigError where its items make no sense."""
     metrics = run.metrics
     renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
-    odd = set(stored.loadable(metrics))
+    odd = set(stored.unusable_names(metrics))
     if odd:
         problems.append(
             one_line(f"{run.source}: {run.name}: left out metrics without a usable name: {sorted(odd)}", 500)
@@ -311,86 +291,3 @@ def _json(value: Any) -> Any:
 
 def _facts(record: Record) -> dict[str, Any]:
     return {name: getattr(record, name) for name in ("format", "source", "name", "state", "started", "last_step")}
-
-
-def _analysis(values: Mapping[str, Any], runs: Sequence[_Known], where: str) -> Analysis:
-    metrics = sorted(set().union(*(run.metrics for run in runs)))
-    items = sorted(set().union(*(run.items for run in runs)))
-    primary = "metric" in values or "value" in values
-    lacking = [name for name in ("direction", "margin") if name not in values]
-    if not primary or lacking:
-        options = {
-            "direction": "--direction max, min or target=0.5",
-            "margin": "--margin M, a difference that does not matter",
-        }
-        asked = ([] if primary else ["--metric NAME or --items PROTOCOL/SUBSET/NAME"]) + [
-            options[name] for name in lacking
-        ]
-        kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
-        shown = f"logged: {_some(metrics)}" + (f"; items: {_some(kinds)}" if kinds else "")
-        remedy = f"say {'; '.join(asked)}; or write it in a study.yaml ({shown})"
-        raise ConfigError(where, "analysis", None, "what decides is not said", remedy)
-    analysis = analysis_of(values, where)
-    if analysis.protocol == LOGGED:
-        for name in analysis.subsets:
-            if name not in metrics:
-                raise ConfigError(where, "analysis.metric", name, "no run has logged it", suggest(name, metrics))
-        return analysis
-    subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
-    for subset in analysis.subsets:
-        if subset not in subsets:
-            known = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
-            asked_for = f"{analysis.protocol}/{subset}/{analysis.value}"
-            raise ConfigError(where, "analysis", asked_for, "no run has such items", suggest(asked_for, known))
-    return analysis
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "nothing"
-
-
-def _study(
-    name: str, written: ImportFile, definition: Mapping[str, Any], analysis: Analysis, runs: Sequence[_Known]
-) -> StudyRecord:
-    """Return the definition: what study.yaml says, else what the source says, else what the runs logged."""
-    formats = ", ".join(sorted({run.record.format for run in runs}))
-    primary = _primary(analysis)
-    columns = [ColumnDefinition(metric=metric, label=metric.removesuffix("/value")) for metric in primary]
-    table = written.table or TableDefinition.model_validate(
-        definition.get("table") or {"columns": [c.model_dump() for c in columns]}
-    )
-    curves = written.curves
-    if curves is None:
-        told = [CurveDefinition.model_validate(curve) for curve in definition.get("curves", [])]
-        curves = told or _curves(primary, runs)
-    return StudyRecord(
-        title=written.title or definition.get("title") or name,
-        question=written.question or definition.get("question") or "What did each change do?",
-        source=written.source or definition.get("source") or f"Imported runs ({formats}).",
-        table=table,
-        curves=curves,
-        figures=[],
-        analysis=analysis,
-        health=[],
-        trained_model=None,
-        name=name,
-        analysis_digest=key_of(analysis.model_dump(mode="json")),
-        published=None,
-        last_stage=stored.OUTCOME,
-    )
-
-
-def _primary(analysis: Analysis) -> list[str]:
-    if analysis.protocol == LOGGED:
-        return list(analysis.subsets)
-    return [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
-
-
-def _curves(primary: Sequence[str], runs: Sequence[_Known]) -> list[CurveDefinition]:
-    """Return what decides and, of what all runs logged, rewards, losses, divergences, entropies and lengths."""
-    logged = [run.curves for run in runs if run.curves]
-    common = sorted(set.intersection(*logged)) if logged else []
-    words = ("reward", "loss", "kl", "entropy", "accuracy", "length", "score")
-    chosen = [name for name in primary if name in common]
-    chosen += [name for word in words for name in common if word in name.lower()]
-    return [CurveDefinition(metric=name, label=name) for name in list(dict.fromkeys(chosen))[:_MOST_CURVES]]

@@ -15,12 +15,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from contract.errors import ConfigError
 from tracker.imports import mlflow_database, mlflow_files
 from tracker.imports.mlflow_raw import RawRun
-from tracker.imports.run import ImportedRun, Problem, metric_table
+from tracker.imports.run import ImportedRun, Problem, State, metric_table
 from tracker.imports.sqlite import is_sqlite, open_database
 from tracker.imports.words import iso_time, shortened
 
@@ -29,7 +29,7 @@ _LONGEST = 10_000  # characters of a parameter that are read as more than text; 
 _PARENT = "mlflow.parentRunId"
 _SYSTEM = "system/"
 _SEED_TAGS = ("seed", "random_seed")
-_STATES: dict[str, Literal["finished", "running", "failed"]] = {
+_STATES: dict[str, State] = {
     "FINISHED": "finished",
     "FAILED": "failed",
     "KILLED": "failed",

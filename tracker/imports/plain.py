@@ -4,6 +4,7 @@ metrics: `step,name,value`, or `step` and a column for each metric; an empty cel
 
 items: `item,value` and, if wanted, `subset` (else `all`), `protocol` (else `test`), `name` (else `value`) and
 `cluster`; or, instead of `value`, a column of numbers for each name. A column `seed` is not looked at: a stage has one.
+Tables of several seeds, whose items two evaluations pair, are read by `tracker.evaluations.plain`.
 """
 
 import csv

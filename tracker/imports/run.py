@@ -16,6 +16,9 @@ from contract.rows import CLUSTER, ITEMS, METRICS
 Problem = Callable[[str], None]
 """Told one line that names the file and what of it could not be read; the reader goes on with the rest."""
 
+State = Literal["finished", "running", "failed"]
+"""How a run ended, as far as its source says."""
+
 EVALUATION = "evaluation"
 """The protocol of items that the format of the same name reads."""
 
@@ -48,13 +51,14 @@ class ImportedRun:
     name: str
     config: dict[str, Any]
     seed: int | None
-    state: Literal["finished", "running", "failed"]
+    state: State
     started: str | None
     metrics: pa.Table
     items: pa.Table | None
     prompts: Mapping[str, str] = field(default_factory=dict)
 
 
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ONLY_A_SEED = re.compile(r"(seed|s)?[-_=]?\d+", re.IGNORECASE)
 
 Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
@@ -92,6 +96,11 @@ def as_number(value: Any) -> float | None:
         except OverflowError:
             return math.inf if value > 0 else -math.inf
     return None
+
+
+def as_written(value: Any) -> float | None:
+    """Return likewise what JSON has no number for and is written as a word: `NaN`, `Infinity`, `-Infinity`."""
+    return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
 
 
 def as_step(value: Any) -> int | None:

@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from contract.reading import read_text
 from tracker.config.logged import LOGGED, LOGGED_VALUE
 from tracker.config.names import Strict
 from tracker.imports.merge import sorted_items
-from tracker.imports.run import ITEM_ROWS, METRIC_ROWS
+from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, State
 from tracker.imports.study_file import ImportFile
 from tracker.plan.keys import KEY_LENGTH
 from tracker.plan.plan_file import PlannedVariant, StudyRecord
@@ -50,7 +50,7 @@ class Record(Strict):
     name: str
     config: dict[str, Any]
     seed: int | None
-    state: Literal["finished", "running", "failed"]
+    state: State
     started: str | None
     last_step: int | None
     prompts: dict[str, str] = Field(default={})
@@ -76,7 +76,7 @@ class PlacedRun(Strict):
     name: str
     variant: str
     seed: int
-    state: Literal["finished", "running", "failed"]
+    state: State
     started: str | None
     last_step: int | None
 
@@ -149,12 +149,12 @@ def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str
     return digest.hexdigest()[:KEY_LENGTH]
 
 
-def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> bool:
-    """Write a run's folder where it is not there, whole; return whether it was written."""
+def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> None:
+    """Write a run's folder where it is not there, whole."""
     folder = study / key
     try:
         read_record(folder)
-        return False
+        return
     except TrackerError:
         pass
     aside = study / f".{os.getpid()}.tmp.{key}"
@@ -177,7 +177,6 @@ def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: p
         raise TrackerError(f"{folder}: cannot be written ({error.strerror or error}); nothing was imported") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return True
 
 
 def remove_unnamed(study: Path, keys: set[str]) -> None:
@@ -226,7 +225,7 @@ def _with_logged(items: pa.Table | None, last: pa.Table) -> pa.Table:
     return sorted_items(pa.concat_tables([logged, items.set_column(place, "cluster", clusters)]))
 
 
-def loadable(metrics: pa.Table) -> Iterator[str]:
+def unusable_names(metrics: pa.Table) -> Iterator[str]:
     """Yield names of metrics that no table could show: too long, or with control characters."""
     for name in pc.unique(metrics["name"]).to_pylist():
         if not name or len(name) > 500 or not name.isprintable():

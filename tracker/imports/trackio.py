@@ -5,7 +5,6 @@ and no steps; they are left out, like tables, histograms, images and traces.
 """
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from sqlite3 import Connection
@@ -13,11 +12,9 @@ from typing import Any
 
 from contract.errors import ConfigError
 from contract.reading import one_line
-from tracker.imports.run import ImportedRun, Problem, as_number, metric_table
+from tracker.imports.run import ImportedRun, Problem, as_written, metric_table
 from tracker.imports.sqlite import columns, is_sqlite, open_database, rows
 from tracker.imports.words import shortened
-
-_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # how trackio writes what JSON cannot
 
 _REMEDY = "name a project's .db, or the folder of them"
 
@@ -112,7 +109,7 @@ def _points(logged: Iterator[tuple[Any, ...]], where: str, problem: Problem) -> 
             damaged, first = damaged + 1, first or row
             continue
         for name, value in values.items():
-            number = _WORDS.get(value) if isinstance(value, str) else as_number(value)
+            number = as_written(value)
             if number is not None:
                 yield step, name, number
             elif value is not None:

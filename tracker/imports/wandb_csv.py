@@ -12,20 +12,20 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 import pyarrow as pa
 
 from contract.errors import ConfigError
 from contract.reading import one_line
-from tracker.imports.run import ImportedRun, Problem, as_number, metric_table
+from tracker.imports.run import ImportedRun, Problem, State, as_number, metric_table
+from tracker.imports.wandb_run import OWN
 from tracker.imports.words import shortened
 
 _MAX_CELL = 1 << 24
 _CHART_ENDS = ("__MIN", "__MAX")
 _SEPARATOR = " - "  # of run and metric in the columns of a chart
-_OWN = ("_step", "_runtime", "_timestamp", "_wandb")
-_STATES: dict[str, Literal["finished", "running", "failed"]] = {"finished": "finished", "running": "running"}
+_STATES: dict[str, State] = {"finished": "finished", "running": "running"}
 _NAMED = {
     "nan": math.nan,
     "NaN": math.nan,
@@ -90,7 +90,7 @@ def _rows(path: Path, file: TextIO, header: Sequence[str], problem: Problem) -> 
 
 
 def _history(path: Path, header: Sequence[str], rows: Iterator[dict[str, str]], problem: Problem) -> ImportedRun:
-    metrics = [name for name in header if name and name not in _OWN and not name.startswith("Unnamed: ")]
+    metrics = [name for name in header if name and name not in OWN and not name.startswith("Unnamed: ")]
     return _run(path, path.stem, metric_table(_cells(path, "_step", {name: name for name in metrics}, rows, problem)))
 
 
@@ -163,7 +163,7 @@ def _table(
         config, summary = _content(path, row, problem)
         numbers = {name: number for name, value in _flat("", summary) if (number := as_number(value)) is not None}
         step = _whole(str(summary.get("_step", 0))) or 0
-        logged = [(step, name, number) for name, number in numbers.items() if name not in _OWN]
+        logged = [(step, name, number) for name, number in numbers.items() if name not in OWN]
         state = _STATES.get(row.get(lower.get("state", ""), "finished"), "failed")
         metrics = metric_table(logged)
         yield _run(path, key, metrics, name=row.get(name_column or "", key), config=config, state=state)
@@ -176,7 +176,7 @@ def _run(
     *,
     name: str = "",
     config: Mapping[str, Any] | None = None,
-    state: Literal["finished", "running", "failed"] = "finished",
+    state: State = "finished",
 ) -> ImportedRun:
     return ImportedRun(
         source=path,

@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracker.imports.run import Problem, as_number
+from tracker.imports.run import Problem, State, as_number, as_written
 from tracker.imports.wandb_log import fields, read_records
 from tracker.imports.words import shortened
 
-_OWN = ("_step", "_runtime", "_timestamp", "_wandb")  # what W&B adds to each row
-_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # numbers, where a version wrote them as text
+OWN = ("_step", "_runtime", "_timestamp", "_wandb")  # what W&B adds to each row
 _TYPE = "_type"  # key of a map that describes a table, a histogram or media
 
 # Fields of wandb/proto/wandb_internal.proto, message by message.
@@ -74,7 +73,7 @@ class Run:
 
     def __init__(self, problem: Problem) -> None:
         self.name = ""
-        self.state: Literal["finished", "running", "failed"] = "running"
+        self.state: State = "running"
         self.config: dict[str, Any] = {}
         self._problem = problem
         self._files: list[Path] = []
@@ -189,9 +188,9 @@ class Run:
         flat = [leaf for path, value in items for leaf in _leaves(path, value)]
         described = {path[:-1] for path, _ in flat if path[-1] == _TYPE}
         for path, value in flat:
-            if path[0] in _OWN:
+            if path[0] in OWN:
                 continue
-            number = _WORDS.get(value) if isinstance(value, str) else as_number(value)
+            number = as_written(value)
             if any(path[:depth] in described for depth in range(1, len(path))) or (
                 number is None and value is not None
             ):

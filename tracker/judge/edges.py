@@ -20,7 +20,8 @@ from tracker.judge.significance import Array, Noise, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast, run_statistics
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
-WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid")
+WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
+NOT_COMPARED = ("invalid", "not run")  # words of edges that are no comparison: something is wrong, or still to come
 _NAN = float("nan")
 _IMPORTED = ("imported runs, without code fingerprint",)
 _CORRECTIONS = {
@@ -94,13 +95,13 @@ class Correction:
     level: float
 
 
-def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
+def judge_edges(study: Measurements, *, planning: bool = True, reuse: Reuse | None = None) -> list[Edge]:
     """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them.
 
     Without `planning` the smallest detectable effects and the seeds needed, which no word depends on and which take
     most of the time, are not computed: for those who read the words and intervals only.
     """
-    reuse = Reuse()
+    reuse = reuse or Reuse()
     prior = study_prior(study, reuse)
     edges = [measure(study, child, parent, prior, reuse) for child, parent in study_pairs(study)]
     correction = correct(study, edges, prior)
@@ -126,8 +127,13 @@ def study_pairs(study: Measurements) -> list[tuple[str, str]]:
 
 def study_prior(study: Measurements, reuse: Reuse | None = None) -> SeedPrior | None:
     """What the study's variants say of each other's noise; with looks, from the seeds of the first one, for good."""
-    if study.analysis.variance == "own":
-        return None
+    reuse = reuse or Reuse()
+    if not reuse.prior:
+        reuse.prior.append(None if study.analysis.variance == "own" else _seed_prior(study, reuse))
+    return reuse.prior[0]
+
+
+def _seed_prior(study: Measurements, reuse: Reuse) -> SeedPrior | None:
     first = study.analysis.looks[0] if study.analysis.looks else None
     gains: dict[str, dict[int, float]] = {}
     for variant in study.variants:
@@ -199,7 +205,7 @@ def _plan_ahead(edge: Edge, numbers: Estimate, study: Measurements, correction: 
 
 def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool) -> None:
     analysis = study.analysis
-    if edge.detail != "invalid":
+    if edge.detail not in NOT_COMPARED:
         if edge.looks and not np.isnan(edge.p):
             seen = edge.looks[-1]
             edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.level * seen.weight)
@@ -207,7 +213,7 @@ def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Corr
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:
             edge.why += f"; {_these_items(numbers, analysis)}"
-    edge.verdict = "confounded" if edge.confounded and edge.detail != "invalid" else edge.detail
+    edge.verdict = "confounded" if edge.confounded and edge.detail not in NOT_COMPARED else edge.detail
 
 
 def _around(edge: Edge, numbers: Estimate, noise: Noise, level: float) -> tuple[float, float]:
@@ -222,7 +228,8 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
     edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
     values, seeds, problem = paired_values(study, [child, parent], reuse)
     edge.cost_hours = _cost_hours(study, child, parent, reuse)
-    edge.detail, edge.why = ("invalid", problem) if problem else ("", "")
+    edge.why = problem.text
+    edge.verdict = edge.detail = ("not run" if problem.waiting else "invalid") if problem else ""
     if not values:
         return edge
     alpha = study.analysis.alpha

@@ -50,7 +50,7 @@ def _interaction(
         return row | {"reason": why}
     values, seeds, problem = paired_values(study, [combination, *parts, baseline])
     broken = warnings(study, [combination, *parts, baseline])
-    row |= {"baseline": baseline, "reason": "; ".join(filter(None, (problem, *map(str, broken))))}
+    row |= {"baseline": baseline, "reason": "; ".join(filter(None, (problem.text, *map(str, broken))))}
     if not values:
         return row
     weights = [1.0, *[-1.0] * len(parts), len(parts) - 1.0]

@@ -8,11 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracker.judge.measurements import Measurements, Rule
+from tracker.judge.moderation import SeedPrior
 from tracker.judge.significance import Array
 from tracker.judge.statistics import ArmDraws
 from tracker.store.database import ENDED_WELL
 
 Numbers = NDArray[np.int64]
+
+
+TO_COME = ("missing", "running")  # states of a run that has not ended
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What keeps runs from being compared; `waiting` where nothing is wrong but that some have not ended."""
+
+    text: str = ""
+    waiting: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.text)
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,7 @@ class Reuse:
     of_run: dict[tuple[str, int], str] = field(default_factory=dict)  # what is wrong with it
     of_items: dict[Hashable, list[str]] = field(default_factory=dict)  # what keeps two runs from being paired
     hours: dict[str, dict[str, float]] = field(default_factory=dict)  # of each stage of a variant, by key
+    prior: list[SeedPrior | None] = field(default_factory=list)  # the study's own, once it is known
 
     def item_clusters(self, study: Measurements, variant: str, seed: int) -> list[Numbers]:
         """The clusters of a run's items, as the function of this name."""
@@ -55,10 +72,10 @@ class Reuse:
 
 def paired_values(
     study: Measurements, variants: Sequence[str], reuse: Reuse | None = None
-) -> tuple[list[Array], list[int], str]:
+) -> tuple[list[Array], list[int], Problem]:
     """Pair runs of several variants: (one [variants, seeds, items] array per subset, seeds, problem).
 
-    `problem` is "" where the pairing holds; otherwise the arrays hold the seeds that can be paired, or none.
+    There is no `problem` where the pairing holds; otherwise the arrays hold the seeds that can be paired, or none.
     """
     reuse = reuse or Reuse()
     planned = [study.seeds(variant) for variant in variants]
@@ -69,11 +86,13 @@ def paired_values(
     if common != smallest or not common:
         listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
         problems.append(f"unpaired: {listed}")
-    usable = []
+    usable, waiting = [], not problems
     for seed in study.in_order_added(common):
-        faults = [fault for variant in variants if (fault := reuse.fault(study, variant, seed))]
-        faults = faults or reuse.item_faults(study, [(variant, seed) for variant in variants])
+        faulty = {variant: fault for variant in variants if (fault := reuse.fault(study, variant, seed))}
+        faults = list(faulty.values()) or reuse.item_faults(study, [(variant, seed) for variant in variants])
         problems += faults
+        to_come = all(study.states[variant, seed][0] in TO_COME for variant in faulty)
+        waiting = waiting and (not faults or (bool(faulty) and to_come))
         if not faults:
             usable.append(seed)
     # Items are drawn once for all seeds, so they must agree between seeds too.
@@ -82,13 +101,15 @@ def paired_values(
         if faults := reuse.item_faults(study, [*first, (variants[0], seed)]):
             problems += faults
             usable.remove(seed)
+            waiting = False
+    problem = Problem("; ".join(dict.fromkeys(problems)), bool(problems) and waiting)
     if not usable:
-        return [], [], "; ".join(dict.fromkeys(problems)) or "no seeds"
+        return [], [], problem or Problem("no seeds")
     arrays = [
         np.stack([[study.values[variant, seed][subset].to_numpy() for seed in usable] for variant in variants])
         for subset in study.analysis.subsets
     ]
-    return arrays, usable, "; ".join(dict.fromkeys(problems))
+    return arrays, usable, problem
 
 
 def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]:

@@ -34,9 +34,9 @@ def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
     return _judge(study, child, parent, study_prior(study, reuse), reuse, planning=True)
 
 
-def judge_all_pairs(study: Measurements) -> list[Pair]:
+def judge_all_pairs(study: Measurements, reuse: Reuse | None = None) -> list[Pair]:
     """Compare every variant with every one before it, in the order of the study's variants."""
-    reuse = Reuse()
+    reuse = reuse or Reuse()
     prior = study_prior(study, reuse)
     names = [variant.name for variant in study.variants]
     return [_judge(study, b, a, prior, reuse, planning=False) for a, b in combinations(names, 2)]

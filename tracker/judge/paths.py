@@ -17,14 +17,16 @@ from tracker.judge.edges import Edge, family_covariances, look_shares, measure, 
 from tracker.judge.family import Family, paths_to_ancestors
 from tracker.judge.measurements import Measurements
 from tracker.judge.moderation import SeedPrior
+from tracker.judge.pairing import Reuse
 from tracker.judge.significance import Noise
 
 
-def add_paths(study: Measurements, edges: Sequence[Edge]) -> None:
+def add_paths(study: Measurements, edges: Sequence[Edge], reuse: Reuse | None = None) -> None:
     """Compare each variant with its root, where every edge between them can be judged."""
     if study.analysis.edges != "parent":
         return
-    prior = study_prior(study)
+    reuse = reuse or Reuse()
+    prior = study_prior(study, reuse)
     parents = {variant.name: variant.parent for variant in study.variants}
     tested = {(edge.child, edge.parent) for edge in those_tested(edges)}
     level = path_level(study, edges, prior)
@@ -32,7 +34,7 @@ def add_paths(study: Measurements, edges: Sequence[Edge]) -> None:
         above = ancestors(edge.child, parents)
         if not above or not all(step in tested for step in pairwise([edge.child, *above])):
             continue
-        whole = edge if len(above) == 1 else measure(study, edge.child, above[-1], prior)
+        whole = edge if len(above) == 1 else measure(study, edge.child, above[-1], prior, reuse)
         if not whole.looks or np.isnan(whole.p):
             continue
         look = whole.looks[-1]

@@ -7,7 +7,7 @@ interaction_table(judged)      -> DataFrame, one row per declared combination
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -16,6 +16,7 @@ from tracker.judge import interactions
 from tracker.judge.edges import Edge, judge_edges
 from tracker.judge.interactions import judge_interactions
 from tracker.judge.measurements import Measurements, read_measurements
+from tracker.judge.pairing import Reuse
 from tracker.judge.paths import add_paths
 from tracker.store.database import Store
 
@@ -57,6 +58,7 @@ class JudgedStudy:
     measurements: Measurements
     edges: list[Edge]
     interactions: list[dict[str, Any]]
+    reuse: Reuse = field(default_factory=Reuse, repr=False)  # what further comparisons of it need not find again
 
     @property
     def name(self) -> str:
@@ -71,10 +73,10 @@ class JudgedStudy:
 
 def judge_study(store: Store, name: str) -> JudgedStudy:
     """Read one study and judge it."""
-    measurements = read_measurements(store, name)
-    edges = judge_edges(measurements)
-    add_paths(measurements, edges)
-    return JudgedStudy(measurements, edges, judge_interactions(measurements))
+    measurements, reuse = read_measurements(store, name), Reuse()
+    edges = judge_edges(measurements, reuse=reuse)
+    add_paths(measurements, edges, reuse)
+    return JudgedStudy(measurements, edges, judge_interactions(measurements), reuse)
 
 
 def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:

@@ -8,6 +8,11 @@ import pandas as pd
 from tracker.show.page.edges import clean_records
 from tracker.show.page.format import decimals_for, is_number, number, plural
 
+_OTHER = {
+    "confounded": "of several factors at once",
+    "invalid": "without comparable results",
+    "not run": "not run in full yet",
+}
 NAMED = 2  # edges of each word that are named, the largest effects first; the others are counted
 
 
@@ -28,7 +33,7 @@ def answer(verdicts: pd.DataFrame, margin: float) -> str:
         parts.append(f"{plural(len(same), 'change')} {makes} no difference (within ±{margin:g})")
     if undecided := of_word.get("undecided"):
         parts.append(_open(undecided, decided=bool(parts)))
-    for word, why in (("confounded", "of several factors at once"), ("invalid", "without comparable results")):
+    for word, why in _OTHER.items():
         if found := of_word.get(word):
             parts.append(f"{plural(len(found), 'change')} {'is' if len(found) == 1 else 'are'} {why}")
     return "; ".join(parts) + "." if parts else "Nothing has been judged yet."

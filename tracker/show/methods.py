@@ -9,6 +9,7 @@ from tracker.config.study_schema import Analysis, Target
 from tracker.judge.scope import seeds_for
 from tracker.show.page.format import plural
 from tracker.show.page.plan_words import primary_in_words
+from tracker.show.tables import means_over
 from tracker.show.text import describe_value
 from tracker.store.database import ENDED_WELL, Store
 from tracker.store.stored_study import StoredStudy
@@ -89,6 +90,7 @@ def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
         + (f" ({by_subset})" if len(analysis.subsets) > 1 and by_subset else "")
         + (f" in {plural(int(clusters), 'cluster')} of items that err together." if clusters else "."),
         f"The outcome was {primary_in_words(analysis)}.",
+        *filter(None, [means_over(definition, variants, analysis.protocol)]),
         *_measured([variant.resolved.get("evaluate") for variant in variants]),
         *([definition.imported] if definition.imported else []),
     ]

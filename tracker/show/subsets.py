@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tracker.config.study_schema import Analysis, Target
-from tracker.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, with_decimals
+from tracker.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, means_over, with_decimals
 from tracker.store.database import Store
 
 # One value a run and subset; NaN where an item's value is not finite, so that its cell is failed and never a number.
@@ -39,6 +39,8 @@ def subset_table(store: Store, table: ComparisonTable) -> ComparisonTable:
         f"Scale: {table.scale}. {analysis.value} (protocol {analysis.protocol}) by subset; {better} is better. "
         f"Evaluation items: {items}. Mean over seeds ± standard deviation."
     )
+    if averaged := means_over(store.study(table.study), store.variants(table.study), analysis.protocol):
+        caption += f" {averaged}"
     shown = tuple(with_decimals(column, index, rows) for index, column in enumerate(columns))
     return replace(table, caption=caption, columns=shown, rows=tuple(rows), notes=(), suffix="-subsets")
 

@@ -28,6 +28,7 @@ def to_markdown(table: ComparisonTable) -> str:
     published = [c for c in table.columns if c.published]
     heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
     heads += [f"published {c.label}" for c in published]
+    heads += ["rules broken"] if table.has_broken else []
     lines = [_pipe(heads), _pipe(["---", "---", *["---:"] * (len(heads) - 2)], escape=False)]
     for row in table.rows:
         if row.status:
@@ -37,7 +38,8 @@ def to_markdown(table: ComparisonTable) -> str:
                 show_cell(cell, column, row.seeds, table.counted)
                 for cell, column in zip(row.cells, table.columns, strict=True)
             ]
-        lines.append(_pipe([row.name, changed(row), *measured, show_seeds(row), *show_published(row, table)]))
+        rules = [", ".join(row.broken)] if table.has_broken else []
+        lines.append(_pipe([row.name, changed(row), *measured, show_seeds(row), *show_published(row, table), *rules]))
     text = [f"# {_markdown(table.title)}", "", _markdown(table.caption), "", *lines]
     if any(row.confounded for row in table.rows):
         text += ["", _markdown(CONFOUNDED)]
@@ -53,13 +55,15 @@ def to_csv(table: ComparisonTable) -> str:
     heads = ["study", table.heads[0], "variants", "n", "planned"]
     if of_variants:
         heads = ["study", "variant", "parent", "changed", "confounded", "state", "reason", "seeds", "planned"]
-    rows: list[list[Any]] = [[*heads, *(f"{column.label} {part}" for column in table.columns for part in parts)]]
+    heads += [f"{column.label} {part}" for column in table.columns for part in parts]
+    rows: list[list[Any]] = [[*heads, "rules broken"] if of_variants else heads]
     for row in table.rows:
         line: list[Any] = [table.study, row.name]
         line += [row.parent, row.changed, row.confounded, row.state, row.reason] if of_variants else [row.changed]
         line += [row.seeds, row.planned]
         for cell, value in zip(row.cells, row.published, strict=True):
             line += [cell.mean, cell.sd, len(cell.values), value][: len(parts)]
+        line += ["; ".join(row.broken)] if of_variants else []
         rows.append(line)
     return _csv(rows)
 

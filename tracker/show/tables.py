@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from contract.status import FAILED
+from tracker.config import dotted
 from tracker.config.display_schema import ReferenceDefinition
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.lineage import lineage
@@ -69,6 +70,7 @@ class Row:
     state: str
     reason: str
     is_reference: bool = False
+    broken: tuple[str, ...] = ()  # health rules of severity warn or abort that its runs broke
 
     @property
     def status(self) -> str:
@@ -101,6 +103,11 @@ class ComparisonTable:
         """Whether any column has published numbers."""
         return any(column.published for column in self.columns)
 
+    @property
+    def has_broken(self) -> bool:
+        """Whether any variant broke a health rule."""
+        return any(row.broken for row in self.rows)
+
 
 def build_table(store: Store, study: str) -> ComparisonTable:
     """Read one study and return its table: the reference first, then the variants in tree order."""
@@ -110,7 +117,8 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     columns = [ComparisonColumn(c.label, c.metric, c.published) for c in definition.table.columns]
     columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
     values = {key: tuple(group["value"]) for key, group in results.groupby(["variant", "metric"], sort=False)}
-    short_of_memory = _short_of_memory(store.health(study))
+    health = store.health(study)
+    short_of_memory, broken = _short_of_memory(health), _broken_rules(health)
     rows, notes = [], []
     for node in lineage(store.variants(study)):
         cells = tuple(Cell(values.get((node.name, column.metric), ())) for column in columns)
@@ -126,6 +134,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
             int(of_variant["state"].isin(ENDED_WELL).sum()),
             len(of_variant),
             *_worst(of_variant),
+            broken=broken.get(node.name, ()),
         )
         rows.append(row)
         notes += _notes(row, of_variant, columns)
@@ -165,6 +174,14 @@ def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) ->
         elif row.seeds and not cell.values:
             notes.append(f"{row.name}: {column.metric} was never logged")
     return notes
+
+
+def _broken_rules(health: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Rules of severity warn or abort by variant, each once."""
+    broken: dict[str, dict[str, None]] = {}
+    for event in health[health["severity"].isin(("warn", "abort"))].to_dict("records"):
+        broken.setdefault(event["variant"], {})[event["rule"]] = None
+    return {variant: tuple(sorted(rules)) for variant, rules in broken.items()}
 
 
 def _short_of_memory(health: pd.DataFrame) -> list[tuple[str, str]]:
@@ -220,6 +237,7 @@ def _caption(store: Store, definition: StoredStudy) -> str:
     if assets := describe_assets(store.variants(study)):
         parts.append(f"Measured with {assets}.")
     parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
+    parts += filter(None, [means_over(definition, store.variants(study))])
     if definition.imported:
         parts.append(definition.imported)
     if published := definition.published:
@@ -227,6 +245,25 @@ def _caption(store: Store, definition: StoredStudy) -> str:
         counted = f", items {reported}" if reported else ""
         parts.append(f"Published: {published.source}, {published.model or 'unknown model'}{counted}.")
     return " ".join(parts)
+
+
+def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:
+    """Say which values are means over the last policies of each run, or nothing where none is.
+
+    With a protocol: of its values alone.
+    """
+    declared = definition.table.means_over
+    if declared is None or protocol not in (None, *declared.protocols):
+        return ""
+    found = {dotted.get(variant.resolved, declared.key) for variant in variants} - {dotted.MISSING}
+    counts = sorted(count for count in found if isinstance(count, int))
+    if not counts or counts[-1] == 1:
+        return ""
+    last = f"last {counts[0]}" if len(counts) == 1 else f"last {counts[0]} to {counts[-1]}"
+    over = f"over the {last} {declared.of} of each run ({declared.key})"
+    if protocol:
+        return f"A run's value is the mean {over}."
+    return f"Values of {' and '.join(declared.protocols)} are means {over}, other values are of the last one alone."
 
 
 def describe_assets(variants: Sequence[PlannedVariant]) -> str:

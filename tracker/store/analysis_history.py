@@ -29,8 +29,12 @@ def record_analysis(
     *,
     has_results: bool,
     now: str,
+    record: bool = True,
 ) -> list[dict[str, Any]]:
-    """Add the plan where it is new, or edges have gone, and results exist; return the study's history."""
+    """Add the plan where it is new, or edges have gone, and results exist; return the study's history.
+
+    Without `record` the file stays as it is, and the history is what it would be.
+    """
     path = results / FILE
     content = _read(path)
     history = content.get(study, [])
@@ -45,7 +49,8 @@ def record_analysis(
     if changed != history:
         history = changed
         text = json.dumps(content | {study: history}, indent=1, sort_keys=True)
-        write_text(path, text + "\n")
+        if record:
+            write_text(path, text + "\n")
         history = json.loads(text)[study]  # in the order of the file, as every later collect reads it
     return history
 

@@ -1,10 +1,8 @@
 """plan.json, the stage folders and imported runs become one DuckDB file, complete or not at all."""
 
-import fcntl
 import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,20 +12,20 @@ import duckdb
 
 from contract.atomic import replacing
 from contract.clock import date, from_the_future
-from contract.errors import TrackerError
 from contract.rows import SHARDS
 from contract.stage_folder import DATABASE
 from contract.status import STATUS, StageState, read_state
 from tracker.config.lineage import compared
 from tracker.config.published_schema import PublishedFile
 from tracker.imports.stored import studies as imported_studies
+from tracker.plan.alone import alone
 from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
 from tracker.plan.retry import note_collected
 from tracker.store.analysis_history import record_analysis
 from tracker.store.database import SCHEMA, SCHEMA_VERSION
 from tracker.store.health_events import find_events
 from tracker.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows, study_row
-from tracker.store.shards import DOCUMENTS, drop_corrupt, insert, load_documents, load_shards
+from tracker.store.shards import DOCUMENTS, drop_corrupt, insert, load_documents, load_shards, load_unfinished
 from tracker.store.stored_study import StoredStudy
 
 _DISK_FAULTS = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException, duckdb.OutOfMemoryException)
@@ -53,35 +51,29 @@ def collect(results: Path) -> Collected:
         ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
         TrackerError: the rows written are not those of the shards, or the disk is full; the old database stays.
     """
-    with _alone(results):
-        return _collect(results)
+    # The one that looked last must also be the one that writes last. Without results there is no plan, which is said.
+    with alone(results / ".collect.lock") if results.exists() else nullcontext():
+        return _collect(results, results / DATABASE)
 
 
-@contextmanager
-def _alone(results: Path) -> Iterator[None]:
-    """Wait for another collect of the same results: the one that looked last must also be the one that writes last."""
-    try:
-        handle = os.open(results / ".collect.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except FileNotFoundError:
-        yield  # no results: there is no plan either, and that is said
-        return
-    except OSError as error:
-        raise TrackerError(f"{results}: cannot be written ({error.strerror}); mend the folder") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+def collect_apart(results: Path, database: Path) -> Collected:
+    """Build `database` from the results as they are now, and leave no trace in them: for who watches a grid that runs.
+
+    The metrics that running stages have written so far are in it as well, of nothing else that has not ended. Errors as
+    of `collect`.
+    """
+    return _collect(results, database, apart=True)
 
 
-def _collect(results: Path) -> Collected:
-    database, plan = results / DATABASE, _plan(results)
+def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected:
+    plan = _plan(results)
     places = plan.folders(results)
-    with suppress(OSError):  # somebody else's files: only Snakemake minds, and says so
-        date(from_the_future(folder / STATUS for folder in places.values()))
+    if not apart:
+        with suppress(OSError):  # somebody else's files: only Snakemake minds, and says so
+            date(from_the_future(folder / STATUS for folder in places.values()))
     read = {key: read_state(folder, key) for key, folder in places.items()}
     states = dict(read)
-    studies = _with_history(results, plan, states)
+    studies = _with_history(results, plan, states, record=not apart)
     imports = load_imports(results, [study.name for study in studies])
     known_places, known_states = places | imports.places, states | imports.states
     with replacing(database) as aside:
@@ -94,11 +86,13 @@ def _collect(results: Path) -> Collected:
                 for table in DOCUMENTS:
                     load_documents(connection, table, known_places, known_states)
                 drop_corrupt(connection, known_states)
+                if apart:
+                    load_unfinished(connection, places, states)
                 states = {key: known_states[key] for key in states}
                 imports.states = {key: known_states[key] for key in imports.states}
                 insert(connection, "health", find_events(connection, plan))
                 _write_stages(connection, plan, places, states)
-                _write_imports(connection, results, imports)
+                _write_imports(connection, results, imports, record=not apart)
                 collected = _summary(connection, database)
                 collected.problems = imports.problems
                 connection.execute("CHECKPOINT")
@@ -107,7 +101,8 @@ def _collect(results: Path) -> Collected:
         finally:
             with suppress(OSError):
                 aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
-    note_collected(results, states, read)
+    if not apart:
+        note_collected(results, states, read)
     return collected
 
 
@@ -118,24 +113,24 @@ def _plan(results: Path) -> PlanFile:
     return PlanFile(scale=IMPORTED, results=results, reports=results, studies=(), stages=())
 
 
-def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState]) -> list[StoredStudy]:
+def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], *, record: bool) -> list[StoredStudy]:
     """Return the studies with the history of their analysis plans since they had results."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     stored = []
     for study in plan.studies:
         last = {run.stages[study.last_stage] for run in study.runs}
         finished = any(key in states and states[key].state == "ok" for key in last)
-        history = _history(results, study, study.parents, has_results=finished, now=now)
+        history = _history(results, study, study.parents, has_results=finished, now=now, record=record)
         stored.append(StoredStudy(**study.as_recorded(), analysis_history=history))
     return stored
 
 
 def _history(
-    results: Path, study: StudyRecord, parents: dict[str, str | None], *, has_results: bool, now: str
+    results: Path, study: StudyRecord, parents: dict[str, str | None], *, has_results: bool, now: str, record: bool
 ) -> list[dict[str, Any]]:
-    analysis, edges = study.analysis.model_dump(mode="json"), compared(study.analysis.edges, parents)
-    digest = study.analysis_digest
-    return record_analysis(results, study.name, digest, analysis, edges, has_results=has_results, now=now)
+    plan = study.name, study.analysis_digest, study.analysis.model_dump(mode="json")
+    edges = compared(study.analysis.edges, parents)
+    return record_analysis(results, *plan, edges, has_results=has_results, now=now, record=record)
 
 
 def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy]) -> None:
@@ -155,12 +150,12 @@ def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: 
         insert(connection, "published", _published(name, study.published))
 
 
-def _write_imports(connection: duckdb.DuckDBPyConnection, results: Path, imports: Imports) -> None:
+def _write_imports(connection: duckdb.DuckDBPyConnection, results: Path, imports: Imports, *, record: bool) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     for name, imported in imports.studies.items():
         study = study_row(name, imported)
         parents = {variant.name: variant.parent for variant in imported.variants}
-        history = _history(results, study, parents, has_results=True, now=now)
+        history = _history(results, study, parents, has_results=True, now=now, record=record)
         stored = StoredStudy(**study.as_recorded(), analysis_history=history, imported=note(imported))
         insert(connection, "studies", [_study(stored)])
         insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(imported.variants)))

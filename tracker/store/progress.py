@@ -71,7 +71,7 @@ def describe(results: Path, now: float | None = None) -> str:
     """The text of `status`: a line per study, the running stages, the failures, and the time left."""
     now = time.time() if now is None else now
     views = look(results, now)
-    return "\n".join([*_studies(views), *_running(views), *_failures(views), *_summary(views, now)]) + "\n"
+    return "\n".join([*_studies(views), *_running(views), *_failures(views), "", summary(views, now)]) + "\n"
 
 
 def watch(results: Path, interval: float = 5.0) -> Iterator[str]:
@@ -129,14 +129,15 @@ def _failures(views: list[StageView]) -> list[str]:
     return ["", "failed (`snakemake ... --config retry=failed` runs them again)", *lines] if lines else []
 
 
-def _summary(views: list[StageView], now: float) -> list[str]:
+def summary(views: list[StageView], now: float) -> str:
+    """How much is to do and how long it takes, in one sentence."""
     waiting = sum(view.state.state in ("running", "missing") for view in views)
     if not waiting:
-        return ["", "nothing is left to run"]
+        return "nothing is left to run"
     left, unknown = seconds_left(views, now)
     if unknown == waiting:
-        return ["", f"{waiting} stages to go; the time left is unknown until one of each kind has finished"]
+        return f"{waiting} stages to go; the time left is unknown until one of each kind has finished"
     more = f", not counting {unknown} of a kind that has not finished once" if unknown else ""
     busy = any(view.state.state == "running" for view in views)
     guess = f"about {duration(left)} left" if busy else f"about {duration(left)} of work; nothing is running now"
-    return ["", f"{waiting} stages to go, {guess}{more}"]
+    return f"{waiting} stages to go, {guess}{more}"

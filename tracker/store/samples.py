@@ -85,17 +85,21 @@ class Samples:
 
 
 def study_samples(store: Store, study: str) -> Samples:
-    """Return the words of a study's runs that ended well; their folders are those beside the database."""
+    """Return the words of a study's runs that ended well; their folders are those beside the database.
+
+    Beside a database of its own, as `serve` has one, there are none: then they are where they were when it was made.
+    """
     _, rows = store.rows(
         "SELECT f.variant, f.seed, s.dir FROM finals f JOIN stages s USING (key) WHERE f.study = ? ORDER BY ALL",
         [study],
     )
     files: dict[Run, tuple[Path, ...]] = {}
     for variant, seed, folder in rows:
-        parts = Path(folder or "").parts[-4:]  # stages/STUDY/STAGE/KEY, or imported/STUDY/RUN/outcome
+        known = Path(folder or "")
+        parts = known.parts[-4:]  # stages/STUDY/STAGE/KEY, or imported/STUDY/RUN/outcome
         if len(parts) == 4 and ".." not in parts:
-            place = store.path.parent.joinpath(*parts)
-            files[variant, int(seed)] = (place / FILE, place / OUTPUT / FILE)
+            places = (store.path.parent.joinpath(*parts), known)
+            files[variant, int(seed)] = tuple(place / name for place in places for name in (FILE, f"{OUTPUT}/{FILE}"))
     return Samples(files)
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from contract.errors import TrackerError
 from contract.reading import one_line, read_json
 from contract.rows import OPTIONAL, SHARDS
-from contract.status import StageState
+from contract.status import StageState, misplaced
 from tracker.store.database import TYPES
 
 DOCUMENTS = ("provenance", "weights")
@@ -65,6 +65,34 @@ def load_shards(
     clustered = [shard.key for shard in shards if "cluster" in shard.optional]
     for key, problem in [*_odd_rows(connection, table), *_odd_clusters(connection, clustered)]:
         states[key] = _corrupt(states[key], f"{table}.parquet", problem)
+
+
+def load_unfinished(
+    connection: duckdb.DuckDBPyConnection, places: dict[str, Path], states: dict[str, StageState]
+) -> None:
+    """Insert the metrics that running stages have written so far.
+
+    Each file is read at once, since its stage replaces it now and then, or takes it away; one that makes no sense is
+    left out, as is a row that no table can show: when the stage has ended, `load_shards` says so.
+    """
+    rows = f"""
+        INSERT INTO metrics (key, step, name, value) SELECT ?, step, name, coalesce(value, 'NaN'::DOUBLE) FROM written
+        WHERE step IS NOT NULL AND length(name) <= {_LONGEST_NAME} AND NOT regexp_matches(name, '{_HIDDEN}')"""
+    for key, state in states.items():
+        if state.state != "running" or misplaced(places[key]):
+            continue
+        path = places[key] / "metrics.parquet"
+        try:
+            read_shard(key, path, "metrics")
+            connection.register("written", pq.read_table(path, columns=list(SHARDS["metrics"])))
+        except _UNREADABLE:
+            continue
+        try:
+            connection.execute(rows, [key])
+        except duckdb.ConversionException:
+            continue
+        finally:
+            connection.unregister("written")
 
 
 def read_shard(key: str, path: Path, table: str) -> Shard:

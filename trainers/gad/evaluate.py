@@ -13,9 +13,10 @@ from trainers.gad.data import teacher_lengths
 from trainers.gad.measure import COLUMNS, SUBSET, measure
 from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
+from trainers.policy.keep import nothing
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
-from trainers.policy.quotes import Quotes, nothing
+from trainers.policy.quotes import Quotes
 from trainers.policy.value_model import ValueModel
 from trainers.samples import save_samples
 from trainers.stage import Stage

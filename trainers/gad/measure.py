@@ -14,8 +14,8 @@ from trainers.gad.quality import qualities, rule_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
 from trainers.micro_batch import MicroBatch
+from trainers.policy.keep import Keep, nothing
 from trainers.policy.placement import Placement
-from trainers.policy.quotes import Keep, nothing
 from trainers.policy.spread import Distinct
 from trainers.policy.value_model import ValueModel
 

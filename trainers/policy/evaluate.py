@@ -10,11 +10,12 @@ import pandas as pd
 
 from trainers.policy.config import PolicyConfig
 from trainers.policy.experience import Sampler
+from trainers.policy.keep import nothing
 from trainers.policy.last_steps import KEPT, earlier_models
 from trainers.policy.measure import Measured, average, measure
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
-from trainers.policy.quotes import Quotes, nothing
+from trainers.policy.quotes import Quotes
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sources import asset_files, load_task, policy_folder
 from trainers.samples import save_samples

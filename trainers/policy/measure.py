@@ -8,7 +8,7 @@ import torch
 from trainers.micro_batch import MicroBatch
 from trainers.policy.config import Evaluate
 from trainers.policy.experience import Sampler
-from trainers.policy.quotes import Keep, nothing
+from trainers.policy.keep import Keep, nothing
 from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct
 from trainers.tasks.interface import Problem

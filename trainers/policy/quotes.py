@@ -1,18 +1,11 @@
 """What an evaluation quotes of the responses that it judged: a few to each prompt, for `samples.parquet`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from trainers.policy.spread import Distinct
 from trainers.samples import Row, some_items
-
-Keep = Callable[[str, Distinct, Sequence[str], Mapping[str, Sequence[float]]], None]
-"""Takes a protocol, its M different responses, their texts, and their values by name, M each."""
-
-
-def nothing(protocol: str, found: Distinct, texts: Sequence[str], values: Mapping[str, Sequence[float]]) -> None:
-    """Keep none."""
 
 
 @dataclass

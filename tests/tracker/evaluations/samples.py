@@ -6,6 +6,9 @@
 import hashlib
 import json
 
+import numpy as np
+
+ITEMS = 60
 DATE = "2026-01-02T03-04-05.000006"
 
 
@@ -53,3 +56,15 @@ def write_samples(folder, rows, *, task="toy", results=True, stderr=0.02, larger
         }
         (folder / f"results_{DATE}.json").write_text(json.dumps(content))
     return path
+
+
+def hits(seed, gain=0.0, items=ITEMS):
+    """0/1 values of items of different ease; the same items for all arms."""
+    ease = np.random.default_rng(0).uniform(0.2, 0.8, items)
+    return (np.random.default_rng([1, seed]).uniform(size=items) < ease + gain).astype(float)
+
+
+def arm(folder, gain=0.0, seeds=3, **options):
+    for seed in range(seeds):
+        write_samples(folder / f"seed{seed}", [row(i, v, **options) for i, v in enumerate(hits(seed, gain))])
+    return str(folder)

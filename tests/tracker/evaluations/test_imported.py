@@ -59,6 +59,21 @@ def test_every_metric_and_filter_is_a_value_of_the_items(runs, capsys):
     assert {("letters", f"exact_match,{kind}") for kind in ("strict-match", "flexible-extract")} <= set(names)
 
 
+def test_a_task_that_was_evaluated_again_counts_once_and_is_named_once(runs, capsys):
+    older = next((runs / "base/seed0").rglob("samples_openbook_*.jsonl"))
+    rows = [json.loads(line) | {"acc": 1.0} for line in older.read_text().splitlines()]
+    newer = older.with_name("samples_openbook_2099-01-01T00-00-00.jsonl")
+    newer.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    older.write_text(older.read_text()[:-40])  # it is not read
+    words = ["--study", "s", "--items", "evaluation/openbook/acc", *DECIDED]
+    assert main(["import", "evaluation", str(runs / "base"), *words]) == 0
+    out = capsys.readouterr().out
+    assert out.count(f"openbook was evaluated again, in {newer.name}, which counts") == 1
+    with Store(Path("results/tracker.duckdb")) as store:
+        query = "SELECT value FROM results WHERE metric = 'evaluation/openbook/acc' AND seed = 0"
+        assert store.rows(query)[1] == [(1.0,)]
+
+
 def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for variant, better in (("base", 0), ("new", 1)):

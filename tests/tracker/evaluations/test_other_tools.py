@@ -12,24 +12,11 @@ import pyarrow as pa
 import pytest
 
 from tests.peers.environment import python_of
-from tracker.cli.main import main
+from tests.tracker.evaluations.command import read, refused
 from tracker.evaluations import helm, inspect_log
 from tracker.evaluations.sheet import Wanted
 
 HERE = Path(__file__).parent
-
-
-def refused(capsys, *words):
-    status = main(["compare", *map(str, words)])
-    captured = capsys.readouterr()
-    assert (status, captured.out, captured.err.count("\n")) == (2, "", 1)
-    return captured.err
-
-
-def read(capsys, *words):
-    assert main(["compare", *map(str, words), "--json"]) == 0, capsys.readouterr().err
-    (found,) = json.loads(capsys.readouterr().out)
-    return found
 
 
 # Inspect.

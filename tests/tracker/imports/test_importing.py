@@ -19,6 +19,7 @@ from tracker.store.database import Store
 
 WRITTEN = Path(__file__).parent / "written"
 EVAL = ["--metric", "eval_loss", "--direction", "min", "--margin", "0.01"]
+REWARD = ["--metric", "reward", "--direction", "max", "--margin", "1"]
 HF = ["trainer_state", str(WRITTEN / "trainer"), "--study", "lr", "--map", "ignore=max_steps"]
 
 
@@ -69,6 +70,25 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     assert "what decides is not said; say --metric NAME" in out
     assert "nothing has been written: say --yes" in out
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+def test_paths_that_overlap_are_read_once(capsys, yes):
+    place = WRITTEN / "trainer"
+    words = [*HF[2:], *EVAL, *yes]
+    assert run("trainer_state", place, place / "base", place, *words) == 0
+    assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in capsys.readouterr().out
+
+
+def test_a_refused_import_leaves_nothing_behind(capsys):
+    assert run(*HF, "--yes") == 2
+    assert list(Path().iterdir()) == []
+    Path("results").mkdir()
+    assert run(*HF, "--yes") == 2
+    assert list(Path().rglob("*")) == [Path("results")]
+    assert run(*HF, *EVAL, "--yes") == 0
+    capsys.readouterr()
+    refused(capsys, *HF, "--metric", "eval_los", "--yes")
 
 
 @pytest.mark.parametrize("text", ["up", "target:0.5", "target=nan", "0.5"])
@@ -246,19 +266,7 @@ def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
 
 def test_a_broken_manifest_costs_no_other_study(tmp_path):
     run(*HF, *EVAL, "--yes")
-    run(
-        "trainer_state",
-        WRITTEN / "trl",
-        "--study",
-        "other",
-        "--metric",
-        "reward",
-        "--direction",
-        "max",
-        "--margin",
-        "1",
-        "--yes",
-    )
+    run("trainer_state", WRITTEN / "trl", "--study", "other", *REWARD, "--yes")
     Path("results/imported/lr/study.json").write_text("{")
     done = collect(Path("results"))
     with Store(done.database) as store:
@@ -279,19 +287,7 @@ def test_an_import_that_is_killed_has_imported_nothing(monkeypatch):
         run("trainer_state", WRITTEN / "trl", "--study", "lr", "--yes")
     assert content() == before
     with pytest.raises(KeyboardInterrupt):
-        run(
-            "trainer_state",
-            WRITTEN / "trl",
-            "--study",
-            "new",
-            "--metric",
-            "reward",
-            "--direction",
-            "max",
-            "--margin",
-            "1",
-            "--yes",
-        )
+        run("trainer_state", WRITTEN / "trl", "--study", "new", *REWARD, "--yes")
     assert not Path("results/imported/new").exists()
 
 
@@ -376,7 +372,8 @@ def test_logs_and_evaluations_of_one_run_are_two_of_its_stages():
         (["verl", WRITTEN / "trainer", "--study", "s"], 'holds no line {"step"'),
         (["tensorboard", WRITTEN / "verl", "--study", "s"], "holds no event file"),
         (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
-        (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "cannot be read"),
+        (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "seed_0.jsonl: is no database of DuckDB's"),
+        (["database", WRITTEN, "--study", "s"], "is no file"),
         ([*HF, "--yes"], "what decides is not said"),
         ([*HF, *EVAL[:4], "--yes"], "say --margin M"),
         ([*HF, "--metric", "eval_los", *EVAL[2:], "--yes"], "no run has logged it; did you mean 'eval_loss'?"),

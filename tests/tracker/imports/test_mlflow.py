@@ -1,6 +1,5 @@
 """Both stores of MLflow, written by MLflow, against what its own client says of them."""
 
-import json
 import math
 import shutil
 import sqlite3
@@ -8,27 +7,13 @@ import sqlite3
 import pytest
 
 from contract.errors import ConfigError
-from tests.tracker.imports.stored import SOURCES, comparable, make, points, read_all
+from tests.tracker.imports.stored import comparable, points, read_all
 from tracker.imports import sqlite
 from tracker.imports.mlflow import read, typed
 
+PACKAGE, SCRIPT = "mlflow", "mlflow_stores.py"
 STORES = ("mlflow.db", "mlruns")
 ODD = "odd/name with space.-:_ä"
-
-
-@pytest.fixture(scope="module", params=SOURCES)
-def folder(request, tmp_path_factory):
-    return make("mlflow", "mlflow_stores.py", request.param, tmp_path_factory.mktemp("mlflow"))
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    return make("mlflow", "", "written", tmp_path_factory.mktemp("mlflow"))
-
-
-@pytest.fixture(scope="module")
-def told(folder):
-    return json.loads((folder / "expected.json").read_text())
 
 
 def expected_points(history):

@@ -1,6 +1,5 @@
 """Projects that trackio wrote, against what its own API says of them."""
 
-import json
 import math
 import random
 import shutil
@@ -9,16 +8,12 @@ import sqlite3
 import pytest
 
 from contract.errors import ConfigError
-from tests.tracker.imports.stored import SOURCES, comparable, make, points, read_all
+from tests.tracker.imports.stored import comparable, make, points, read_all
 from tracker.imports.trackio import read
 
+PACKAGE, SCRIPT = "trackio", "trackio_projects.py"
 FILES = {"grid": "grid.db", "other project": "otherproject.db", "study": "study.db", "live": "live.db"}
 ODD = 'odd/näme "q" .x\\y #1'
-
-
-@pytest.fixture(scope="module", params=SOURCES)
-def folder(request, tmp_path_factory):
-    return make("trackio", "trackio_projects.py", request.param, tmp_path_factory.mktemp("trackio"))
 
 
 @pytest.fixture
@@ -26,8 +21,7 @@ def written(tmp_path):
     return make("trackio", "", "written", tmp_path)
 
 
-def test_trackio_says_the_same(folder):
-    told = json.loads((folder / "expected.json").read_text())
+def test_trackio_says_the_same(folder, told):
     runs, _ = read_all(read, folder)
     described = {key: run for project in FILES for key, run in told[project].items()}
     assert runs.keys() == described.keys()

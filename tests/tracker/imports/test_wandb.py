@@ -10,27 +10,13 @@ import pytest
 
 from contract.errors import ConfigError
 from tests.peers.environment import python_of
-from tests.tracker.imports.stored import SOURCES, comparable, make, points, read_all
+from tests.tracker.imports.stored import comparable, points, read_all
 from tracker.imports import wandb_log, wandb_run
 from tracker.imports.wandb import read
 
+PACKAGE, SCRIPT = "wandb", "wandb_runs.py"
 ODD = 'odd/näme "q" .x\\y #1'
 BLOCK = 1 << 15
-
-
-@pytest.fixture(scope="module", params=SOURCES)
-def folder(request, tmp_path_factory):
-    return make("wandb", "wandb_runs.py", request.param, tmp_path_factory.mktemp("wandb"))
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    return make("wandb", "", "written", tmp_path_factory.mktemp("wandb"))
-
-
-@pytest.fixture(scope="module")
-def told(folder):
-    return json.loads((folder / "expected.json").read_text())
 
 
 def file_of(folder, run, place=0):

@@ -87,6 +87,15 @@ def test_a_failed_run_makes_its_pairs_invalid_and_no_other():
     assert math.isnan(words["v0", "v2"].p)
 
 
+def test_a_pair_whose_run_is_under_way_is_not_run():
+    study = normal_study(variants=2, seeds=3)
+    study = replace(study, states={**study.states, ("v1", 1): ("running", "")})
+    [pair] = judge_all_pairs(study)
+    assert (pair.edge.verdict, pair.edge.why, pair.edge.seeds) == ("not run", "v1 seed 1 is running", 2)
+    failed = replace(study, states={**study.states, ("v0", 1): ("failed", "killed")})
+    assert judge_all_pairs(failed)[0].edge.verdict == "invalid"
+
+
 def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch):
     """Draws about a target, checks of runs and the clusters of items: 6 variants make 15 pairs."""
     calls = dict.fromkeys(("_draws_of_arm", "_fault", "item_clusters"), 0)

@@ -271,16 +271,35 @@ def test_confounded_keeps_its_effect(tmp_path):
     assert edge.effect > 0.2
 
 
-@pytest.mark.parametrize("state", ["failed", "diverged", "missing"])
+@pytest.mark.parametrize(
+    ("state", "word", "said"),
+    [("failed", "invalid", "failed"), ("diverged", "invalid", "diverged"), ("missing", "not run", "not run")],
+)
 @pytest.mark.parametrize("variant", ["v0", "v1"])
-def test_a_run_that_is_not_ok_makes_its_edge_invalid(tmp_path, state, variant):
+def test_a_run_that_is_not_ok_makes_its_edge_invalid_and_one_that_is_to_come_not_run(
+    tmp_path, state, word, said, variant
+):
     edges, _ = run(tmp_path, states={(variant, 1): state})
     edge = edges.loc["v1"]
-    assert edge.verdict == edge.detail == "invalid"
-    assert f"{variant} seed 1 is {'not run' if state == 'missing' else state}" in edge.reason
+    assert edge.verdict == edge.detail == word
+    assert f"{variant} seed 1 is {said}" in edge.reason
     assert np.isnan(edge.p_adjusted)
     assert edge.seeds == 3
     assert np.isfinite(edge.effect)
+
+
+def test_an_edge_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
+    """What has failed stays wrong whatever is still to come; two factors at once can wait for runs too."""
+    both = {("v0", 1): "missing", ("v1", 2): "failed"}
+    assert run(tmp_path / "a", states=both)[0].loc["v1"].verdict == "invalid"
+    none = {(variant, seed): "missing" for variant in ("v0", "v1") for seed in range(4)}
+    edges, _ = run(tmp_path / "b", states=none)
+    assert (edges.loc["v1"].verdict, edges.loc["v1"].seeds) == ("not run", 0)
+    apart = edit_items("toy", "v1", 0, lambda frame: frame[frame["item"] != "gender-0003"])
+    assert run(tmp_path / "c", apart, states={("v1", 2): "missing"})[0].loc["v1"].verdict == "invalid"
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
+    edge = run(tmp_path / "d", lineage=lineage, states={("v1", 0): "missing"})[0].loc["v1"]
+    assert (edge.verdict, edge.confounded) == ("not run", True)
 
 
 def test_an_abort_event_makes_its_edge_invalid_and_a_warning_does_not(tmp_path):

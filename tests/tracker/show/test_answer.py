@@ -40,6 +40,7 @@ def test_what_is_open_says_what_the_cheapest_needs():
     [
         ([], "Nothing has been judged yet."),
         ([Edge("s", "v1", "v2")], "1 change is without comparable results."),
+        ([edge("a", "not run"), edge("b", "not run")], "2 changes are not run in full yet."),
         ([edge("a", "confounded"), edge("b", "confounded")], "2 changes are of several factors at once."),
     ],
 )

@@ -15,7 +15,7 @@ from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tests.tracker.show.elements import Elements
 from tracker.cli.main import main
 from tracker.config.display_schema import CurveDefinition
-from tracker.judge import audit, verdicts
+from tracker.judge import audit, edges, verdicts
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairs import judge_all_pairs
 from tracker.plan.plan_file import PlannedVariant
@@ -387,7 +387,10 @@ def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
     assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
     assert 'class="broken' not in page(database)  # a note is no warning
     add_event(database, "toy", "v1", 1, rule="weak")
-    assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', page(database))
+    html = page(database)
+    assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', html)
+    assert '<button type="button">Rules broken</button>' in html
+    assert html.count('<td class="rules" data-sort="1"><a class="broken" href="#study-toy-health">weak</a></td>') == 1
     assert "4 events" in shown
     assert "v0 seed 1, train: m reached 1 at steps 7 to 9" in shown
 
@@ -403,12 +406,13 @@ def attacked(tmp_path_factory):
 def test_markup_in_names_and_texts_stays_text(attacked):
     elements = Elements(attacked)
     scripts = [(attrs.get("type"), attrs.get("id")) for tag, attrs, _ in elements.inline if tag == "script"]
-    data = [("application/json", f"study-toy{of}-data") for of in ("", "-pairs")]
+    data = [("application/json", f"study-toy{of}-data") for of in ("", "-figures", "-pairs")]
     assert scripts == [*data, *[(None, None)] * len(SCRIPTS)]
     assert ATTACK not in attacked
     assert elements.text.count(ATTACK) > 10
     for data in (text for _, attrs, text in elements.inline if attrs.get("type") == "application/json"):
-        assert ATTACK in json.loads(data)["variants"]
+        content = json.loads(data)
+        assert ATTACK in content.get("variants", json.dumps(content))
 
 
 def test_the_policy_allows_exactly_the_inline_texts(attacked):
@@ -483,8 +487,13 @@ def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
     read = []
     whole = verdicts.read_measurements
     monkeypatch.setattr(verdicts, "read_measurements", lambda store, name: (read.append(name), whole(store, name))[1])
+    priors, prior_of = [], edges._seed_prior
+    monkeypatch.setattr(
+        edges, "_seed_prior", lambda study, reuse: (priors.append(study.name), prior_of(study, reuse))[1]
+    )
     write_report(database, tmp_path / "index.html")
     assert read == ["a", "b"]
+    assert priors == ["a", "b"]  # for edges, paths and pairs
 
 
 def test_a_change_of_the_plan_after_results_is_shown(tmp_path):

@@ -17,8 +17,8 @@ from tests.tracker.show.elements import Elements
 from tracker.judge.measurements import read_measurements
 from tracker.show.page import samples as page_samples_module
 from tracker.show.page.flips import find_flips
-from tracker.show.page.render import render, write_report
-from tracker.show.page.samples import page_samples
+from tracker.show.page.render import SCRIPTS, render, write_report
+from tracker.show.page.samples import differing, page_samples
 from tracker.store.collect import collect
 from tracker.store.database import Store
 from tracker.store.samples import study_samples
@@ -181,6 +181,22 @@ def test_a_side_with_many_responses_shows_a_few_and_an_empty_one_is_told(plan):
     assert "and 2 more" in text
 
 
+@pytest.mark.parametrize(
+    ("text", "other", "parts"),
+    [
+        ("I say that it is 4 .", "I say that it is 5 .", ("I say that it is ", "4", " .")),
+        ("I say that it is 4 .", "I say that it is 4 .", ("I say that it is 4 .", "", "")),
+        ("so it is so it is", "so it is", ("so it is", " so it is", "")),
+        ("so it is", "so it is so it is", ("so it is", "", "")),
+        ("A quite different text", "and nothing like it", ("A quite different text", "", "")),
+        ("", "something", ("", "", "")),
+    ],
+)
+def test_where_two_texts_differ(text, other, parts):
+    assert differing(text, other) == parts
+    assert "".join(parts) == text
+
+
 def test_the_words_of_a_command_lie_in_its_output_and_a_moved_project_keeps_them(plan, tmp_path):
     for variant in ("v0", "v1"):
         for seed in range(SEEDS):
@@ -226,7 +242,7 @@ def test_hostile_text_is_text(plan):
             save(run_folder(plan, variant, seed), rows)
     before = page_of(plan)
     page = Elements(before)
-    assert [tag for tag, _ in page.tags].count("script") == 2 + 7
+    assert [tag for tag, _ in page.tags].count("script") == 3 + len(SCRIPTS)
     assert not [tag for tag, attributes in page.tags if tag == "img" or "onerror" in attributes]
     assert HOSTILE["html"] in page.text
     assert "{{ 7 * 7 }}" in page.text

@@ -16,6 +16,7 @@ import pytest
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tracker.cli.main import main
 from tracker.show.groups import group_table, keys_that_differ
+from tracker.show.methods import methods
 from tracker.show.page.render import render
 from tracker.show.subsets import subset_table
 from tracker.show.table_files import render_tables
@@ -128,6 +129,25 @@ def test_failures_and_gaps_are_words(results):
     assert "nan" not in v0
 
 
+def test_rules_that_a_variant_broke_are_a_column(results):
+    """Of severity warn and abort, each once; a note is none, and a study whose runs broke none has no such column."""
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    other = event | {"rule": "blew-up", "metric": "norm", "severity": "abort"}
+    noted = event | {"rule": "slow", "metric": "speed", "severity": "note"}
+    simulate(results, [Study(health={("v1", 0): [event, other], ("v1", 1): [event], ("v2", 0): [noted]})])
+    table = table_of(results)
+    assert {row.name: row.broken for row in table.rows if row.broken} == {"v1": ("blew-up", "lms-low")}
+    head, _, *rows = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+    assert head.endswith("| seeds | rules broken |")
+    assert [row for row in rows if row.endswith("| blew-up, lms-low |")] == [row for row in rows if "| v1 |" in row]
+    assert all(row.count("|") == head.count("|") for row in rows)
+    of_csv = {row["variant"]: row["rules broken"] for row in records(to_csv(table))}
+    assert (of_csv["v1"], of_csv["v2"]) == ("blew-up; lms-low", "")
+    assert "<td>blew-up, lms-low</td>" in to_html(table)
+    simulate(results, [Study(health={("v2", 0): [noted]})])
+    assert "rules broken" not in to_markdown(table_of(results)) + to_html(table_of(results))
+
+
 def test_a_diverged_row_says_so():
     assert a_row(seeds=0, state="diverged", reason="loss is nan").status == "failed (diverged): loss is nan"
     assert a_row(seeds=0, state="running").status == "running"
@@ -162,6 +182,34 @@ def test_the_caption_says_scale_models_and_items(results):
     caption = table_of(results).caption
     for part in ("Scale: demo", "random llama (untrained)", "gender 40, race 60", "Published: a simulated paper, gpt2"):
         assert part in caption
+
+
+def averaged(results, counts, **declared):
+    """Write a plan whose variants v0, v1, ... measure so many policies each; return its table."""
+    plan = json.loads(simulate(results, [Study(variants=len(counts))]).read_text())
+    [study] = plan["studies"]
+    study["table"]["means_over"] = {"key": "evaluate.checkpoints", "protocols": ["edited"]} | declared
+    for variant, count in zip(study["variants"], counts, strict=True):
+        variant["resolved"] |= {"evaluate": {"checkpoints": count}} if count else {}
+    (results / "plan.json").write_text(json.dumps(plan))
+    return table_of(results)
+
+
+def test_numbers_that_are_means_over_the_last_policies_say_so(results):
+    of = "of each run (evaluate.checkpoints)"
+    table = averaged(results, [3, 3])
+    others = "other values are of the last one alone."
+    said = f"Values of edited are means over the last 3 policies {of}, {others}"
+    assert said in table.caption
+    assert all(said in shown(table) for shown in (to_markdown, to_html))
+    with Store(results / DATABASE) as store:
+        page = " ".join(render(store).split())
+        assert page.count(f"A run&#39;s value is the mean over the last 3 policies {of}.") == 1
+        assert f"A run's value is the mean over the last 3 policies {of}." in subset_table(store, table).caption
+        assert f"A run's value is the mean over the last 3 policies {of}." in methods(store, "toy")
+    assert "the last 1 to 3 students of each run" in averaged(results, [1, 3], of="students").caption
+    for counts in ([1, 1], [None, None]):
+        assert "policies" not in averaged(results, counts).caption
 
 
 def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):

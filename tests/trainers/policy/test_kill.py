@@ -6,14 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from tests import warm
 from tests.stage_code import stage_code
 from tests.trainers.policy.helpers import SMALL
 from trainers.policy.config import PolicyConfig
 
+ROOT = Path(__file__).resolve().parents[3]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 PATIENCE = 600  # seconds; a loaded machine is slow
 pytestmark = pytest.mark.slow  # each run imports torch and transformers in a process of its own
 
@@ -38,11 +42,15 @@ def write_stage(folder, variant):
     return folder
 
 
-def start(folder, inputs):
-    command = [sys.executable, "-m", "trainers.run", "--config", str(folder / "config.json"), "--out", str(folder)]
-    for name, path in inputs.items():
-        command += ["--input", f"{name}={path}"]
-    return subprocess.Popen([*command, "--threads", "1"], env={**os.environ, "OMP_NUM_THREADS": "1"})
+def words(folder, inputs):
+    named = [word for name, path in inputs.items() for word in ("--input", f"{name}={path}")]
+    return ["--config", str(folder / "config.json"), "--out", str(folder), *named, "--threads", "1"]
+
+
+def run(folder, inputs):
+    """To the end, as the fork server has it; what is killed is a process of its own: both give the same bits."""
+    done = warm.run("trainers.run", words(folder, inputs), cwd=ROOT, env=ENVIRONMENT, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout
 
 
 def result(folder):
@@ -57,8 +65,9 @@ def test_kill_9_and_start_again_ends_with_the_same_bits(prepared, tmp_path, vari
     for folder in prepared.values():  # inputs must have ended well
         (folder / "status.json").write_text(json.dumps({"state": "ok"}))
     whole, killed = write_stage(tmp_path / "whole", variant), write_stage(tmp_path / "killed", variant)
-    assert start(whole, prepared).wait(PATIENCE) == 0
-    process = start(killed, prepared)
+    run(whole, prepared)
+    command = [sys.executable, "-m", "trainers.run", *words(killed, prepared)]
+    process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT)
     deadline = time.monotonic() + PATIENCE
     while not (killed / "checkpoint" / "state.json").exists():
         assert process.poll() is None, "it ended before it could be killed"
@@ -67,7 +76,7 @@ def test_kill_9_and_start_again_ends_with_the_same_bits(prepared, tmp_path, vari
     process.send_signal(signal.SIGKILL)
     assert process.wait(PATIENCE) == -signal.SIGKILL
     assert not (killed / "status.json").exists()
-    assert start(killed, prepared).wait(PATIENCE) == 0
+    run(killed, prepared)
     assert "resumed after step" in (killed / "log.txt").read_text()
     (expected, weights), (found, resumed) = result(whole), result(killed)
     pd.testing.assert_frame_equal(found, expected, check_exact=True)

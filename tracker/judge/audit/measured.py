@@ -77,10 +77,10 @@ def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
 def _row(study: Measurements, variant: str, published: PublishedFile) -> dict[str, MeasuredCell]:
     values, seeds, problem = paired_values(study, [variant])
     if not values:
-        return {column: MeasuredCell(nan, nan, nan, 0, problem) for column in published.columns}
+        return {column: MeasuredCell(nan, nan, nan, 0, problem.text) for column in published.columns}
     parts = _parts(study, values, item_clusters(study, variant, seeds[0]), published)
     return {
-        column: _cell(study, parts[column], (1.0,), published, problem)
+        column: _cell(study, parts[column], (1.0,), published, problem.text)
         for column in published.columns
         if column in parts
     }
@@ -93,9 +93,9 @@ def _delta(study: Measurements, delta: Delta, published: PublishedFile) -> Measu
         return None
     values, seeds, problem = paired_values(study, [delta.variant, delta.against])
     if not values:
-        return MeasuredCell(nan, nan, nan, 0, problem)
+        return MeasuredCell(nan, nan, nan, 0, problem.text)
     parts = _parts(study, values, item_clusters(study, delta.variant, seeds[0]), published)
-    return _cell(study, parts[delta.column], (1.0, -1.0), published, problem)
+    return _cell(study, parts[delta.column], (1.0, -1.0), published, problem.text)
 
 
 def _parts(

@@ -23,7 +23,7 @@ from contract.atomic import write_text
 from contract.errors import ConfigError
 from tracker.judge.certificate.pseudo import Runs
 from tracker.judge.certificate.record import Sealing
-from tracker.judge.edges import Edge, judge_edges
+from tracker.judge.edges import NOT_COMPARED, Edge, judge_edges
 from tracker.judge.measurements import Measurements
 from tracker.judge.statistics import run_statistics
 
@@ -86,7 +86,7 @@ def predict(study: Measurements, runs: Runs, seeds: list[int], items: list[Mask]
     )
     predictions = []
     for edge in judge_edges(rest, planning=False):
-        if edge.detail == "invalid" or edge.seeds < 2 or not np.isfinite(edge.high - edge.low):
+        if edge.detail in NOT_COMPARED or edge.seeds < 2 or not np.isfinite(edge.high - edge.low):
             continue
         predictions.append(_prediction(edge, len(seeds), items))
     return predictions

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tracker.judge.certificate.pseudo import words
+from tracker.judge.edges import NOT_COMPARED
 from tracker.judge.measurements import Measurements
 
 _EPSILON = 1e-9
@@ -53,5 +54,7 @@ class Trial:
 def judged(study: Measurements, truths: dict[str, float | None], *, form: str, level: str, unit: str) -> Trial:
     """Judge a pseudo-study with the study's own pipeline."""
     said = words(study)
-    edges = tuple((truth, said[child]) for child, truth in truths.items() if said.get(child, "invalid") != "invalid")
+    edges = tuple(
+        (truth, said[child]) for child, truth in truths.items() if said.get(child, "invalid") not in NOT_COMPARED
+    )
     return Trial(form, level, unit, edges, study.analysis.margin)

@@ -16,12 +16,13 @@ from tracker.show.answer import answer
 from tracker.show.groups import group_table, keys_that_group
 from tracker.show.page.curves import plan_curves, study_curves
 from tracker.show.page.edges import EdgeRow, Edges, clean_records, study_edges
+from tracker.show.page.figures import figure_data
 from tracker.show.page.format import day, plural
 from tracker.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from tracker.show.page.provenance import provenance
 from tracker.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
 from tracker.show.page.samples import Quoted
-from tracker.show.tables import ComparisonTable, build_table
+from tracker.show.tables import ComparisonTable, build_table, means_over
 from tracker.store.database import ENDED_WELL, Store
 from tracker.store.stored_study import StoredStudy
 
@@ -92,6 +93,7 @@ class StudyPage:
     rules: int
     edges: Edges
     answer: str
+    averaged: str
     pairs: Pairs
     interactions: list[dict[str, Any]]
     grid: RunGrid
@@ -104,6 +106,7 @@ class StudyPage:
     items: int
     health: list[dict[str, Any]]
     published: Published | None
+    figures: Mapping[str, Any]
     certificate: StudyCertificate | None
     provenance: list[dict[str, Any]]
     seconds: float
@@ -163,7 +166,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
     studies = []
     for name, anchor in zip(names, anchors(names), strict=True):
         definition, variants, table = definitions[name], store.variants(name), build_table(store, name)
-        analysis = definition.analysis
+        analysis, found = definition.analysis, _published(name, definition, table, check)
         verdicts, combinations = judge(name)
         curves = study_curves(store, name, definition, budget)
         reference = definition.table.reference
@@ -183,6 +186,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 rules=len(definition.health),
                 edges=edges,
                 answer=answer(verdicts, analysis.margin),
+                averaged=means_over(definition, variants, analysis.protocol) if analysis else "",
                 pairs=study_pairs(variants, edges, pairs),
                 interactions=clean_records(combinations),
                 grid=run_grid(store, name, [variant.name for variant in variants]),
@@ -194,7 +198,8 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 curves_left_out=budget.left_out.get(name, 0),
                 items=int(store.item_counts(name)["items"].sum()),
                 health=broken_rules(store, name),
-                published=_published(name, definition, table, check),
+                published=found,
+                figures=figure_data(definition.title, edges, analysis, found.plots if found else []),
                 certificate=certify(name),
                 provenance=provenance(store, name),
                 seconds=device_seconds(store, name),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracker.config import dotted
+from tracker.judge.edges import NOT_COMPARED
 from tracker.judge.pairs import Pair, factor_among
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page.edges import Edges
@@ -12,7 +13,7 @@ from tracker.show.page.format import is_number
 from tracker.show.text import describe_value
 
 MOST_VARIANTS = 40  # whose pairs are computed beforehand: 780
-GLYPHS = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "○", "invalid": "×"}
+GLYPHS = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "○", "invalid": "×", "not run": "□"}
 _TURNED = {"better": "worse", "worse": "better"}
 
 
@@ -62,7 +63,7 @@ def study_pairs(variants: Sequence[PlannedVariant], edges: Edges, pairs: Sequenc
         i, j = place[edge.child], place[edge.parent]
         cells[i][j] = PairCell(edge.detail, effect)
         cells[j][i] = PairCell(_TURNED.get(edge.detail, edge.detail), -effect if effect is not None else None)
-        why = whys.setdefault(edge.why if edge.detail == "invalid" else "; ".join(edge.notes), len(whys))
+        why = whys.setdefault(edge.why if edge.detail in NOT_COMPARED else "; ".join(edge.notes), len(whys))
         numbers = [_short(value) for value in (edge.effect, edge.low, edge.high, edge.p)]
         rows[f"{i} {j}"] = [*numbers, list(GLYPHS).index(edge.detail), edge.seeds, edge.items, why]
     judged = {

@@ -65,11 +65,12 @@ class Dot:
 
 @dataclass(frozen=True)
 class DotPlot:
-    """One column; `ticks` are (x, text)."""
+    """One column; `ticks` are (x, text), `rows` the numbers: variant, published, mean and sd of ours."""
 
     label: str
     dots: list[Dot]
     ticks: list[tuple[float, str]]
+    rows: list[tuple[str, float | None, float | None, float | None]]
     left: int = LEFT
     width: int = LEFT + PLOT + RIGHT
 
@@ -113,7 +114,8 @@ def _dot_plot(label: str, index: int, rows: Sequence[Row]) -> DotPlot:
                 high=spread[1] if spread else None,
             )
         )
-    return DotPlot(label, dots, [(x(value), tick(value)) for value in _round_ticks(low, high)])
+    numbers = [(row.name, row.published[index], row.cells[index].mean, row.cells[index].sd) for row in rows]
+    return DotPlot(label, dots, [(x(value), tick(value)) for value in _round_ticks(low, high)], numbers)
 
 
 def _round_ticks(low: float, high: float) -> list[float]:

@@ -3,9 +3,6 @@
 The same database and certificate give the same bytes: the page shows the time of its data, never that of its drawing.
 """
 
-import base64
-import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -31,9 +28,10 @@ from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, j
 from tracker.show.page.content import Certify, Check, Compare, Judge, Page, build_page
 from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
+from tracker.show.page.inline import Live, asset, content_policy
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
-from tracker.show.page.samples import Quoted, page_samples
+from tracker.show.page.samples import Quoted, differing, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value
 from tracker.store.database import Store
@@ -48,7 +46,10 @@ SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
     "tablesort-5.7.1.min.js",
     "page_tables.js",
+    "page_picture.js",
     "page_export.js",
+    "page_figures.js",
+    "page_series.js",
     "page_curves.js",
     "page_pairs.js",
     "page_samples.js",
@@ -67,10 +68,14 @@ def write_report(database: Path, out: Path, examples: Examples | None = None) ->
 
 
 def render(
-    store: Store, judge: Judge | None = None, check: Check | None = None, examples: Examples | None = None
+    store: Store,
+    judge: Judge | None = None,
+    check: Check | None = None,
+    examples: Examples | None = None,
+    live: Live | None = None,
 ) -> str:
     """Return the page as HTML. `judge` and `check` replace the verdicts and the audit (for tests of the page alone)."""
-    return draw(read_page(store, judge, check), examples)
+    return draw(read_page(store, judge, check), examples, live)
 
 
 def read_page(store: Store, judge: Judge | None = None, check: Check | None = None) -> Page:
@@ -80,34 +85,16 @@ def read_page(store: Store, judge: Judge | None = None, check: Check | None = No
     return replace(page, samples=quote())
 
 
-def draw(page: Page, examples: Examples | None = None) -> str:
-    """Return the page as HTML."""
-    style = "\n".join(_asset(name) for name in STYLES)
-    scripts = [_asset(name) for name in SCRIPTS]
+def draw(page: Page, examples: Examples | None = None, live: Live | None = None) -> str:
+    """Return the page as HTML; `live` makes it one that a server refreshes."""
+    style = "\n".join([*(asset(name) for name in STYLES), *([live.style] if live else [])])
+    scripts = [*(asset(name) for name in SCRIPTS), *([live.script] if live else [])]
     template = _environment().get_template("report_page.html.j2")
-    licences = [(name, _asset(file)) for name, file in LICENCES.items()]
-    policy = content_policy(style, scripts)
+    licences = [(name, asset(file)) for name, file in LICENCES.items()]
+    policy = content_policy(style, scripts, served=live is not None)
     return template.render(
-        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}
+        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}, live=live
     )
-
-
-def content_policy(style: str, scripts: list[str]) -> str:
-    """A Content-Security-Policy that runs these inline texts and nothing else, and loads nothing from anywhere."""
-    allowed = " ".join(_digest(script) for script in scripts)
-    return f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _asset(name: str) -> str:
-    """An inline script or style; none may hold what would end its element early."""
-    text = (HERE / "assets" / name).read_text(encoding="utf-8").replace("\r\n", "\n")
-    if re.search(r"</(script|style)|<!--", text, re.IGNORECASE):
-        raise ValueError(f"{name} holds text that HTML would read as the end of its element")
-    return text
 
 
 def _environment() -> Environment:
@@ -132,6 +119,8 @@ def _environment() -> Environment:
         "seeds": show_seeds,
         "evidence": evidence,
         "rank": _rank,
+        "mark": _mark,
+        "differing": differing,
         "trials": describe,
     }
     environment.globals |= {
@@ -149,6 +138,11 @@ def _environment() -> Environment:
 def _rank(verdict: str | None) -> int:
     """Order of verdicts in a sorted column."""
     return WORDS.index(verdict) if verdict in WORDS else len(WORDS)
+
+
+def _mark(word: str) -> str:
+    """Name of the mark of a verdict or a state, as the classes and ids of the page have it."""
+    return word.replace(" ", "-") if word in (*WORDS, "ok", "missing", "running") else "invalid"
 
 
 def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
@@ -173,7 +167,7 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
         return found if found and found.digest == digest_of(judged(study).measurements) else None
 
     def compare(study: str) -> Sequence[Pair]:
-        return judge_all_pairs(judged(study).measurements)
+        return judge_all_pairs(judged(study).measurements, judged(study).reuse)
 
     def quote() -> Quoted:
         studies = [judged(name) for name in store.studies()]

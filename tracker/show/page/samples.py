@@ -57,7 +57,7 @@ class SampleItem:
     values: list[tuple[int, str, str]]
     seed: int
     common: Words
-    columns: list[str]  # of `both`: (name of the number, whose it is; "" where it is that of both)
+    columns: list[str]  # heads of the table `both`
     both: list[Both]  # where the words are the same and only numbers differ; else the two sides
     sides: list[tuple[str, list[Quote], int]]  # variant, quotes, how many more there are
 
@@ -222,6 +222,21 @@ def _both(edge: Edge, sides: Sequence[Sequence[Said]], names: Sequence[str]) -> 
 def _quote(said: Said, names: Sequence[str]) -> Quote:
     texts = [(name, _shown(said.texts.get(name, ""))) for name in names]
     return Quote(texts, [(name, _number(value)) for name, value in said.numbers.items()])
+
+
+def differing(text: str, other: str) -> tuple[str, str, str]:
+    """Return a text as what it begins with like the other, where it differs, and what it ends with like the other.
+
+    Whole words; the middle is empty where the two are equal, or have so little in common that a mark would say nothing.
+    """
+    ours, theirs = re.split(r"(\s+)", text), re.split(r"(\s+)", other)
+    most = min(len(ours), len(theirs))
+    begin = next((at for at in range(most) if ours[at] != theirs[at]), most)
+    end = next((at for at in range(most - begin) if ours[-1 - at] != theirs[-1 - at]), most - begin)
+    same, middle, rest = (
+        "".join(words) for words in (ours[:begin], ours[begin : len(ours) - end], ours[len(ours) - end :])
+    )
+    return (same, middle, rest) if 5 * len(middle) < 4 * len(text) else (text, "", "")
 
 
 def _notes(study: Measurements, samples: Samples, edge: Edge) -> Iterator[str]:

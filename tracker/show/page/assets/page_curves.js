@@ -7,62 +7,8 @@
   const DARK = ["#6ab7ec", "#f08c4a", "#3fc39c", "#df9cc0", "#e6b53c", "#a9d8f5", "#e4e4e4"];
   const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4]];
   const SLOTS = LIGHT.length;
+  const { decode, bridged, summary, smoothed, extremes, interpolated } = window.ablation;
   const dark = window.matchMedia("screen and (prefers-color-scheme: dark)");
-
-  function decode(text) {
-    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const view = new DataView(bytes.buffer);
-    return Array.from({ length: bytes.length / 4 }, (_, i) => {
-      const value = view.getFloat32(4 * i, true);
-      return Number.isFinite(value) ? value : null;
-    });
-  }
-
-  // Fill gaps inside a seed's own range on a straight line: another run may have logged at steps that this one did not.
-  function bridged(values) {
-    const filled = values.slice();
-    let last = -1;
-    values.forEach((value, i) => {
-      if (value === null) return;
-      for (let j = last + 1; last >= 0 && j < i; j++) {
-        filled[j] = values[last] + ((value - values[last]) * (j - last)) / (i - last);
-      }
-      last = i;
-    });
-    return filled;
-  }
-
-  // Only where every seed has a value: a mean over the survivors of an early stop is not that of the variant.
-  function summary(seeds, count) {
-    const mean = [], low = [], high = [];
-    for (let i = 0; i < count; i++) {
-      const values = seeds.map((seed) => seed.values[i]);
-      const all = values.length > 0 && values.every((value) => value !== null);
-      mean.push(all ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
-      low.push(all ? Math.min(...values) : null);
-      high.push(all ? Math.max(...values) : null);
-    }
-    return { mean, low, high };
-  }
-
-  // Exponential moving average, freed of its start at nothing, as TensorBoard's; gaps stay gaps.
-  function smoothed(values, weight) {
-    let sum = 0, norm = 0;
-    return values.map((value) => {
-      if (value === null) return null;
-      sum = weight * sum + (1 - weight) * value;
-      norm = weight * norm + (1 - weight);
-      return sum / norm;
-    });
-  }
-
-  // Where a line is lowest and highest, and where it ends: {min, max, last}, each [value, index] or null.
-  function extremes(values) {
-    const known = values.map((value, i) => [value, i]).filter(([value]) => value !== null);
-    if (!known.length) return null;
-    const by = (better) => known.reduce((best, point) => (better(point[0], best[0]) ? point : best));
-    return { min: by((a, b) => a < b), max: by((a, b) => a > b), last: known[known.length - 1] };
-  }
 
   function show(value) {
     if (value === null || value === undefined) return "–";
@@ -106,9 +52,9 @@
       this.find(".metric").addEventListener("change", () => this.draw());
       this.options = Array.from(this.find(".metric").options);
       this.find(".metric-search").addEventListener("input", () => this.search());
-      [".smooth", ".log-steps"].forEach((name) => this.find(name).addEventListener("input", () => this.draw()));
+      [".smooth", ".log-steps", ".over"].forEach((name) => this.find(name).addEventListener("input", () => this.draw()));
       this.find(".save-csv").addEventListener("click", () => window.ablation.save(`${this.fileName()}.csv`, "text/csv", this.csv()));
-      this.find(".save-svg").addEventListener("click", () => window.ablation.save(`${this.fileName()}.svg`, "image/svg+xml", window.ablation.drawSvg(this.picture())));
+      window.ablation.savePicture(this.root, () => this.fileName(), () => window.ablation.drawCurves(this.picture()));
       this.find(".each-seed").addEventListener("change", () => this.draw());
       this.find(".log-scale").addEventListener("change", () => this.draw());
       this.find(".step").addEventListener("input", () => this.read(Number(this.find(".step").value), true));
@@ -225,17 +171,51 @@
       this.read(Number(range.value), false);
     }
 
+    // The seconds at which a variant did the steps of the metric, mean over its seeds; null where its stage logs no time.
+    seconds(name) {
+      const at = this.data.metrics.findIndex((one) => one.stage === this.metric.stage && /(^|\/)(elapsed_s|wall_s)$/.test(one.name));
+      if (at < 0) return null;
+      const clock = this.data.metrics[at];
+      let { mean } = this.variant(at, name), sum = 0;
+      if (/wall_s$/.test(clock.name)) mean = mean.map((value) => (value === null ? null : (sum += value * clock.per_bin)));
+      return interpolated(clock.steps, mean, this.metric.steps);
+    }
+
+    // Where each part's steps lie on the axis. Lines over time have places of their own, so the axis holds them all.
+    layout() {
+      const clocks = this.parts.map((part) => this.seconds(part.name));
+      const over = this.find(".over");
+      over.disabled = this.parts.length > 0 && clocks.every((clock) => clock === null);
+      over.parentElement.title = over.disabled ? "this stage logs no time" : "";
+      this.timed = over.value === "time" && !over.disabled;
+      this.parts.forEach((part, i) => { part.seconds = clocks[i]; part.x = this.timed ? clocks[i] || this.metric.steps.map(() => null) : this.metric.steps; });
+      const places = new Map(); // x: the step that stands there
+      this.parts.forEach((part) => part.x.forEach((x, i) => { if (x !== null && !places.has(x)) places.set(x, i); }));
+      if (!this.timed) this.metric.steps.forEach((x, i) => places.set(x, i));
+      const axis = [...places.keys()].sort((a, b) => a - b);
+      this.stepAt = axis.map((x) => places.get(x));
+      return axis;
+    }
+
     // Series after x: per variant low, high, mean, and then the lines of single seeds.
     series() {
       const each = this.find(".each-seed").checked;
       const weight = Number(this.find(".smooth").value);
-      const data = [this.metric.steps], series = [{}], bands = [];
+      const axis = this.layout(), at = new Map(axis.map((x, i) => [x, i]));
+      const data = [axis], series = [{}], bands = [];
+      let of = null;
       const add = (values, options) => {
-        data.push(values);
-        series.push({ spanGaps: false, points: { show: values.filter((v) => v !== null).length === 1 }, ...options });
+        let placed = values;
+        if (this.timed) {
+          placed = axis.map(() => null);
+          values.forEach((value, i) => { if (of.x[i] !== null) placed[at.get(of.x[i])] = value; });
+        }
+        data.push(placed);
+        series.push({ spanGaps: this.timed, points: { show: values.filter((v) => v !== null).length === 1 }, ...options });
         return data.length - 1;
       };
       this.parts.forEach((part) => {
+        of = part;
         const ok = part.seeds.filter((seed) => seed.ok);
         if (ok.length > 1) {
           const low = add(part.low, { stroke: "transparent", points: { show: false } });
@@ -261,8 +241,8 @@
       const rule = forPrint ? "#dddbd3" : styles.getPropertyValue("--rule").trim();
       const { data: whole, series, bands } = this.series();
       // A logarithmic axis has no step 0: it begins with the first step above.
-      const logSteps = this.find(".log-steps").checked && this.metric.steps[this.metric.steps.length - 1] > 0;
-      this.offset = logSteps ? this.metric.steps.findIndex((step) => step > 0) : 0;
+      const logSteps = this.find(".log-steps").checked && whole[0][whole[0].length - 1] > 0;
+      this.offset = logSteps ? whole[0].findIndex((x) => x > 0) : 0;
       const data = whole.map((values) => values.slice(this.offset));
       const values = data.slice(1).flat().filter((value) => value !== null);
       const log = this.find(".log-scale");
@@ -273,14 +253,15 @@
         width: forPrint ? 640 : Math.max(plot.clientWidth, 200),
         height: 300,
         scales: { x: logSteps ? { time: false, distr: 3, range: (chart, least, most) => [least, most] } : { time: false }, y: log.checked && !log.disabled ? { distr: 3 } : {} },
-        axes: [{ ...axis, grid: { show: false }, label: "step", labelSize: 18, labelFont: axis.font, size: 34 }, { ...axis, size: 58, values: (_, ticks) => ticks.map((t) => (t === null ? "" : String(+t.toPrecision(6)).replace("-", "−"))) }],
+        axes: [{ ...axis, grid: { show: false }, label: this.timed ? "seconds" : "step", labelSize: 18, labelFont: axis.font, size: 34 }, { ...axis, size: 58, values: (_, ticks) => ticks.map((t) => (t === null ? "" : String(+t.toPrecision(6)).replace("-", "−"))) }],
         legend: { show: false },
         cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
         series, bands,
         hooks: { setCursor: [(chart) => {
           if (chart.cursor.idx === null || chart.cursor.idx === undefined || this.moving) return;
-          this.find(".step").value = chart.cursor.idx + this.offset;
-          this.read(chart.cursor.idx + this.offset, false);
+          const index = this.stepAt[chart.cursor.idx + this.offset];
+          this.find(".step").value = index;
+          this.read(index, false);
         }] },
       };
       if (this.chart) this.chart.destroy();
@@ -291,7 +272,8 @@
       if (move) {
         this.touched = true;
         this.moving = true;
-        this.chart.setCursor({ left: this.chart.valToPos(this.metric.steps[index], "x"), top: 0 });
+        const places = this.parts.map((part) => part.x[index]).filter((x) => x !== null);
+        if (places.length) this.chart.setCursor({ left: this.chart.valToPos(places[0], "x"), top: 0 });
         this.moving = false;
       }
       const step = this.metric.steps[index];
@@ -332,7 +314,8 @@
       const weight = Number(this.find(".smooth").value);
       this.find(".smooth-value").textContent = weight ? weight.toFixed(2) : "none";
       const smoothing = weight ? `Thick lines are smoothed (exponential moving average, weight ${weight.toFixed(2)}), thin ones are not, and neither are the numbers. ` : "";
-      this.find(".method").textContent = `${smoothing}Lines are means over seeds, bands reach from the lowest to the highest seed. A mean ends where its first seed ends; thin lines are single seeds. ${bins}`;
+      const timed = this.timed ? "Each line stands over the seconds that its variant had worked, mean over seeds, and is drawn as far as all of them went. " : "";
+      this.find(".method").textContent = `${smoothing}${timed}Lines are means over seeds, bands reach from the lowest to the highest seed. A mean ends where its first seed ends; thin lines are single seeds. ${bins}`;
     }
   }
 
@@ -344,10 +327,10 @@
     // A row per step and variant: mean and range over seeds, and each seed; as shown, but never smoothed.
     csv() {
       const seeds = [...new Set(this.parts.flatMap((part) => part.seeds.map((seed) => seed.seed)))].sort((a, b) => a - b);
-      const rows = [["metric", "variant", "step", "mean", "lowest", "highest", ...seeds.map((seed) => `seed ${seed}`)]];
+      const rows = [["metric", "variant", "step", "seconds", "mean", "lowest", "highest", ...seeds.map((seed) => `seed ${seed}`)]];
       this.parts.forEach((part) => this.metric.steps.forEach((step, i) => {
         const each = seeds.map((seed) => (part.seeds.find((one) => one.seed === seed) || { values: [] }).values[i]);
-        rows.push([this.metric.name, part.name, step, part.mean[i], part.low[i], part.high[i], ...each]);
+        rows.push([this.metric.name, part.name, step, part.seconds ? part.seconds[i] : null, part.mean[i], part.low[i], part.high[i], ...each]);
       }));
       return window.ablation.csv(rows);
     },
@@ -356,7 +339,7 @@
       const weight = Number(this.find(".smooth").value);
       const log = this.find(".log-scale");
       return {
-        title: this.metric.label, x: this.metric.steps, from: this.offset, logX: this.chart.scales.x.distr === 3,
+        title: this.metric.label, xLabel: this.timed ? "seconds" : "step", logX: this.chart.scales.x.distr === 3,
         logY: log.checked && !log.disabled,
         lines: this.parts.map((part) => ({ ...part, ...this.look(part.name, true), raw: weight > 0 ? part.mean : null, mean: weight > 0 ? smoothed(part.mean, weight) : part.mean, band: part.seeds.filter((seed) => seed.ok).length > 1 })),
       };

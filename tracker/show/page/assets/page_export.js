@@ -23,10 +23,6 @@
     return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
   }
 
-  function escaped(text) {
-    return String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
-  }
-
   function ticks(low, high, log) {
     if (log) {
       const found = [];
@@ -45,57 +41,63 @@
     return String(+number.toPrecision(4)).replace("-", "\u2212");
   }
 
-  // Lines with bands on two axes, black on white, as text of an SVG file; {title, x, from, logX, logY, lines}.
-  function drawSvg({ title, x, from, logX, logY, lines }) {
+  // Lines with bands on two axes: {title, xLabel, logX, logY, lines}, a line with its own x.
+  function drawCurves({ title, xLabel, logX, logY, lines }) {
     const ofX = (value) => (logX ? Math.log10(value) : value);
     const ofY = (value) => (logY ? Math.log10(value) : value);
-    const all = lines.flatMap((line) => [line.mean, line.raw, ...(line.band ? [line.low, line.high] : [])].filter(Boolean))
-      .flatMap((values) => values.slice(from)).filter((value) => value !== null && (!logY || value > 0)).map(ofY);
-    const [x0, x1] = [ofX(x[from]), ofX(x[x.length - 1])];
-    const least = all.reduce((a, b) => Math.min(a, b), Infinity), most = all.reduce((a, b) => Math.max(a, b), -Infinity);
-    const [y0, y1] = all.length ? [least, most > least ? most : least + 1] : [0, 1];
-    const bottom = HEIGHT - BOTTOM - 18 * Math.ceil(lines.length / 4);
-    const px = (value) => LEFT + ((ofX(value) - x0) / (x1 - x0 || 1)) * (WIDTH - LEFT - RIGHT);
+    const there = (line, i, value) => line.x[i] !== null && (!logX || line.x[i] > 0) && value !== null && (!logY || value > 0);
+    const range = (values, empty) => {
+      const [least, most] = [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
+      return values.length ? [least, most > least ? most : least + 1] : empty;
+    };
+    const shown = (line) => [line.mean, line.raw, ...(line.band ? [line.low, line.high] : [])].filter(Boolean);
+    const allX = lines.flatMap((line) => line.x.filter((_, i) => shown(line).some((values) => there(line, i, values[i]))).map(ofX));
+    const allY = lines.flatMap((line) => shown(line).flatMap((values) => values.filter((value, i) => there(line, i, value)))).map(ofY);
+    const [x0, x1] = range(allX, [0, 1]), [y0, y1] = range(allY, [0, 1]);
+    const picture = new window.ablation.Picture(WIDTH, HEIGHT + 18 * Math.ceil(lines.length / 4), title);
+    const bottom = HEIGHT - BOTTOM - 18, right = WIDTH - RIGHT;
+    const px = (value) => LEFT + ((ofX(value) - x0) / (x1 - x0)) * (right - LEFT);
     const py = (value) => bottom - ((ofY(value) - y0) / (y1 - y0)) * (bottom - TOP);
-    const path = (values) => {
-      let pen = "M", text = "";
+    const paths = (line, values) => {
+      const found = [[]];
       values.forEach((value, i) => {
-        if (i < from || value === null || (logY && value <= 0)) { pen = "M"; return; }
-        text += `${pen}${px(x[i]).toFixed(1)} ${py(value).toFixed(1)}`;
-        pen = "L";
+        if (there(line, i, value)) found[found.length - 1].push([px(line.x[i]), py(value)]);
+        else if (found[found.length - 1].length) found.push([]);
       });
-      return text;
+      return found.filter((points) => points.length);
     };
-    const band = (line) => {
-      const known = x.map((_, i) => i).filter((i) => i >= from && line.low[i] !== null && (!logY || line.low[i] > 0));
-      const there = known.map((i) => `${px(x[i]).toFixed(1)} ${py(line.high[i]).toFixed(1)}`);
-      const back = known.reverse().map((i) => `${px(x[i]).toFixed(1)} ${py(line.low[i]).toFixed(1)}`);
-      return known.length ? `<path d="M${[...there, ...back].join("L")}Z" fill="${line.colour}" fill-opacity="0.17"/>` : "";
-    };
-    const parts = [`<text x="${LEFT}" y="18" font-weight="600">${escaped(title)}</text>`];
+    picture.text(LEFT, 18, title, { bold: true });
     ticks(y0, y1, logY).forEach((tick) => {
       const y = bottom - ((tick - y0) / (y1 - y0)) * (bottom - TOP);
-      parts.push(`<path d="M${LEFT} ${y.toFixed(1)}H${WIDTH - RIGHT}" stroke="#dddddd"/><text x="${LEFT - 8}" y="${(y + 4).toFixed(1)}" text-anchor="end">${label(tick, logY)}</text>`);
+      picture.line([[LEFT, y], [right, y]], { stroke: "#dddddd" });
+      picture.text(LEFT - 8, y + 4, label(tick, logY), { anchor: "end" });
     });
     ticks(x0, x1, logX).forEach((tick) => {
-      const at = LEFT + ((tick - x0) / (x1 - x0 || 1)) * (WIDTH - LEFT - RIGHT);
-      parts.push(`<path d="M${at.toFixed(1)} ${bottom}v4" stroke="#666666"/><text x="${at.toFixed(1)}" y="${bottom + 18}" text-anchor="middle">${label(tick, logX)}</text>`);
+      const x = LEFT + ((tick - x0) / (x1 - x0)) * (right - LEFT);
+      picture.line([[x, bottom], [x, bottom + 4]], { stroke: "#666666" });
+      picture.text(x, bottom + 18, label(tick, logX), { anchor: "middle" });
     });
-    parts.push(`<text x="${(LEFT + WIDTH - RIGHT) / 2}" y="${bottom + 36}" text-anchor="middle">step</text>`);
+    picture.text((LEFT + right) / 2, bottom + 36, xLabel, { anchor: "middle" });
     lines.forEach((line, i) => {
-      const dash = line.dash.length ? ` stroke-dasharray="${line.dash.join(" ")}"` : "";
-      if (line.band) parts.push(band(line));
-      if (line.raw) parts.push(`<path d="${path(line.raw)}" fill="none" stroke="${line.colour}" stroke-opacity="0.35"/>`);
-      parts.push(`<path d="${path(line.mean)}" fill="none" stroke="${line.colour}" stroke-width="2"${dash}/>`);
-      const [lx, ly] = [LEFT + (i % 4) * 160, bottom + 56 + 18 * Math.floor(i / 4)];
-      parts.push(`<path d="M${lx} ${ly - 4}h26" stroke="${line.colour}" stroke-width="2"${dash}/><text x="${lx + 32}" y="${ly}">${escaped(line.name)}</text>`);
+      if (line.band) {
+        const known = line.x.map((_, at) => at).filter((at) => there(line, at, line.low[at]));
+        const edge = (values, order) => order.map((at) => [px(line.x[at]), py(values[at])]);
+        if (known.length) picture.area([...edge(line.high, known), ...edge(line.low, known.slice().reverse())], { fill: line.colour, opacity: 0.17 });
+      }
+      if (line.raw) paths(line, line.raw).forEach((points) => picture.line(points, { stroke: line.colour, opacity: 0.35 }));
+      paths(line, line.mean).forEach((points) => picture.line(points, { stroke: line.colour, width: 2, dash: line.dash }));
+      const [lx, ly] = [LEFT + (i % 4) * 160, bottom + 60 + 18 * Math.floor(i / 4)];
+      picture.line([[lx, ly - 4], [lx + 26, ly - 4]], { stroke: line.colour, width: 2, dash: line.dash });
+      picture.text(lx + 32, ly, line.name);
     });
-    return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT + 18}" width="${WIDTH}" height="${HEIGHT + 18}" font-family="sans-serif" font-size="12" fill="#1d1d1b">
-<rect width="100%" height="100%" fill="#ffffff"/>
-${parts.join("\n")}
-</svg>
-`;
+    return picture;
   }
 
-  window.ablation = { save, csv, drawSvg };
+  // Buttons of a figure: its picture as SVG and PDF. `name` and `draw` are asked when they are pressed.
+  function savePicture(root, name, draw) {
+    root.querySelector(".save-svg").addEventListener("click", () => save(`${name()}.svg`, "image/svg+xml", draw().svg()));
+    root.querySelector(".save-pdf").addEventListener("click", () => save(`${name()}.pdf`, "application/pdf", draw().pdf()));
+  }
+
+  window.ablation = Object.assign(window.ablation || {}, { save, csv, ticks, axisLabel: label, drawCurves, savePicture });
 })();

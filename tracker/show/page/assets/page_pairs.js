@@ -29,9 +29,11 @@
     return p < 1e-4 ? "p < 0.0001" : `p = ${p.toFixed(p < 0.01 ? 4 : 3)}`;
   }
 
+  const marked = (word) => word.replace(" ", "-"); // as a class and an id
+
   function verdict(word) {
-    const mark = drawn("svg", { class: "mark", width: 14, height: 14, "aria-hidden": "true" }, drawn("use", { href: `#m-${word}` }));
-    const node = element("span", undefined, `verdict v-${word}`);
+    const mark = drawn("svg", { class: "mark", width: 14, height: 14, "aria-hidden": "true" }, drawn("use", { href: `#m-${marked(word)}` }));
+    const node = element("span", undefined, `verdict v-${marked(word)}`);
     node.append(mark, `\u00a0${word}`);
     return node;
   }
@@ -129,7 +131,7 @@
     forest(row) {
       const { limit, width, pad, margin } = Object.fromEntries(["limit", "width", "pad", "margin"].map((key) => [key, Number(this.root.dataset[key])]));
       const x = (value) => pad + ((Math.min(Math.max(value / limit, -1), 1) + 1) / 2) * (width - 2 * pad);
-      const svg = drawn("svg", { class: `forest v-${row.word}`, viewBox: `0 0 ${width} 24`, width, height: 24, "aria-hidden": "true" });
+      const svg = drawn("svg", { class: `forest v-${marked(row.word)}`, viewBox: `0 0 ${width} 24`, width, height: 24, "aria-hidden": "true" });
       if (margin) svg.append(drawn("rect", { class: "margin", x: x(-margin), y: 0, width: x(margin) - x(-margin), height: 24 }));
       svg.append(drawn("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: 24 }));
       if (row.low !== null) {

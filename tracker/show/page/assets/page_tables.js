@@ -36,7 +36,7 @@
       let shown = 0;
       rows.forEach((row) => {
         const content = row.dataset.words.toLowerCase();
-        const fits = words.every((word) => content.includes(word)) && (!verdict || !verdict.value || row.dataset.verdict.split(" ").includes(verdict.value));
+        const fits = words.every((word) => content.includes(word)) && (!verdict || !verdict.value || row.dataset.verdict.split("|").includes(verdict.value));
         row.hidden = !fits;
         shown += fits ? 1 : 0;
       });
@@ -60,7 +60,7 @@
   // A print shows the evidence and changes of every edge, not the long tails of lists; afterwards the page is as it was.
   let opened = [];
   window.addEventListener("beforeprint", () => {
-    opened = Array.from(document.querySelectorAll(".lineage details:not([open])"));
+    opened = Array.from(document.querySelectorAll(".lineage .c-evidence > details:not([open]), .lineage details.more:not([open])"));
     opened.forEach((details) => { details.open = true; });
   });
   window.addEventListener("afterprint", () => opened.forEach((details) => { details.open = false; }));

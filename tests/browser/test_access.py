@@ -1,0 +1,157 @@
+"""The page for every reader: keyboard, screen reader, phone, dark mode, print, no scripts."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.browser.reading import drawn
+
+AXE = (Path(__file__).parent / "axe" / "axe-4.14.1.min.js").read_text(encoding="utf-8")  # unchanged from npm, MPL 2.0
+
+
+def test_by_keyboard_alone(open_page):
+    page = open_page()
+    page.keyboard.press("Tab")
+    skip = page.locator(":focus")
+    assert skip.inner_text() == "Skip to the results"
+    assert skip.bounding_box()["x"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    head = page.locator("table.cmp").first.get_by_role("button", name="race", exact=True)
+    head.focus()
+    assert head.evaluate("b => getComputedStyle(b).outlineStyle") == "solid"
+    for key, direction in (("Enter", "ascending"), ("Space", "descending")):
+        page.keyboard.press(key)
+        assert page.locator("table.cmp").first.locator(f"th[aria-sort={direction}]").inner_text().startswith("race")
+    curves = drawn(page)
+    slider = curves.get_by_label("Read the values at step")
+    slider.focus()
+    at_end = curves.locator(".readout caption").inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert curves.locator(".readout caption").inner_text() != at_end
+    assert re.fullmatch(r"step [\d.]+", slider.get_attribute("aria-valuetext"))
+    page.locator(".lineage summary", has_text="Evidence").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".lineage details[open]").count() == 1
+
+
+NAMELESS = """() => [...document.querySelectorAll('input, select, button, a, summary, [tabindex="0"]')]
+  .filter((n) => !(n.labels?.length || n.getAttribute('aria-label') || n.getAttribute('aria-labelledby')))
+  .filter((n) => !n.textContent.trim()).map((n) => n.outerHTML)"""
+DANGLING = """() => [...document.querySelectorAll('a[href^="#"], [aria-labelledby]')]
+  .map((n) => n.getAttribute('aria-labelledby') ?? n.getAttribute('href').slice(1))
+  .filter((id) => !document.getElementById(id))"""
+
+
+def test_every_control_has_a_name(open_page):
+    page = open_page()
+    drawn(page)
+    nameless = page.evaluate(NAMELESS)
+    assert nameless == []
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(n => n.id)")
+    assert len(ids) == len(set(ids))
+    dangling = page.evaluate(DANGLING)
+    assert dangling == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+def test_the_page_is_never_wider_than_the_screen(open_page, width, scheme):
+    page = open_page(width, 844, scheme)
+    for curves in page.locator(".curves").all():
+        curves.scroll_into_view_if_needed()
+        curves.locator("canvas").wait_for()
+    for details in page.locator("details").all():
+        details.evaluate("node => { node.open = true; }")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# WCAG 2.1, relative luminance and contrast ratio.
+CONTRAST = """() => {
+  const linear = (x) => (x / 255 <= 0.04045 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4);
+  const rgb = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const luminance = (colour) => rgb(colour).map(linear).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = getComputedStyle(node).backgroundColor;
+      if (!/, 0\\)$/.test(colour)) return colour;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const own = (node) => [...node.childNodes].some((c) => c.nodeType === 3 && c.textContent.trim());
+  const poor = new Set();
+  for (const node of document.querySelectorAll('main *, header *, footer *')) {
+    if (node.closest('svg, select') || !own(node)) continue;
+    const [a, b] = [luminance(getComputedStyle(node).color), luminance(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.add(`${node.tagName}.${node.className} ${ratio.toFixed(2)}`);
+  }
+  return [...poor];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_contrast(open_page, scheme):
+    page = open_page(scheme=scheme)
+    drawn(page)
+    assert page.evaluate(CONTRAST) == []
+
+
+LIGHTNESS = """() => {
+  const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number);
+  return (r + g + b) / 3;
+}"""
+
+
+def test_dark_mode_is_dark_and_a_print_of_it_is_light(open_page):
+    page = open_page(scheme="dark")
+    assert page.evaluate(LIGHTNESS) < 60
+    page.emulate_media(media="print")
+    assert page.evaluate(LIGHTNESS) > 240
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+PAPER = 688  # CSS pixels between the margins of A4
+
+TOO_WIDE = """width => [...document.querySelectorAll('table, svg, .lineage, .row, p, pre')].filter(
+  (node) => node.getBoundingClientRect().width && node.getBoundingClientRect().right > width + 1)
+  .map((node) => `${node.tagName}.${node.className.baseVal ?? node.className} ${node.getBoundingClientRect().right}`)"""
+
+
+def test_nothing_is_cut_off_on_paper(open_page):
+    page = open_page(width=PAPER)
+    drawn(page)
+    page.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(TOO_WIDE, PAPER) == []
+    first = page.locator(".study").first
+    assert first.evaluate("node => getComputedStyle(node).breakBefore") == "page"  # after the overview
+
+
+def test_without_scripts_all_but_the_curves_is_there(open_page):
+    page = open_page(scripts=False)
+    text = page.locator("main").inner_text()
+    assert "The curves need JavaScript." in text
+    assert "Choosing two variants needs JavaScript" in text
+    page.locator(".all-pairs > summary").first.click()
+    assert "1 baseline" in page.locator(".matrix").first.inner_text()
+    assert "v8-earlystop-max" in text
+
+
+VIOLATIONS = """async () => (await axe.run(document)).violations.flatMap((rule) => rule.nodes.map(
+  (node) => `${rule.id} (${rule.impact}): ${node.html.slice(0, 200)} ${node.failureSummary}`))"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_nothing(open_page, width, scheme):
+    """With everything opened and drawn, by all rules of axe-core, best practices included."""
+    page = open_page(width, 900, scheme)
+    for curves in page.locator(".curves").all():
+        curves.scroll_into_view_if_needed()
+        curves.locator("canvas").wait_for()
+    page.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    page.evaluate(AXE)
+    assert page.evaluate(VIOLATIONS) == []

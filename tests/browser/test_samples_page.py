@@ -1,0 +1,94 @@
+"""Items that changed, in words, as a reader sees them: text from anybody stays text and stays in its box."""
+
+import pandas as pd
+import pytest
+
+from contract.samples import FILE
+from tests.simulate import Study, simulate, stage_dir
+from tracker.show.page.render import write_report
+from tracker.store.collect import collect
+
+SAID = {
+    "html": "<script>alert(1)</script><img src=x onerror=alert(2)></dd></details>",
+    "turned": "\u202eturned\u2066 \u05e9\u05dc\u05d5\u05dd",
+    "long": "begin " + "x" * 1_000_000 + " end",
+    "noise": "\x00\x07\x1b[31m\ufffe",
+}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("samples")
+    plan = simulate(folder / "results", [Study(variants=2, seeds=2, items={"gender": 6, "race": 6}, rho=0.0)])
+    for variant in ("v0", "v1"):
+        for seed in range(2):
+            place = stage_dir(plan, "toy", variant, seed, "evaluate")
+            rows = [
+                {"item": f"{subset}-{i:04d}", "subset": subset, "protocol": "edited", "prompt": said}
+                | {"response": f"{variant} says {name}: {said}", name: said}
+                for subset in ("gender", "race")
+                for i, (name, said) in enumerate([*SAID.items(), *list(SAID.items())[:2]])
+            ]
+            pd.DataFrame(rows).to_parquet(place / FILE, index=False)
+    return write_report(collect(folder / "results").database, folder / "index.html")
+
+
+def opened(page):
+    """Open the evidence and every item; return the section."""
+    for details in page.locator(".c-evidence details").all():
+        details.evaluate("node => { node.open = true; }")
+    return page.locator(".samples").first
+
+
+def test_what_was_said_is_shown_as_text_and_runs_nothing(open_page):
+    page = open_page()
+    text = opened(page).inner_text()
+    assert SAID["html"] in text
+    assert "characters left out" in text
+    assert "\ufffd\ufffd\ufffd[31m\ufffd" in text
+    assert page.locator("main img, main script").count() == 0
+    boxes = page.locator(".said dd, .samples td[dir]")
+    assert boxes.count() > 4
+    styles = boxes.evaluate_all("nodes => nodes.map(n => [n.getAttribute('dir'), getComputedStyle(n).unicodeBidi])")
+    assert {(direction, bidi) for direction, bidi in styles} == {("auto", "isolate")}
+    assert page.locator(".said mark").count() > 0
+
+
+def test_both_sides_stand_beside_each_other_where_there_is_room(open_page):
+    for width, columns in ((1280, 2), (390, 1)):
+        page = open_page(width)
+        sides = opened(page).locator(".sides").first
+        sides.wait_for()
+        lefts = sides.locator("> div").evaluate_all("nodes => nodes.map(n => n.getBoundingClientRect().left)")
+        assert len(set(lefts)) == columns
+        assert sides.locator("h5").all_inner_texts() == ["v0", "v1"]
+
+
+def test_a_filter_shows_the_items_of_one_subset(open_page):
+    page = open_page()
+    samples = opened(page)
+    every = samples.locator("> ul > li")
+    count = every.count()
+    samples.get_by_label("Subset").select_option("race")
+    shown = samples.locator("> ul > li:visible")
+    assert 0 < shown.count() < count
+    assert {item.get_attribute("data-subset") for item in shown.all()} == {"race"}
+    assert samples.locator("output").inner_text() == f"{shown.count()} of {count} items"
+    samples.get_by_label("Subset").select_option("")
+    assert samples.locator("> ul > li:visible").count() == count
+
+
+def test_without_scripts_every_item_can_be_read(open_page):
+    page = open_page(scripts=False)
+    page.locator(".c-evidence > details > summary").first.click()
+    samples = page.locator(".samples").first
+    assert not samples.locator(".sample-subset").is_visible()
+    samples.locator("summary").first.click()
+    assert samples.locator("dl.common, .sides").first.is_visible()
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_no_text_makes_the_page_wider_than_the_screen(open_page, width):
+    page = open_page(width)
+    opened(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

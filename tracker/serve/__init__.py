@@ -1,0 +1,1 @@
+"""`serve`: the report page over localhost, which follows a grid that runs."""
