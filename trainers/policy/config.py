@@ -5,10 +5,11 @@ The defaults of a method are its published ones (KL control: seed 004; clipping:
 stage is given the keys that it reads and no others.
 """
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.choices import surrogate, transforms
 from trainers.tasks import TASKS
@@ -45,6 +46,14 @@ class Scratch(_Strict):
     positions: int = Field(default=256, ge=16, description="Longest sequence, in tokens.")
 
 
+class Until(_Strict):
+    """Ends a warm start at a quality and not after a number of steps, so that seeds start equally good."""
+
+    accuracy: float = Field(default=0.9, gt=0, le=1, description="Share of greedy responses that must be right.")
+    problems: int = Field(default=300, ge=1, description="Training problems asked: the first of their split.")
+    every: int = Field(default=25, ge=1, description="Steps between two measurements.")
+
+
 class WarmStart(_Strict):
     """Supervised training on worked responses before reinforcement, shared by all variants of a seed."""
 
@@ -52,6 +61,9 @@ class WarmStart(_Strict):
     batch_size: int = Field(default=48, ge=1, description="Problems per step.")
     lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
     seed: int = Field(default=0, ge=0, description="Of weights and order, beside the run's seed.")
+    until: Annotated[Until | None, Absent(None)] = Field(
+        default=None, description="End earlier, at an accuracy on training problems; null: after all steps."
+    )
 
 
 class Sampling(_Strict):
@@ -325,6 +337,7 @@ class PolicyConfig(_Strict):
                 "reward.level token needs reward.model > 0: the rule rewards whole responses",
             ),
             *self._unanswered(),
+            *self._unmeasured(),
             (
                 self.task.reads_source and self.data_source is None,
                 f"task.name {self.task.name} needs a data_source",
@@ -356,6 +369,19 @@ class PolicyConfig(_Strict):
             (self.dynamic_sampling is not None, f"{where} dynamic_sampling null: no response is right or wrong"),
         ]
 
+    def _unmeasured(self) -> list[tuple[bool, str]]:
+        """Return what a warm start that ends at an accuracy cannot do without."""
+        until, steps = self.warm_start.until, self.warm_start.steps
+        if until is None:
+            return []
+        return [
+            (0 < steps < until.every, f"warm_start.until.every {until.every} is more than the {steps} steps: no check"),
+            (
+                until.problems > self.data.train,
+                f"warm_start.until.problems {until.problems} is more than data.train, {self.data.train}",
+            ),
+        ]
+
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys: dict[str, str] = {}
@@ -374,7 +400,14 @@ class PolicyConfig(_Strict):
         if self.model is not None:
             keys["scratch"] = "the policy is `model`"
         if self.warm_start.steps == 0:
-            above = ("warm_start.batch_size", "warm_start.lr", "warm_start.seed", "data.warm", "task.sloppy")
+            above = (
+                "warm_start.batch_size",
+                "warm_start.lr",
+                "warm_start.seed",
+                "warm_start.until",
+                "data.warm",
+                "task.sloppy",
+            )
             keys |= dict.fromkeys(above, "there is no warm start at warm_start.steps 0")
         if not self.task.reads_source:
             keys["data_source"] = f"the task {self.task.name} makes its own problems"

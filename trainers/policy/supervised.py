@@ -76,11 +76,13 @@ def train_on_responses(
     placement: Placement,
     checkpoint_every: int | None = None,
     after: Callable[[int], object] | None = None,
+    enough: Callable[[int], bool] | None = None,
 ) -> None:
     """Minimise the cross-entropy per response token, in nats, in place; the prompt has no loss.
 
     metric: name of the loss; `lr` and `grad_norm` are logged under its prefix. checkpoint_every: steps between
     checkpoints, from which a killed stage goes on; None: no checkpoints. after: called with the number of steps taken.
+    enough: likewise; True ends the training there. It must depend on the weights alone, as a resumed stage asks anew.
     """
     prefix = metric.rpartition("/")[0]
     learner = Learner.adamw(model, lr=schedule.lr, memory=stage.micro_batch(schedule.micro_batch))
@@ -97,7 +99,15 @@ def train_on_responses(
 
     first = state.restore(stage) if checkpoint_every else 0
     with learner.training():
-        run_steps(stage, step, steps=schedule.steps, first=first, state=state, checkpoint_every=checkpoint_every)
+        run_steps(
+            stage,
+            step,
+            steps=schedule.steps,
+            first=first,
+            state=state,
+            checkpoint_every=checkpoint_every,
+            enough=enough,
+        )
 
 
 def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[Tensor], Tensor]:

@@ -1,12 +1,17 @@
 """Stage `warm_start`: supervised training on worked responses, once per seed, for all variants."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.micro_batch import MicroBatch
 from trainers.parallel.join import join
-from trainers.policy.config import PolicyConfig, WarmStart
+from trainers.policy.config import PolicyConfig, Until, WarmStart
 from trainers.policy.models import POLICY, build_policy, load_policy, load_tokenizer, save_policy
 from trainers.policy.placement import Placement
+from trainers.policy.responses import Responder
 from trainers.policy.sources import asset_files, load_task, mark_untrained
 from trainers.policy.supervised import Examples, Schedule, train_on_responses, warmup_cosine
 from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
@@ -25,6 +30,7 @@ def run(stage: Stage) -> None:
     source = asset_files(stage, "model")
     if source is not None and config.warm_start.steps == 0:
         mark_untrained(stage.out)
+        stage.log_metrics(0, {"warm_start/steps": 0, "warm_start/short": 0.0})
         return
     if source is not None:
         tokenizer = load_tokenizer(source)
@@ -66,4 +72,67 @@ def train(
         [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
     )
     schedule = Schedule(rows, settings.steps, settings.lr, warmup_cosine)
-    train_on_responses(stage, model, examples, schedule, metric="warm_start/loss", placement=placement)
+    if settings.until is None:
+        train_on_responses(stage, model, examples, schedule, metric="warm_start/loss", placement=placement)
+        stage.log_metrics(settings.steps, {"warm_start/steps": settings.steps, "warm_start/short": 0.0})
+        return
+    asked = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.until.problems]
+    goal = Goal(
+        stage,
+        settings.until,
+        settings.steps,
+        Responder(model, tokenizer, placement),
+        task,
+        asked,
+        prompts=[prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in asked],
+        limit=max(len(response) for response in examples.responses),
+        memory=stage.micro_batch(len(asked)),
+    )
+    train_on_responses(
+        stage, model, examples, schedule, metric="warm_start/loss", placement=placement, enough=goal.reached
+    )
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The accuracy at which a warm start ends, as a run of MLPerf Training ends at a quality (arXiv 1910.01500).
+
+    Measured on problems that are reinforced later: neither those of the warm start, which it may know by heart, nor
+    those that a result is measured on. limit: of a response, in tokens; the longest worked one's.
+    """
+
+    stage: Stage
+    settings: Until
+    steps: int
+    respond: Responder
+    task: Task
+    problems: Sequence[Problem]
+    prompts: Sequence[Sequence[int]]
+    limit: int
+    memory: MicroBatch
+
+    def reached(self, done: int) -> bool:
+        """Measure after every `settings.every` steps and after the last, and tell whether it suffices."""
+        if done % self.settings.every and done < self.steps:
+            return False
+        accuracy = self._accuracy()
+        self.stage.log_metrics(done, {"warm_start/accuracy": accuracy})
+        reached = accuracy >= self.settings.accuracy
+        if reached or done == self.steps:
+            short = max(0.0, self.settings.accuracy - accuracy)
+            self.stage.log_metrics(done, {"warm_start/steps": done, "warm_start/short": short})
+            outcome = "reached" if reached else "NOT reached"
+            self.stage.log.info(
+                "accuracy %.3f after %d steps: %.3f %s", accuracy, done, self.settings.accuracy, outcome
+            )
+        return reached
+
+    @torch.no_grad()
+    def _accuracy(self) -> float:
+        """Return the share of the problems that the most likely responses answer rightly."""
+        model = self.respond.model
+        model.eval()  # activation checkpointing, of the training mode, would switch the cache off
+        _, texts = self.respond(self.prompts, group_size=1, limit=self.limit, memory=self.memory)
+        model.train()
+        right = [self.task.correct(problem, text) for problem, text in zip(self.problems, texts, strict=True)]
+        return sum(right) / len(right)
