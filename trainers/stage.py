@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -117,6 +118,8 @@ class Stage:
         from trainers import checkpoint
 
         found = checkpoint.load(self.ranks.same(self.out) / "checkpoint")
+        if len(set(self.ranks.gather(None if found is None else found.step))) > 1:
+            raise OSError(errno.EIO, "the ranks do not read the same checkpoint")
         if found is None:
             return None
         self.metrics.restore((int(step), name, float(value)) for step, name, value in found.state["metrics"])

@@ -87,6 +87,8 @@ def train(stage: Stage, course: Course) -> None:
     try:
         found = trainer.measure(dev)
     except OutOfMemory as error:  # what was trained is saved, and the stage `evaluate` measures on its own
+        if stage.ranks.size > 1:
+            raise  # the others wait for this one
         stage.log.warning("the development split is not measured: %s", error)
         return
     stage.log_metrics(course.first_step + steps, found)

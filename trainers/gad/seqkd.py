@@ -88,6 +88,8 @@ def _look(
             step=step,
         )
     except OutOfMemory as error:
+        if stage.ranks.size > 1:
+            raise  # the others wait for this one
         stage.log.warning("no responses to look at, step %d: %s", step, error)
         return
     stage.log_metrics(step, {f"seqkd/sampled_{name}": value for name, value in found.items()})

@@ -68,7 +68,7 @@ class Group(Ranks):
         distributed.all_gather_object(received, buffer.getvalue(), group=self._objects)
 
         def place(storage: Any, location: str) -> Any:
-            return storage if location == "cpu" else storage.to(torch.cuda.current_device())
+            return storage if location == "cpu" else storage.cuda(torch.cuda.current_device())
 
         return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
 

@@ -60,9 +60,12 @@ class Learner:
         """
         results = self.memory.run(rows, backward, lambda: self.optimizer.zero_grad(set_to_none=True))
         if len(rows) == 0:
-            for parameter in self.model.parameters():
+            for parameter in self._parameters():  # a sharded model's own may be whole at the moment
                 if parameter.requires_grad:
                     parameter.grad = torch.zeros_like(parameter)
-        norm = self.memory.ranks.whole(nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm))
+        norm = self.memory.ranks.whole(nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm))
         self.optimizer.step()
         return results, norm
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
