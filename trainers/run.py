@@ -26,7 +26,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from importlib import import_module
 from logging import Logger
@@ -150,6 +149,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
     mode, ranks = wandb_mode(), 1
+    begun: list[Stage] = []
 
     def work() -> tuple[str, str]:
         nonlocal ranks
@@ -170,18 +170,20 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             return run_ranks(job.arguments, job.out, count=ranks, log=log, terminal=start.terminal)
         _limit_memory(devices)
         stage = build_stage(job, _usable(devices), log, mode, start.terminal)
-        with closing(stage.metrics):
-            if job.is_command:
-                held = [job.lock, *devices.descriptors]
-                command = entry.CommandPlan(**job.plan["command"])
-                entry.run(stage, job.plan["config"], command, held, len(devices.tokens))
-            else:
-                entry.run(stage)
+        begun.append(stage)
+        if job.is_command:
+            held = [job.lock, *devices.descriptors]
+            command = entry.CommandPlan(**job.plan["command"])
+            entry.run(stage, job.plan["config"], command, held, len(devices.tokens))
+        else:
+            entry.run(stage)
         if not needs_torch and "torch" in sys.modules:
             raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
         return "ok", ""
 
     state, reason = outcome_of(work, log)
+    for stage in begun:
+        stage.metrics.close()
     if state != "failed":  # a failed stage that is retried goes on from where it was
         shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
     if job.is_command:

@@ -11,6 +11,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from logging import Logger
 from pathlib import Path
@@ -37,9 +38,9 @@ def run_ranks(arguments: Sequence[str], out: Path, *, count: int, log: Logger, t
         log.info("%d processes, one for each device", count)
         command = [sys.executable, "-m", "trainers.parallel.launcher", str(os.getpid()), str(count), *arguments]
         # Its standard input is how the ranks find the terminal: the launcher hands down no other descriptor.
-        process = subprocess.run(
-            command, stdin=terminal.fileno(), env={**os.environ, "ABLATION_HALVINGS": str(halvings)}, check=False
-        )
+        with tempfile.TemporaryDirectory() as scratch:
+            environment = {"ABLATION_HALVINGS": str(halvings), "ABLATION_SCRATCH": scratch}
+            process = subprocess.run(command, stdin=terminal.fileno(), env={**os.environ, **environment}, check=False)
         try:
             found = read_json(out / OUTCOME)
         except (OSError, ValueError) as error:
@@ -57,7 +58,7 @@ def run_ranks(arguments: Sequence[str], out: Path, *, count: int, log: Logger, t
 
 def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False) -> None:
     """Say how the ranks ended, unless another rank has: the errors of the others follow from its own."""
-    own = out / f".{OUTCOME}.{os.getpid()}"
+    own = out / f".{OUTCOME}.tmp.{os.getpid()}"  # `remove_leftovers` knows it
     write_json(own, {"state": state, "reason": reason, "machine": machine})
     try:
         os.link(own, out / OUTCOME)

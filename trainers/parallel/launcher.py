@@ -9,11 +9,11 @@ from contract.lifetime import end_with_parent
 def main(parent: int, count: int, arguments: list[str]) -> int:
     """Run `count` workers with the arguments of `trainers.run`; end them all when one fails. Return the exit status."""
     end_with_parent(parent)
-    from pathlib import Path
-
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    from trainers.job import parse
     from trainers.parallel.launch import write_outcome
 
     config = LaunchConfig(
@@ -23,6 +23,8 @@ def main(parent: int, count: int, arguments: list[str]) -> int:
         run_id=str(os.getpid()),
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",  # any free port
+        local_addr="127.0.0.1",  # a machine's own name need not resolve
+        logs_specs=DefaultLogsSpecs(log_dir=os.environ["ABLATION_SCRATCH"]),
         max_restarts=0,
         shutdown_timeout=5,  # seconds from SIGTERM to SIGKILL
     )
@@ -30,9 +32,10 @@ def main(parent: int, count: int, arguments: list[str]) -> int:
         elastic_launch(config, sys.executable)("-m", "trainers.parallel.worker", *arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        out = Path(arguments[arguments.index("--out") + 1])
         # A rank that can, says why itself. One that was killed could not.
-        write_outcome(out, "failed", f"rank {rank} ended with exit status {failure.exitcode}", machine=True)
+        write_outcome(
+            parse(arguments).out, "failed", f"rank {rank} ended with exit status {failure.exitcode}", machine=True
+        )
         return 1
     return 0
 

@@ -5,13 +5,12 @@ The first rank writes the stage's files and talks to the terminal; what the othe
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from logging import Logger
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from contract.lifetime import end_with_parent
 from trainers.job import Job, read_job
@@ -20,6 +19,9 @@ from trainers.memory import keep_freed_memory
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
 from trainers.randomness import fix_randomness, prepare_process
 from trainers.run import build_stage, outcome_of
+
+if TYPE_CHECKING:
+    from trainers.stage import Stage
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,9 +35,11 @@ def main(argv: Sequence[str]) -> int:
     from trainers.runlog import open_log
 
     log = open_log(job.out / "log.txt", job.plan["stage"] + (f" rank {rank}" if rank else ""))
-    with tempfile.TemporaryDirectory() as scratch:
-        own = replace(job, out=Path(scratch)) if rank else job
-        return _run(own, job.out, log, rank)
+    own = job
+    if rank:
+        own = replace(job, out=Path(os.environ["ABLATION_SCRATCH"]) / str(rank))
+        own.out.mkdir()
+    return _run(own, job.out, log, rank)
 
 
 def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
@@ -43,10 +47,11 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
 
     said = f"rank {rank}: " if rank else ""
     short: list[str] = []
+    begun: list[Stage] = []
 
     def work() -> tuple[str, str]:
         try:
-            _train(job, log, rank)
+            _train(job, log, rank, begun)
         except OneRankOutOfMemory as error:
             short.append(said + str(error))
             raise
@@ -54,6 +59,8 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
 
     try:
         state, reason = outcome_of(work, log)
+        for stage in begun:
+            stage.metrics.close()
     except OSError as error:
         write_outcome(out, "failed", said + str(error), machine=True)
         return 1
@@ -64,7 +71,7 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
     return int(state == "failed")
 
 
-def _train(job: Job, log: Logger, rank: int) -> None:
+def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     """Do what `trainers.run` does with a stage, with the other ranks."""
     from trainers.deferred_imports import defer_imports
 
@@ -78,18 +85,16 @@ def _train(job: Job, log: Logger, rank: int) -> None:
 
     local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
     device = f"cuda:{local}" if torch.cuda.device_count() >= size else "cpu"
-    halvings = int(os.environ.get("ABLATION_HALVINGS", "0"))
+    halvings = int(os.environ["ABLATION_HALVINGS"])
     group = entry.RANKS(torch.device(device), halvings)
     # The first rank's standard input is the terminal: see trainers.parallel.launch.
     terminal = open(os.devnull if rank else 0, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
     stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, ranks=group)
-    try:
-        entry.run(stage)
-        if halvings:
-            last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
-            stage.log_metrics(last, {"memory/halvings": halvings})
-    finally:
-        stage.metrics.close()
+    begun.append(stage)
+    entry.run(stage)
+    if halvings:
+        last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
+        stage.log_metrics(last, {"memory/halvings": halvings})
     group.leave()
 
 
