@@ -23,7 +23,7 @@ class Job:
     gpus: int
     threads: int
     label: str
-    arguments: Sequence[str]
+    arguments: Sequence[str] = ()
     gpu_share: float = 1.0
     lock: int = -1
 

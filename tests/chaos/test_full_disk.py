@@ -195,14 +195,14 @@ FILLING = """
 
 _whole = _collect
 
-def _collect(results):
+def _collect(*whatever, **settings):
     with open({ballast!r}, "wb", buffering=0) as file:
         try:
             while True:
                 file.write(bytes(4096))
         except OSError:
             pass
-    return _whole(results)
+    return _whole(*whatever, **settings)
 """
 
 
