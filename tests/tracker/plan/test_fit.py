@@ -20,14 +20,14 @@ from tracker.plan.start import prepare
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def plan_of(study, tmp_path, **overrides):
+def plan_of(study, tmp_path, /, **overrides):
     given = {"scale": "paper", "studies": study, "seeds": 1, "results": str(tmp_path / "results"), **overrides}
     given.setdefault("reports", str(tmp_path / "reports"))
     return build_plan(load_settings(given, configs=ROOT / "configs"), root=ROOT)
 
 
 @cache
-def planned(study, **overrides):
+def planned(study, /, **overrides):
     """A plan of which no stage has run, that several tests look at."""
     return plan_of(study, Path("nowhere"), **overrides)
 
