@@ -11,9 +11,11 @@ writes one 0/1 value named `hit` per item and subset, under the protocols `edite
 `train` writes `train/m00`, `train/m01`, ... as decaying curves. The same arguments give the same bytes.
 """
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -119,6 +121,14 @@ def write_status(folder: Path, stage: Mapping[str, Any], state: str, reason: str
     status = {"state": state, "reason": reason, "stage": stage["id"], "key": stage["key"], "seed": stage["seed"]}
     status |= {"started": STARTED, "ended": STARTED, "wall_s": wall_s, "attempt": 1, "device": "cpu"}
     (folder / "status.json").write_text(json.dumps(status))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """A runner of the stage in this folder."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _study(results: Path, study: Study, stages: dict[str, dict[str, Any]], seed: int) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, expect
 
-from tests.simulate import DEBIAS, Study, simulate, stage_dir
-from tests.tracker.serve.test_serve import Asking, locked, progress
+from tests.simulate import DEBIAS, Study, locked, simulate, stage_dir
+from tests.tracker.serve.asking import Asking, progress
 from tests.workflow.project import Project, wait_for
 from tracker.serve import now as now_module
 from tracker.serve import painter as painter_module

@@ -11,11 +11,6 @@ from tracker.cli.main import main
 from tracker.store.database import DATABASE
 
 
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
-
-
 def run(capsys, *words):
     status = main([str(word) for word in words])
     captured = capsys.readouterr()

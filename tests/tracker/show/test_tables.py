@@ -28,11 +28,6 @@ from tracker.store.database import DATABASE, Store
 HOSTILE = '<script>alert("x")</script> | $x_1$ & 50% #{\\} ~^ `a` *b* =1+1'
 
 
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
-
-
 def table_of(results, study="toy"):
     collect(results)
     with Store(results / DATABASE) as store:

@@ -17,17 +17,12 @@ import pytest
 
 from contract.errors import ConfigError, TrackerError
 from contract.status import read_state
-from tests.simulate import Study, simulate, stage_dir, write_status
+from tests.simulate import Study, locked, simulate, stage_dir, write_status
 from tracker.cli.main import main
 from tracker.store import collect as collect_module
 from tracker.store import shards
 from tracker.store.collect import collect
 from tracker.store.database import DATABASE, Store
-
-
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
 
 
 def stage_state(results, study, variant, seed, stage):
@@ -267,8 +262,7 @@ def test_a_stage_without_status_is_running_only_while_its_lock_is_held(results):
     plan = simulate(results, [Study(states={("v0", 0): "running"})])
     folder = stage_dir(plan, "toy", "v0", 0, "train")
     assert read_state(folder, folder.name).state == "missing"
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder):
         assert read_state(folder, folder.name).state == "running"
         with (folder / ".lock").open("w") as other, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,11 +14,6 @@ from tracker.store.collect import collect
 from tracker.store.database import DATABASE, SCHEMA, Store
 
 
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
-
-
 def opened(results, *studies):
     simulate(results, studies or (Study(),))
     collect(results)

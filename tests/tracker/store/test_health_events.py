@@ -16,11 +16,6 @@ WORDS = {"severity": "warn", "diagnosis": "too high", "remedy": "lower lr"}
 KEPT = ["rule", "metric", "severity", "first_step", "last_step", "value"]
 
 
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
-
-
 def declare(results, *rules):
     path = results / "plan.json"
     plan = json.loads(path.read_text())

@@ -1,30 +1,16 @@
 """`status` counts what is there, and its estimate is that of an independent hand computation."""
 
-import fcntl
 import json
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from contract.stage_folder import Progress, read_progress
-from tests.simulate import Study, simulate, stage_dir, write_status
+from tests.simulate import Study, locked, simulate, stage_dir, write_status
 from tracker.store.progress import describe, duration, look, seconds_left, watch
 
 NOW = datetime.fromisoformat("2026-01-01T00:00:10+00:00").timestamp()  # ten seconds into a running stage: 5 of 20 steps
-
-
-@contextmanager
-def locked(folder: Path):
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
 
 
 def set_wall(plan, stage, seconds):
