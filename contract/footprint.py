@@ -68,11 +68,15 @@ class Footprint:
     assumed: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
-    def held_on(self, device: int, devices: int) -> int:
-        """Return the bytes held on one of the stage's devices, by number."""
+    def parts_on(self, device: int, devices: int) -> list[tuple[str, int]]:
+        """Return what is held on one of the stage's devices, by number: names and bytes."""
         if self.sharded and devices > 1:
-            return sum(part.size if part.whole else ceil(part.size / devices) for part in self.held)
-        return sum(part.size for part in self.held if part.device % devices == device)
+            return [(part.name, part.size if part.whole else ceil(part.size / devices)) for part in self.held]
+        return [(part.name, part.size) for part in self.held if part.device % devices == device]
+
+    def held_on(self, device: int, devices: int) -> int:
+        """Return the bytes of them all."""
+        return sum(size for _, size in self.parts_on(device, devices))
 
     def works_on(self, device: int, devices: int) -> list[Work]:
         """Return what one of the stage's devices does."""

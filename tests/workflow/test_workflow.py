@@ -191,8 +191,11 @@ def test_a_dirty_tree_is_warned_of_or_refused_before_any_job(finished, project):
     (project.statuses()[0]).unlink()
     project.write("notes.txt", "")
     assert project.would_run()
+    lock = project.folder / "results/.lock"
+    started = lock.stat().st_mtime_ns
     done = project.snakemake(check=False)
     assert done.returncode == 1
+    assert lock.stat().st_mtime_ns == started  # by it `make demo` tells whether there is anything to say
     assert "dirty_tree = 'refuse': uncommitted files (notes.txt), so the study debias does not start" in done.stdout
     assert "Traceback" not in done.stdout
     (project.folder / "notes.txt").unlink()

@@ -55,9 +55,9 @@ def run_validate(arguments: argparse.Namespace) -> int:
             f"{study.name}: {_count(len(study.variants), 'variant')}, {_count(runs, 'run')}, {_count(own, 'stage')} "
             f"and {_count(len(stages) - own, 'asset')} at scale {settings.scale}"
         )
-        needs = needs_of(plan, plan.selected(study.name), device_memory=settings.device_memory)
+        needs = needs_of(plan, stages, device_memory=settings.device_memory)
         for problem in filter(None, map(problem_of, fullest(needs))):
-            print(f"    will be refused: {problem.problem}; `ablation fit {study.name}` says what would help")
+            print(f"    will be refused: {problem.problem}; {problem.remedy}")
     return 0
 
 

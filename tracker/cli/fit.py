@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +9,23 @@ from contract.errors import ConfigError
 from contract.reading import read_json
 from contract.status import STATUS
 from tracker.cli.configs import settings_of
-from tracker.config.settings import suggest
 from tracker.plan.build import build_plan
 from tracker.plan.fit import MB, Need, fullest, gib, needs_of, problem_of, with_devices
 from tracker.plan.plan import Plan
 
 _MAX_STATUS = 1 << 20
+_MOST_DEVICES = 1024
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
     """Print the table; exit status 1 where a stage cannot fit."""
+    if wrong := [count for count in arguments.devices or () if not 1 <= count <= _MOST_DEVICES]:
+        problem, remedy = "is no number of devices", f"write numbers from 1 to {_MOST_DEVICES}"
+        raise ConfigError("fit", "--devices", wrong[0], problem, remedy)
+    given = {"studies": arguments.study, "device_memory": arguments.device_memory}
+    arguments.config = [*arguments.config, *(f"{key}={value}" for key, value in given.items() if value is not None)]
     settings = settings_of(arguments)
-    if arguments.study is not None:
-        known = sorted(path.parent.name for path in (settings.configs / "studies").glob("*/_study.yaml"))
-        if arguments.study not in known:
-            raise ConfigError("fit", arguments.study, None, "there is no such study", suggest(arguments.study, known))
-        settings = replace(settings, studies=(arguments.study,))
-    memory = settings.device_memory if arguments.device_memory is None else arguments.device_memory or None
-    plan = build_plan(replace(settings, seeds=settings.seeds[:1], study_seeds={}))
-    failed = False
+    memory, plan, failed = settings.device_memory, build_plan(settings), False
     for name, study in plan.studies.items():
         stages = [stage for stage in plan.content.stages if stage.study == name]
         needs = needs_of(plan, stages, device_memory=memory)

@@ -3,7 +3,7 @@
 Declared is the memory of a device (`device_memory` of the settings, or of the scale) and the stage's `mem_mb`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -127,7 +127,7 @@ def check_fit(plan: Plan, states: States) -> list[str]:
     for need in fullest(needs):
         if problem := problem_of(need):
             raise problem
-    return [line for need in fullest(needs) if (line := _halved(need)) is not None]
+    return [line for need in fullest(needs, lambda need: need.peak) if (line := _halved(need)) is not None]
 
 
 def problem_of(need: Need) -> ConfigError | None:
@@ -189,25 +189,25 @@ def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any
     return {**tree, head: _with(tree[head], rest, value) if rest else value}
 
 
-def fullest(needs: Iterable[Need]) -> list[Need]:
+def _rank(need: Need) -> tuple[bool, bool, int, int]:
+    return (not need.fits_device, not need.fits_host, need.least, need.peak)
+
+
+def fullest(needs: Iterable[Need], rank: Callable[[Need], Any] = _rank) -> list[Need]:
     """Return for each kind of stage the configuration that needs most of its devices, in the order of the stages."""
     most: dict[str, Need] = {}
     for need in needs:
         other = most.get(need.stage.id)
-        if other is None or _rank(need) > _rank(other):
+        if other is None or rank(need) > rank(other):
             most[need.stage.id] = need
     return list(most.values())
-
-
-def _rank(need: Need) -> tuple[bool, bool, int, int]:
-    return (not need.fits_device, not need.fits_host, need.least, need.peak)
 
 
 def held_in_words(need: Need) -> list[str]:
     """Return what is held on the fullest device, in GiB."""
     footprint, devices = need.footprint, need.devices
     device = max(range(devices), key=lambda number: footprint.least_on(number, devices))
-    return [f"{part.name} {gib(part.size)}" for part in footprint.held if part.device % devices == device]
+    return [f"{name} {gib(size)}" for name, size in footprint.parts_on(device, devices)]
 
 
 def gib(size: int) -> str:
@@ -220,12 +220,13 @@ def _halved(need: Need) -> str | None:
     """Return the warning for a stage that fits only with smaller parts of its batches."""
     if need.memory is None or need.peak <= need.memory:
         return None
-    devices = need.devices
-    large = [
+    footprint, devices = need.footprint, need.devices
+    large = dict.fromkeys(  # where a stage is sharded all devices do the same
         f"{work.name} ({work.rows:,} rows at once: {gib(work.size)} GiB)"
-        for work in need.footprint.works
-        if need.footprint.held_on(work.device % devices, devices) + work.size + work.gathered > need.memory
-    ]
+        for device in range(devices)
+        for work in footprint.works_on(device, devices)
+        if footprint.held_on(device, devices) + work.size + work.gathered > need.memory
+    )
     return (
         f"{need.stage.id} ({need.variant.name}) will halve its batches: {gib(need.peak)} GiB as configured, of "
         f"{gib(need.memory)} usable: {', '.join(large)}"

@@ -83,11 +83,10 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
     for stage in release(plan, states):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
-    said += [
-        f"warning: {warning}" for warning in check_trees(plan, root or plan.settings.configs.parent, states)
-    ]  # of all that is to run
+    # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
+    warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
+    said += [f"warning: {warning}" for warning in warnings]
     if plan.settings.retry == "failed":
         retry_failed(plan, states)
-    said += [f"warning: {warning}" for warning in check_fit(plan, states)]
     plan.write()
     return said

@@ -54,10 +54,15 @@ def load_plan() -> tuple[Plan, States | None]:
             for line in selection_note(plan):
                 print(line, file=sys.stderr)
         if workflow.is_main_process and executes:
-            hold_results(plan)
+            last = hold_results(plan)
             prefer_own_sacct()
-            states = states_of(plan)
-            for line in prepare(plan, states):
+            try:
+                states = states_of(plan)
+                said = prepare(plan, states)
+            except (TrackerError, OSError):  # refused: no grid has started
+                os.utime(results_lock.fileno(), ns=(last, last))
+                raise
+            for line in said:
                 print(line, file=sys.stderr)
     except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
         sys.exit(f"error: {error}")
@@ -66,14 +71,17 @@ def load_plan() -> tuple[Plan, States | None]:
     return plan, states
 
 
-def hold_results(plan: Plan) -> None:
+def hold_results(plan: Plan) -> int:
     """Lock the results for the life of this process, so that no second Snakemake runs the same stages.
 
-    Snakemake's own lock is off (the profile's `nolock`): it outlives a kill, this one does not.
+    Snakemake's own lock is off (the profile's `nolock`): it outlives a kill, this one does not. Returns when the last one
+    started, in nanoseconds; 0 where none has.
     """
     global results_lock
     plan.settings.results.mkdir(parents=True, exist_ok=True)
-    results_lock = open(plan.settings.results / ".lock", "a")
+    lock = plan.settings.results / ".lock"
+    last = lock.stat().st_mtime_ns if lock.exists() else 0
+    results_lock = open(lock, "a")
     try:
         fcntl.flock(results_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -81,6 +89,7 @@ def hold_results(plan: Plan) -> None:
             f"error: {plan.settings.results}: another snakemake runs here; wait for it, or set results=... and reports=..."
         )
     os.utime(results_lock.fileno())  # results younger than this are of this run, or of a killed one's jobs
+    return last
 
 
 def prefer_own_sacct() -> None:

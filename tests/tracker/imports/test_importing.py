@@ -89,6 +89,7 @@ def test_a_refused_import_leaves_nothing_behind(capsys):
     assert run(*HF, *EVAL, "--yes") == 0
     capsys.readouterr()
     refused(capsys, *HF, "--metric", "eval_los", "--yes")
+    assert Path("results/imported/lr/study.json").exists()
 
 
 @pytest.mark.parametrize("text", ["up", "target:0.5", "target=nan", "0.5"])

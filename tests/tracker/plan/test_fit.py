@@ -1,6 +1,7 @@
 """Will it fit: what the plan says of memory, what is refused before any job, and the table of docs/scale.md."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,22 +11,23 @@ from contract.errors import ConfigError
 from contract.footprint import GIB, Footprint, Held, Work
 from tracker.cli.main import main
 from tracker.config.settings import load_settings
+from tracker.plan import fit as plan_fit
 from tracker.plan.build import build_plan
-from tracker.plan.fit import USABLE, check_fit, fullest, needs_of, problem_of, with_devices
+from tracker.plan.fit import USABLE, _halved, check_fit, fullest, needs_of, problem_of, with_devices
 from tracker.plan.retry import states_of
 from tracker.plan.start import prepare
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def plan_of(study, tmp_path, **overrides):
+def plan_of(study, tmp_path, /, **overrides):
     given = {"scale": "paper", "studies": study, "seeds": 1, "results": str(tmp_path / "results"), **overrides}
     given.setdefault("reports", str(tmp_path / "reports"))
     return build_plan(load_settings(given, configs=ROOT / "configs"), root=ROOT)
 
 
 @cache
-def planned(study, **overrides):
+def planned(study, /, **overrides):
     """A plan of which no stage has run, that several tests look at."""
     return plan_of(study, Path("nowhere"), **overrides)
 
@@ -34,11 +36,11 @@ def needs(plan, memory=80.0):
     return {need.stage.stage: need for need in fullest(needs_of(plan, plan.content.stages, device_memory=memory))}
 
 
-def end(plan, name):
+def end(plan, name, state="ok"):
     for stage in plan.content.stages:
         if stage.stage == name:
             stage.dir.mkdir(parents=True)
-            stage.status.write_text(json.dumps({"state": "ok", "key": stage.key}))
+            stage.status.write_text(json.dumps({"state": state, "key": stage.key}))
 
 
 def test_sums_over_devices():
@@ -76,6 +78,46 @@ def test_gad_at_paper_is_refused_before_any_job_and_nothing_is_written(tmp_path)
     assert "\n" not in text
 
 
+def test_a_refused_retry_sets_no_failure_aside(tmp_path):
+    plan = plan_of("gad", tmp_path, retry="failed")
+    end(plan, "seqkd", "failed")
+    with pytest.raises(ConfigError, match="needs 128 GiB"):
+        prepare(plan, states_of(plan))
+    assert "failed" in {state.state for state in states_of(plan).values()}
+
+
+def test_what_is_held_is_named_as_it_is_divided():
+    problem = problem_of(with_devices(needs(planned("gad"))["gad"], 2)).problem
+    assert "student: optimiser 28.4, reference: weights 7.1, critic: weights 13.2" in problem
+
+
+def test_halved_is_what_is_too_large_on_its_device():
+    need = needs(planned("gspo"))["reinforce"]
+    works = (Work("update", 8, {"logits": 60}, 3, gathered=50), Work("sampling", 8, {"cache": 90}, 5))
+
+    def halved(devices, **words):
+        made = replace(need, footprint=Footprint((Held("policy", 30),), works, **words), memory=100)
+        return _halved(with_devices(made, devices))
+
+    assert "sampling" in halved(1)
+    assert "update" not in halved(1)  # nothing is gathered on one device
+    assert halved(2, sharded=True).count("update (8 rows at once") == 1
+
+
+def test_the_configuration_with_the_largest_batches_is_warned_of(monkeypatch):
+    plan = planned("gspo")
+    need = needs(plan)["reinforce"]
+    made = [
+        Footprint(works=(Work(name, 8, {"logits": size}, least),))
+        for name, size, least in (("a", 60, 50), ("b", 90, 40))
+    ]
+    monkeypatch.setattr(
+        plan_fit, "needs_of", lambda *_, **__: [replace(need, footprint=each, memory=80) for each in made]
+    )
+    (line,) = check_fit(plan, states_of(plan))
+    assert "b (8 rows at once" in line
+
+
 def test_student_critic_and_reference_are_as_by_hand():
     need = needs(planned("gad"))["gad"]
     student, critic = 7_615_616_512, 7_070_619_136 + 3584 + 1
@@ -99,8 +141,10 @@ def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):
     plan = plan_of("gad", tmp_path)
     for name in ("seqkd", "warmup", "gad"):
         end(plan, name)
-    assert all("gad.evaluate" in line and "halve" in line for line in check_fit(plan, states_of(plan)))
-    assert check_fit(planned("gspo"), states_of(planned("gspo"))) == []
+    (line,) = check_fit(plan, states_of(plan))
+    assert line.startswith("gad.evaluate (d-original) will halve its batches: 91.5 GiB as configured")
+    for other in (planned("gspo"), planned("gad,gspo", study="gspo")):
+        assert check_fit(other, states_of(other)) == []
 
 
 def test_a_smaller_device_is_one_setting_away():
@@ -180,8 +224,8 @@ def fit(capsys, *words):
 
 
 def test_the_command_shows_needs_and_measured_peaks(tmp_path, capsys):
-    plan = plan_of("gspo", tmp_path)
-    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce")
+    plan = plan_of("gspo", tmp_path, seeds=2)
+    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and stage.seed == 1)
     stage.dir.mkdir(parents=True)
     stage.status.write_text(json.dumps({"memory_mb": 13312, "device_memory_mb": 20480}))
     words = ["fit", "gspo", "--scale", "paper", "--configs", str(ROOT / "configs")]
@@ -197,7 +241,20 @@ def test_the_commands_exit_status_says_whether_all_fits(capsys):
     assert status == 1
     assert "does not fit: gad.gad" in text
     assert fit(capsys, "gad", "--scale", "paper", "--device-memory", "400")[0] == 0
-    assert main(["fit", "gat", "--configs", str(ROOT / "configs")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gat"], "there is no such study; did you mean 'gad'?"),
+        (["gad", "--device-memory", "nan"], "device_memory = 'nan': is no size"),
+        (["gad", "--device-memory", "-1"], "device_memory = '-1.0': is no size"),
+        (["gad", "--devices", "1", "0"], "--devices = 0: is no number of devices"),
+    ],
+)
+def test_what_the_command_refuses(words, said, capsys):
+    assert main(["fit", *words, "--configs", str(ROOT / "configs")]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_validate_says_what_will_be_refused(capsys):
