@@ -212,6 +212,9 @@ def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_
     cells = {name: re.findall(r"<td.*?</td>", row) for name, row in rows}
     assert ["v-worse" in cells["v2"][at("v0")], "v-better" in cells["v0"][at("v2")]] == [True, True]
     assert Elements(cells["v0"][at("v0")]).text == ""
+    told = "Values are those that the runs had."
+    assert told in html
+    assert told not in page(build(tmp_path / "elsewhere", [Study("s")], scale="imported"))
 
 
 def test_pairs_of_very_many_variants_are_not_computed(tmp_path):

@@ -127,6 +127,12 @@ def test_an_edge_quotes_both_sides_of_a_seed_in_which_the_item_changed(plan):
     assert len(found.items) == 8
 
 
+def test_the_page_says_what_the_numbers_of_an_item_are(plan):
+    text = " ".join(Elements(page_of(plan)).text.split())
+    assert "The numbers of an item are its hit, v0 → v1." in text
+    assert "improved: gender-0000 of subset gender, 0 → 1, in 3 of 3 seeds" in text
+
+
 def test_an_item_is_quoted_in_a_seed_of_which_both_sides_have_words(plan):
     (run_folder(plan, "v0", 2) / FILE).unlink()
     items = {item.item: item for item in shown(plan).items}
