@@ -356,7 +356,7 @@ def _one_line(error: object) -> str:
 def _used() -> dict[str, float]:
     """Return CPU seconds and the most memory (MB) that this process and its children have used, and of its devices.
 
-    device_memory_mb: the most that torch had allocated on one of them; absent where no device was used.
+    device_memory_mb: the most that torch had allocated on one of them; absent where this process used no device.
     """
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
@@ -366,7 +366,7 @@ def _used() -> dict[str, float]:
     if torch is None or not torch.cuda.is_initialized():
         return used
     most = max(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
-    return used | {"device_memory_mb": round(most / (1 << 20), 1)}
+    return used | ({"device_memory_mb": round(most / (1 << 20), 1)} if most else {})  # ranks use them: not seen here
 
 
 def _iso(seconds: float) -> str:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from io import BytesIO
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from contract.status import read_state
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
 from tests.workflow.project import wait_for
+from trainers.run import _used
 
 pytestmark = pytest.mark.slow  # each test starts processes that import torch
 
@@ -349,3 +351,12 @@ def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
     assert run_stage(out).returncode == 0  # it runs again, and does not take its own broken result over
     assert read_state(out).state == "ok"
     assert status(out)["attempt"] == 2
+
+
+@pytest.mark.parametrize(("allocated", "said"), [([1 << 20, 3 << 20], {"device_memory_mb": 3.0}), ([0, 0], {})])
+def test_device_memory_is_that_of_this_process_and_absent_where_its_ranks_used_it(monkeypatch, allocated, said):
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: 2, max_memory_allocated=allocated.__getitem__
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert {name: value for name, value in _used().items() if name.startswith("device")} == said

@@ -25,7 +25,12 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
     edited = _edited(config, shape)
     first = min((block for block, *_ in edited), default=0)
     of_item = SENTENCES * ASSUMED_TOKENS
-    logits = CHUNK * shape.vocab * max(size, FLOAT)  # the scratch of the output matrix
+    logits = _scratch(shape, size)
+    held: list[Held] = []
+    of_head = config.lm_head_dtype or config.dtype
+    if stage == "train" and of_head != config.dtype:
+        held.append(Held("output matrix in lm_head_dtype", _SIZES[of_head] * shape.matrix))
+        logits += _scratch(shape, _SIZES[of_head])
 
     def passing(n: int) -> dict[str, int]:
         activations = _kept(shape, size) * (shape.layers - first) * n * of_item
@@ -42,7 +47,7 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
     # The blocks below the first edited one are dropped after loading.
     rest = shape.parameters - first * shape.block
     editor = _editor(config, edited)
-    held = [Held("model: weights", size * rest)]
+    held.append(Held("model: weights", size * rest))
     host = {"weights": size * shape.parameters}
     if stage == "train":
         held += [*trained("editor", editor), Held("editor: best epoch", FLOAT * editor)]
@@ -52,6 +57,11 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
     loading = size * first * shape.block  # the dropped blocks are there for a moment, before anything else is
     works = (*works, work("loading", 1, lambda n: {"blocks below the edit": loading} if loading else {}))
     return Footprint(tuple(held), works, host, assumed=assumed)
+
+
+def _scratch(shape: Shape, size: int) -> int:
+    """Return the bytes that an output matrix keeps for logits: those of bfloat16 once more in float32."""
+    return CHUNK * shape.vocab * (size + (FLOAT if size < FLOAT else 0))
 
 
 def _edited(config: DebiasConfig, shape: Shape) -> list[tuple[int, int, int]]:

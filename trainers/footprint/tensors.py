@@ -30,18 +30,18 @@ class Precision(Protocol):
     def activation_checkpointing(self) -> bool: ...  # noqa: D102
 
 
-def trained(name: str, parameters: int, device: int = 0) -> tuple[Held, ...]:
+def trained(name: str, parameters: int) -> tuple[Held, ...]:
     """Return what a model in float32 with AdamW holds: gradients stay between two steps."""
     return (
-        Held(f"{name}: weights", FLOAT * parameters, device),
-        Held(f"{name}: gradients", FLOAT * parameters, device),
-        Held(f"{name}: optimiser", _ADAM * parameters, device),
+        Held(f"{name}: weights", FLOAT * parameters),
+        Held(f"{name}: gradients", FLOAT * parameters),
+        Held(f"{name}: optimiser", _ADAM * parameters),
     )
 
 
-def frozen(name: str, parameters: int, precision: Precision, device: int = 0) -> tuple[Held, ...]:
+def frozen(name: str, parameters: int, precision: Precision) -> tuple[Held, ...]:
     """Return what a frozen model holds, in the precision of the forward pass."""
-    return (Held(f"{name}: weights", (HALF if _mixed(precision) else FLOAT) * parameters, device),)
+    return (Held(f"{name}: weights", (HALF if _mixed(precision) else FLOAT) * parameters),)
 
 
 def checkpoint(*parameters: int, tied: int = 0) -> int:
@@ -57,9 +57,29 @@ def twice(shape: Shape) -> int:
     return shape.matrix if shape.tied else 0
 
 
-def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], device: int = 0, gathered: int = 0) -> Work:
+def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], gathered: int = 0) -> Work:
     """Return the work of `rows` rows at once; parts: bytes by name for a number of rows."""
-    return Work(name, rows, dict(parts(rows)), sum(parts(1).values()), device, gathered)
+    return Work(name, rows, dict(parts(rows)), sum(parts(1).values()), gathered=gathered)
+
+
+def drawing(
+    name: str,
+    shape: Shape,
+    precision: Precision,
+    *,
+    rows: int,
+    group: int,
+    prompt: int,
+    response: int,
+    frozen: bool = False,
+) -> Work:
+    """Return the work of sampling `rows` responses at once; arguments as for `sampling`."""
+
+    def parts(n: int) -> dict[str, int]:
+        among = min(group, n)
+        return sampling(shape, precision, rows=n, group=among, prompt=prompt, response=response, frozen=frozen)
+
+    return work(name, rows, parts, gathered(shape, sampling=True))
 
 
 def gathered(shape: Shape, *, sampling: bool = False) -> int:

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 
 from contract.footprint import Footprint, Held, ModelAsset, Work
 from trainers.footprint.shapes import Shape, shape_of
 from trainers.footprint.tensors import (
     FLOAT,
     checkpoint,
+    drawing,
     forward,
     frozen,
     gathered,
-    sampling,
     trained,
     twice,
     update,
@@ -26,7 +26,7 @@ TRIED = {"precision.compute": "bfloat16", "precision.activation_checkpointing": 
 
 
 def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
-    """Return what a stage holds: student and critic on the first device, the reference on the last."""
+    """Return what a stage holds: a training divided among its devices, an evaluation on its first."""
     from_scratch = "model" not in models
     trains = {
         "base": from_scratch,
@@ -82,7 +82,7 @@ def _supervised(stage: str, config: GadConfig, student: Shape, found: _Lengths) 
     parameters = student.parameters
     return Footprint(
         trained("student", parameters),
-        (work("training", rows, learning, gathered=gathered(student)),),
+        (work("training", rows, learning, gathered(student)),),
         {"checkpoint": checkpoint(parameters, tied=twice(student))},
         sharded=True,
         start=FLOAT * parameters,
@@ -107,7 +107,10 @@ def _adversarial(
     responses, group, length = rollout.prompts * rollout.group_size, rollout.group_size, found.prompt + found.response
     at_once = rollout.batch_size or responses
     rows = config.update.micro_batch or -(-responses // config.update.minibatches)
+    scored = config.update.micro_batch or responses
     critic, unknown = _critic(config, student, models)
+    draw = partial(drawing, shape=student, precision=precision, prompt=found.prompt)
+    divided = gathered(student)
 
     def passing(*, frozen: bool) -> Callable[[int], dict[str, int]]:
         return lambda n: forward(student, precision, n * length, predicted=n * found.response, frozen=frozen)
@@ -118,25 +121,16 @@ def _adversarial(
 
     held: list[Held] = list(trained("student", student.parameters))
     works = [
-        _sampling("sampling", student, config, rows=at_once, group=group, lengths=(found.prompt, found.response)),
-        _sampling(
-            "measuring",
-            student,
-            config,
-            rows=config.evaluate.batch_size,
-            group=1,
-            lengths=(found.prompt, found.measured),
-        ),
-        work("update of the student", rows, learning),
+        draw("sampling", rows=at_once, group=group, response=found.response),
+        draw("measuring", rows=config.evaluate.batch_size, group=1, response=found.measured),
+        work("update of the student", rows, learning, divided),
     ]
     saved = [student.parameters]
     if settings.kl_coef > 0:
-        held += frozen("reference", student.parameters, precision, -1)
-        works.append(
-            work("reference's log-probabilities", config.update.micro_batch or responses, passing(frozen=True), -1)
-        )
+        held += frozen("reference", student.parameters, precision)
+        works.append(work("reference's log-probabilities", scored, passing(frozen=True), divided))
     if rollout.recompute_logps:
-        works.append(work("old log-probabilities", config.update.micro_batch or responses, passing(frozen=False)))
+        works.append(work("old log-probabilities", scored, passing(frozen=False), divided))
     if critic is not None:
         parameters = critic.body + critic.hidden + 1
         held += trained("critic", parameters)
@@ -144,10 +138,8 @@ def _adversarial(
         prompts = config.critic.micro_batch or -(-rollout.prompts // config.critic.minibatches)
         # A row is a prompt: the teacher's response and those of the group go through in one graph.
         name, each = "update of the critic (rows are prompts)", (1 + group) * length
-        works.append(work(name, prompts, lambda n: update(critic, precision, n * each)))
-        works.append(work("scores", at_once, lambda n: forward(critic, precision, n * length)))
-    drawing = ("sampling", "measuring")
-    works = [replace(each, gathered=gathered(student, sampling=each.name in drawing)) for each in works]
+        works.append(work(name, prompts, lambda n: update(critic, precision, n * each), gathered(critic)))
+        works.append(work("scores", at_once, lambda n: forward(critic, precision, n * length), gathered(critic)))
     return Footprint(
         tuple(held),
         tuple(works),
@@ -163,34 +155,16 @@ def _adversarial(
 def _evaluate(
     stage: str, config: GadConfig, student: Shape, found: _Lengths, models: Mapping[str, ModelAsset]
 ) -> Footprint:
-    lengths, rows = (found.prompt, found.measured), config.evaluate.batch_size
-    held = list(frozen("student", student.parameters, config.precision))
-    works: list[Work] = [_sampling("sampling", student, config, rows=rows, group=1, lengths=lengths, frozen=True)]
+    rows, precision, lengths = config.evaluate.batch_size, config.precision, (found.prompt, found.measured)
+    draw = partial(drawing, prompt=found.prompt, response=found.measured, frozen=True)
+    held = list(frozen("student", student.parameters, precision))
+    works: list[Work] = [draw("sampling", student, precision, rows=rows, group=1)]
     unknown: tuple[str, ...] = ()
     if stage == "evaluate" and (config.warmup.enabled or config.gad.enabled):
         critic, unknown = _critic(config, student, models)
         if critic is not None:
             held.append(Held("critic: weights", FLOAT * (critic.body + critic.hidden + 1)))
-            works.append(work("scores", rows, lambda n: forward(critic, config.precision, n * sum(lengths))))
+            works.append(work("scores", rows, lambda n: forward(critic, precision, n * sum(lengths))))
     # Each is loaded on the machine and then moved to the device, one after the other.
     host = {"weights": max(part.size for part in held)}
     return Footprint(tuple(held), tuple(works), host, assumed=found.assumed, unknown=unknown)
-
-
-def _sampling(
-    name: str,
-    student: Shape,
-    config: GadConfig,
-    *,
-    rows: int,
-    group: int,
-    lengths: tuple[int, int],
-    frozen: bool = False,
-) -> Work:
-    (prompt, response), precision = lengths, config.precision
-
-    def parts(n: int) -> dict[str, int]:
-        among = min(group, n)
-        return sampling(student, precision, rows=n, group=among, prompt=prompt, response=response, frozen=frozen)
-
-    return work(name, rows, parts)

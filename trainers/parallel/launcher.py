@@ -2,6 +2,7 @@
 
 import os
 import sys
+from signal import SIGKILL
 
 from contract.lifetime import end_with_parent
 
@@ -14,7 +15,7 @@ def main(parent: int, count: int, arguments: list[str]) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     from trainers.job import parse
-    from trainers.parallel.launch import write_outcome
+    from trainers.parallel.launch import OUTCOME, write_outcome
 
     config = LaunchConfig(
         min_nodes=1,
@@ -31,11 +32,14 @@ def main(parent: int, count: int, arguments: list[str]) -> int:
     try:
         elastic_launch(config, sys.executable)("-m", "trainers.parallel.worker", *arguments)
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        # A rank that can, says why itself. One that was killed could not.
-        write_outcome(
-            parse(arguments).out, "failed", f"rank {rank} ended with exit status {failure.exitcode}", machine=True
-        )
+        out, (rank, _) = parse(arguments).out, error.get_first_failure()
+        # A rank that can, says why itself. One that was killed could not, and others say only that it is gone.
+        for each, failure in error.failures.items():
+            if failure.exitcode == -SIGKILL:
+                rank = each
+                (out / OUTCOME).unlink(missing_ok=True)
+        status = error.failures[rank].exitcode
+        write_outcome(out, "failed", f"rank {rank} ended with exit status {status}", machine=True)
         return 1
     return 0
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,10 +11,10 @@ from trainers.footprint.shapes import Shape, shape_of
 from trainers.footprint.tensors import (
     FLOAT,
     checkpoint,
+    drawing,
     forward,
     frozen,
     gathered,
-    sampling,
     trained,
     twice,
     update,
@@ -28,7 +29,10 @@ TRIED = {"precision.compute": "bfloat16", "precision.activation_checkpointing": 
 
 
 def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
-    """Return what a stage holds: policy and critic on the first device, reference and reward model on the last."""
+    """Return what a stage holds: a training divided among its devices, but for a reward model, which each has.
+
+    Evaluations have the policy on their first device and a reward model on the last.
+    """
     starts = config.model is not None and config.warm_start.steps == 0
     nothing = stage == "task_data" or (stage == "warm_start" and starts)
     if nothing or (stage == "judge" and not config.reward_training.enabled):
@@ -40,27 +44,30 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
         )
     prompt, assumed = _prompt(config)
     response, precision = config.sampling.max_new_tokens, config.precision
-    draw = _sampler(policy, config, prompt, frozen=stage != "reinforce")
+    draw = partial(drawing, "sampling", policy, precision, prompt=prompt, response=response, frozen=True)
     if stage == "warm_start":
         rows = config.warm_start.batch_size
         learn = work(
             "training",
             rows,
             lambda n: update(policy, precision, n * (prompt + response), predicted=n * response, entropy="kept"),
+            gathered(policy),
         )
-        learn = replace(learn, gathered=gathered(policy))
+        works: tuple[Work, ...] = (learn,)
+        if config.warm_start.until is not None:
+            works = (learn, draw(rows=config.warm_start.until.problems, group=1, frozen=False))
         held, start = trained("policy", policy.parameters), FLOAT * policy.parameters
-        return Footprint(held, (learn,), _saved(policy), sharded=True, start=start, assumed=assumed)
+        return Footprint(held, works, _saved(policy), sharded=True, start=start, assumed=assumed)
     reward, unknown = _reward_model(config, models, policy)
     if stage == "judge":
         settings = config.reward_training
         rows = settings.micro_batch or settings.batch_size
         learn = work("training", rows, lambda n: update(policy, precision, n * (prompt + response)))
         held = trained("reward model", policy.body + policy.hidden)
-        works: tuple[Work, ...] = (learn, draw("sampling", settings.sampled_at_once, settings.samples))
+        works = (learn, draw(rows=settings.sampled_at_once, group=settings.samples))
         return Footprint(held, works, _saved(policy), assumed=assumed)
     if stage in ("evaluate", "evaluate_warm"):
-        works = (draw("sampling", config.evaluate.batch_size, 1),)
+        works = (draw(rows=config.evaluate.batch_size, group=1),)
         held = (*frozen("policy", policy.parameters, precision), *reward)
         # Each is loaded on the machine and then moved to the device, one after the other.
         host = {"weights": max(part.size for part in held)}
@@ -72,7 +79,8 @@ def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], pr
     rollout, precision, response = config.rollout, config.precision, config.sampling.max_new_tokens
     minibatch = -(-rollout.responses // config.update.minibatches)
     rows, at_once = config.update.micro_batch or minibatch, config.update.micro_batch or rollout.responses
-    draw = _sampler(policy, config, prompt)
+    draw = partial(drawing, shape=policy, precision=precision, prompt=prompt, response=response)
+    divided = gathered(policy)
 
     def passing(*, frozen: bool) -> Callable[[int], dict[str, int]]:
         return lambda n: forward(policy, precision, n * (prompt + response), predicted=n * response, frozen=frozen)
@@ -83,23 +91,22 @@ def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], pr
 
     held = [*trained("policy", policy.parameters), *reward]
     works: list[Work] = [
-        draw("sampling", rollout.batch_size or rollout.responses, rollout.group_size),
-        draw("measuring", config.evaluate.batch_size, 1),
-        work("update of the policy", rows, learning),
+        draw("sampling", rows=rollout.batch_size or rollout.responses, group=rollout.group_size),
+        draw("measuring", rows=config.evaluate.batch_size, group=1),
+        work("update of the policy", rows, learning, divided),
     ]
     saved = [policy.parameters]
     if config.kl.coef > 0:
-        held += frozen("reference", policy.parameters, precision, -1)
-        works.append(work("reference's log-probabilities", at_once, passing(frozen=True), -1))
+        held += frozen("reference", policy.parameters, precision)
+        works.append(work("reference's log-probabilities", at_once, passing(frozen=True), divided))
     if rollout.recompute_logps:
-        works.append(work("old log-probabilities", at_once, passing(frozen=False)))
+        works.append(work("old log-probabilities", at_once, passing(frozen=False), divided))
     if config.advantage == "gae":
         critic = policy.body + policy.hidden + 1
         held += trained("critic", critic)
         saved.append(critic)
-        works.append(work("update of the critic", rows, lambda n: update(policy, precision, n * (prompt + response))))
-    drawing = ("sampling", "measuring")
-    works = [replace(each, gathered=gathered(policy, sampling=each.name in drawing)) for each in works]
+        length = prompt + response
+        works.append(work("update of the critic", rows, lambda n: update(policy, precision, n * length), divided))
     return Footprint(
         tuple(held),
         tuple(works),
@@ -133,22 +140,6 @@ def _prompt(config: PolicyConfig) -> tuple[int, tuple[str, ...]]:
         longest = max(1, config.scratch.positions - config.sampling.max_new_tokens)
         return longest, (f"prompts of {longest} tokens: what scratch.positions leaves",)
     return ASSUMED_PROMPT, (f"prompts of {ASSUMED_PROMPT} tokens: nothing limits them",)
-
-
-def _sampler(policy: Shape, config: PolicyConfig, prompt: int, *, frozen: bool = False) -> Any:
-    """Return the function that makes the work of sampling `rows` responses at once, `group` to a prompt."""
-    response, precision = config.sampling.max_new_tokens, config.precision
-
-    def draw(name: str, rows: int, group: int) -> Work:
-        return work(
-            name,
-            rows,
-            lambda n: sampling(
-                policy, precision, rows=n, group=min(group, n), prompt=prompt, response=response, frozen=frozen
-            ),
-        )
-
-    return draw
 
 
 def _reward_model(

@@ -1,19 +1,13 @@
 """Sequences and pools from the source's JSON."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.trainers.demonstrations.helpers import (
-    config,
-    run,
-)
+from tests.trainers.demonstrations.helpers import config, run
 from trainers.demonstrations.offline import read_candidates
 from trainers.demonstrations.prepared import load_prepared
-
-ROOT = Path(__file__).parents[3]
 
 
 def source_file(tmp_path, content):
