@@ -67,12 +67,18 @@ def find_flips(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips
     )
 
 
-def _gain(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> np.ndarray:
-    """Of each item; towards a target, the side on which the subset's mean lies says which way is better."""
+def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
+    """Whether a larger value of an item improves (1) or not (-1); before, after: values of a subset's items.
+
+    Towards a target, the side on which the subset's mean lies says it.
+    """
     if isinstance(analysis.direction, Target):
-        mean = float((before.mean() + after.mean()) / 2)
-        return (after - before) * (1 if mean < analysis.direction.target else -1)
-    return (after - before) * (1 if analysis.direction == "max" else -1)
+        return 1 if (before.mean() + after.mean()) / 2 < analysis.direction.target else -1
+    return 1 if analysis.direction == "max" else -1
+
+
+def _gain(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> np.ndarray:
+    return improving(before, after, analysis) * (after - before)
 
 
 def _flips(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from tracker.config.study_schema import Analysis, Target
+from tracker.evaluations.flips import improving
 from tracker.judge.measurements import Measurements
 
 POOL = 200  # items of a subset, in each direction, among which those with words are looked for
@@ -66,7 +66,7 @@ def find_flips(study: Measurements, parent: str, child: str) -> Flips:
         items, before, after = _aligned(*sides)
         if not len(items):
             continue
-        sign = signs[subset] = _sign(before, after, study.analysis)
+        sign = signs[subset] = improving(before, after, study.analysis)
         change = sign * (after - before)
         tiny = 1e-9 * max(float(np.abs(change).max()), 1e-300)
         mean = change.mean(axis=0)
@@ -109,10 +109,3 @@ def _aligned(
     finite = np.isfinite(values).all(axis=0)
     values = values[:, finite]
     return index.to_numpy(dtype=str)[finite], values[: len(parents)], values[len(parents) :]
-
-
-def _sign(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
-    """Whether a larger value improves: towards a target, the side on which the subset's mean lies says it."""
-    if isinstance(analysis.direction, Target):
-        return 1 if (before.mean() + after.mean()) / 2 < analysis.direction.target else -1
-    return 1 if analysis.direction == "max" else -1
