@@ -8,23 +8,17 @@ import shutil
 import time
 
 import duckdb
-import numpy as np
 import pytest
 
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tests.tracker.show.elements import Elements
 from tracker.cli.main import main
-from tracker.config.display_schema import CurveDefinition
 from tracker.judge import audit, edges, verdicts
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairs import judge_all_pairs
-from tracker.plan.plan_file import PlannedVariant
 from tracker.show.page import published
 from tracker.show.page.content import anchors, problems
-from tracker.show.page.curves import plan_curves, study_curves
-from tracker.show.page.edges import study_edges
 from tracker.show.page.format import decimals_for, duration, number, p_value, plural, signed
-from tracker.show.page.lineage import forest_axis, graph_rows, picture
 from tracker.show.page.provenance import provenance
 from tracker.show.page.render import SCRIPTS, render, write_report
 from tracker.store.collect import collect
@@ -55,89 +49,7 @@ def text_of(html):
     return " ".join(Elements(body).text.split())
 
 
-# ---- lineage and axis
-
-
-def test_the_trunk_stays_in_one_lane_and_what_was_tried_branches_off():
-    rows = graph_rows({name: parent for name, (parent, _) in DEBIAS.items()})
-    shown = [(row.variant, row.lane, row.branch, row.lines) for row in rows]
-    assert shown == [
-        ("baseline", 0, False, ("bottom", "none")),
-        ("v1", 0, False, ("full", "none")),
-        ("v2", 0, False, ("full", "none")),
-        ("v3", 0, False, ("full", "none")),
-        ("v4", 0, False, ("full", "none")),
-        ("v5", 1, True, ("full", "none")),
-        ("v6", 1, True, ("full", "none")),
-        ("v7", 1, True, ("full", "none")),
-        ("v8", 0, False, ("full", "none")),
-        ("v8.1", 1, True, ("full", "none")),
-        ("v9", 1, True, ("full", "none")),
-        ("v10", 1, True, ("full", "none")),
-        ("v8-earlystop", 0, False, ("full", "none")),
-        ("v8-earlystop-max", 0, False, ("top", "none")),
-    ]
-
-
-def test_a_branch_with_children_goes_down_in_its_own_lane():
-    rows = graph_rows({"r": None, "a": "r", "a1": "a", "b": "r", "b1": "b", "b2": "b1"})
-    assert [(row.variant, row.lines) for row in rows] == [
-        ("r", ("bottom", "none")),
-        ("a", ("full", "bottom")),
-        ("a1", ("full", "top")),
-        ("b", ("full", "none")),
-        ("b1", ("full", "none")),
-        ("b2", ("top", "none")),
-    ]
-
-
-def test_a_chain_of_many_variants_and_an_unknown_parent():
-    chain = {f"v{i}": f"v{i - 1}" if i else "elsewhere" for i in range(3000)}
-    rows = graph_rows(chain)
-    assert len(rows) == 3000
-    assert {row.lane for row in rows} == {0}
-
-
-def test_the_picture_in_small_leads_each_branch_from_its_parent():
-    parents = {"r": None, "a": "r", "b": "r", "b1": "b"}
-    made = picture(graph_rows(parents), parents, step=10.0)
-    assert made.places == {"r": (5, 5), "a": (15, 15), "b": (25, 5), "b1": (35, 5)}
-    assert made.lines == ["M5 5H10L15 15", "M5 5H20L25 5", "M25 5H30L35 5"]
-    assert (made.width, made.height) == (40, 20)
-
-
-def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():
-    axis = forest_axis([0.01, 0.02, 0.04], margin=0.01)
-    assert axis.limit == pytest.approx(0.042)
-    assert axis.x(0) == axis.width / 2
-    assert axis.x(axis.limit) == axis.width - axis.pad
-    assert axis.ticks == pytest.approx([-0.02, 0, 0.02])
-    wide = forest_axis([0.01, 0.01, 0.02, 0.02, 9.0], margin=None)
-    assert wide.limit == pytest.approx(0.063)
-    assert wide.beyond(9.0)
-    assert wide.x(9.0) == wide.width - wide.pad
-    assert forest_axis([], margin=0.02).limit == pytest.approx(0.04)
-    assert forest_axis([float("nan")], margin=None).limit > 0
-    assert forest_axis([0.0], margin=None).limit > 0
-
-
-def test_edges_count_verdicts_in_the_order_of_the_page():
-    import pandas as pd
-
-    kept = {"why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
-    parents = {"a": None, "b": "a", "c": "a"}
-    variants = [PlannedVariant(name=name, parent=parent, **kept) for name, parent in parents.items()]
-    rows = [
-        {"parent": "a", "child": "b", "verdict": "undecided", "effect": 0.01, "low": -0.01, "high": 0.03},
-        {"parent": "a", "child": "c", "verdict": "better", "effect": 0.02, "low": float("nan"), "high": None},
-    ]
-    edges = study_edges(variants, pd.DataFrame(rows), margin=0.02)
-    assert edges.counts == [("better", 1), ("undecided", 1)]
-    assert edges.decimals == 3  # two digits of 0.02
-    by_name = {row.variant.name: row for row in edges.rows}
-    assert by_name["a"].verdict is None
-    assert by_name["c"].interval.low is None
-    assert by_name["c"].interval.point > by_name["b"].interval.point > edges.axis.x(0)
+# ---- edges of the plan
 
 
 def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
@@ -258,58 +170,6 @@ def test_anchors_are_safe_and_unique():
         "study-script-alert-1-script",
         "study-x",
     ]
-
-
-# ---- curves
-
-
-def decoded(series, steps):
-    values = np.frombuffer(base64.b64decode(series[4]), dtype="<f4")
-    assert len(values) == steps
-    return values
-
-
-def test_a_bin_is_the_mean_of_its_finite_values(tmp_path):
-    database = build(tmp_path, [Study(steps=10, metrics=1, variants=1, seeds=1)])
-    with duckdb.connect(str(database)) as con:
-        con.execute("UPDATE metrics SET value = step WHERE name = 'train/m00'")
-        con.execute("UPDATE metrics SET value = 'nan' WHERE name = 'train/m00' AND step IN (2, 7, 8, 9)")
-    with Store(database) as store:
-        definitions = {"toy": store.study("toy")}
-        full = plan_curves(store, definitions)
-        [metric] = study_curves(store, "toy", definitions["toy"], full)["metrics"]
-        assert metric["per_bin"] == 1
-        assert metric["steps"] == list(range(1, 11))
-        budget = type(full)(full.kept, {}, bins=4)
-        [metric] = study_curves(store, "toy", definitions["toy"], budget)["metrics"]
-    assert (metric["per_bin"], metric["logged"], metric["steps"]) == (3, 10, [2, 5, 8, 10])
-    [series] = metric["series"]
-    assert series[:4] == [0, 0, True, 4]
-    np.testing.assert_array_equal(decoded(series, 4), np.float32([2, 5, np.nan, 10]))
-
-
-def test_declared_curves_are_never_left_out_and_come_first(tmp_path):
-    database = build(tmp_path, [Study(steps=8, metrics=6, seeds=2, variants=2)])
-    with Store(database) as store:
-        curves = [CurveDefinition(metric="train/m05", label="last"), CurveDefinition(metric="train/m02", label="mid")]
-        definitions = {"toy": store.study("toy").model_copy(update={"curves": curves})}
-        tight = plan_curves(store, definitions, values=3 * 4 * 40)  # room for 3 metrics of 4 runs at 40 bins
-        shown = study_curves(store, "toy", definitions["toy"], tight)
-    assert [(m["name"], m["label"]) for m in shown["metrics"]] == [
-        ("train/m05", "last"),
-        ("train/m02", "mid"),
-        ("train/m00", "train/m00"),
-    ]
-    assert tight.left_out == {"toy": 3}
-
-
-def test_a_run_that_did_not_end_well_is_marked(tmp_path):
-    database = build(tmp_path, [Study(states={("v1", 1): "diverged"})])
-    with Store(database) as store:
-        definitions = {"toy": store.study("toy")}
-        shown = study_curves(store, "toy", definitions["toy"], plan_curves(store, definitions))
-    ok = {(shown["variants"][s[0]], s[1]): s[2] for s in shown["metrics"][0]["series"]}
-    assert ok == {(v, s): (v, s) != ("v1", 1) for v in ("v0", "v1", "v2", "v3") for s in (0, 1)}
 
 
 # ---- problems and provenance
