@@ -51,7 +51,7 @@ def find_flips(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips
     gained: list[_Found] = []
     for subset in analysis.subsets:
         before, after = (np.mean([arm.runs[seed][subset].values for seed in seeds], axis=0) for arm in (parent, child))
-        change = _gain(before, after, analysis)
+        change = improving(before, after, analysis) * (after - before)
         tiny = 1e-9 * max(float(np.abs(change).max()), 1e-300)
         better += int((change > tiny).sum())
         worse += int((change < -tiny).sum())
@@ -62,9 +62,7 @@ def find_flips(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips
     gained.sort(key=lambda found: (-found[0], found[1], found[2]))
     best = [found for found in gained if found[0] > 0][:count]
     worst = [found for found in reversed(gained) if found[0] < 0][:count]
-    return Flips(
-        better, worse, _flips(parent, child, seeds, best, analysis), _flips(parent, child, seeds, worst, analysis)
-    )
+    return Flips(better, worse, _flips(parent, child, seeds, best), _flips(parent, child, seeds, worst))
 
 
 def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
@@ -77,22 +75,12 @@ def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
     return 1 if analysis.direction == "max" else -1
 
 
-def _gain(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> np.ndarray:
-    return improving(before, after, analysis) * (after - before)
-
-
-def _flips(
-    parent: Arm, child: Arm, seeds: Sequence[int], found: Sequence[_Found], analysis: Analysis
-) -> tuple[Flip, ...]:
+def _flips(parent: Arm, child: Arm, seeds: Sequence[int], found: Sequence[_Found]) -> tuple[Flip, ...]:
     """With the words of the seed in which an item changed most, each file being read once."""
     chosen = []
     for change, subset, at, before, after in found:
         by_seed = [
-            (
-                float(_gain(parent.runs[s][subset].values, child.runs[s][subset].values, analysis)[at])
-                * np.sign(change),
-                -s,
-            )
+            (float(child.runs[s][subset].values[at] - parent.runs[s][subset].values[at]) * np.sign(after - before), -s)
             for s in seeds
         ]
         chosen.append((change, subset, at, before, after, -max(by_seed)[1]))
