@@ -6,8 +6,7 @@ No torch: what `held` counts follows from numbers of parameters, what `works` co
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from math import ceil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,15 +15,10 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes that stay on a device from the first step to the last.
-
-    device: 0 is the stage's first, -1 its last. whole: where a stage is sharded, every device has all of it.
-    """
+    """Bytes that stay on each of a stage's devices from the first step to the last."""
 
     name: str
     size: int
-    device: int = 0
-    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,16 +26,13 @@ class Work:
     """What is on a device beside `held` while a stage does one thing; one such thing at a time.
 
     rows: how many go through the model at once, as configured. parts: bytes at so many rows, by name. least: bytes in
-    all with one row at once, to which a stage goes down by halves where memory does not suffice. gathered: bytes of
-    weights that are whole on each device meanwhile, where a stage is sharded.
+    all with one row at once, to which a stage goes down by halves where memory does not suffice.
     """
 
     name: str
     rows: int
     parts: Mapping[str, int]
     least: int
-    device: int = 0
-    gathered: int = 0
 
     @property
     def size(self) -> int:
@@ -51,10 +42,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a stage needs. `host`: bytes of the machine's memory by name, at the moment that needs most.
+    """What each of a stage's devices holds, where it has as many as was asked for: all hold the same.
 
-    sharded: on several devices all that is held is divided among them, and each works on rows of its own; else `device`
-    says where it is. start: bytes of the machine's memory in each process before its models are divided.
+    host: bytes of the machine's memory by name, of all processes of the stage, at the moment that needs most.
 
     assumed: what the estimate takes for granted. unknown: what is not counted; sizes are then too small, and nothing
     can be refused because of them that would be refused otherwise.
@@ -63,51 +53,28 @@ class Footprint:
     held: tuple[Held, ...] = ()
     works: tuple[Work, ...] = ()
     host: Mapping[str, int] = field(default_factory=dict)
-    sharded: bool = False
-    start: int = 0
     assumed: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
-    def parts_on(self, device: int, devices: int) -> list[tuple[str, int]]:
-        """Return what is held on one of the stage's devices, by number: names and bytes."""
-        if self.sharded and devices > 1:
-            return [(part.name, part.size if part.whole else ceil(part.size / devices)) for part in self.held]
-        return [(part.name, part.size) for part in self.held if part.device % devices == device]
+    @property
+    def held_size(self) -> int:
+        """Return the bytes that stay on a device."""
+        return sum(part.size for part in self.held)
 
-    def held_on(self, device: int, devices: int) -> int:
-        """Return the bytes of them all."""
-        return sum(size for _, size in self.parts_on(device, devices))
-
-    def works_on(self, device: int, devices: int) -> list[Work]:
-        """Return what one of the stage's devices does."""
-        if self.sharded and devices > 1:
-            return list(self.works)
-        return [replace(work, gathered=0) for work in self.works if work.device % devices == device]
-
-    def peak_on(self, device: int, devices: int) -> int:
+    @property
+    def peak(self) -> int:
         """Return the most bytes on a device, as configured."""
-        works = [work.size + work.gathered for work in self.works_on(device, devices)]
-        return self.held_on(device, devices) + max(works, default=0)
+        return self.held_size + max((work.size for work in self.works), default=0)
 
-    def least_on(self, device: int, devices: int) -> int:
+    @property
+    def least(self) -> int:
         """Return the most bytes on a device with one row at a time: with fewer the stage cannot run."""
-        works = [work.least + work.gathered for work in self.works_on(device, devices)]
-        return self.held_on(device, devices) + max(works, default=0)
+        return self.held_size + max((work.least for work in self.works), default=0)
 
-    def peak(self, devices: int) -> int:
-        """Return the most bytes on any of so many devices, as configured."""
-        return max(self.peak_on(device, devices) for device in range(devices))
-
-    def least(self, devices: int) -> int:
-        """Return the most bytes on any of so many devices with one row at a time."""
-        return max(self.least_on(device, devices) for device in range(devices))
-
-    def host_on(self, devices: int) -> Mapping[str, int]:
-        """Return the bytes of the machine's memory by name, with so many devices."""
-        starting = devices * self.start if self.sharded and devices > 1 else 0
-        if starting > sum(self.host.values()):
-            return {f"models in each of {devices} processes before they are divided": starting}
-        return self.host
+    @property
+    def host_size(self) -> int:
+        """Return the bytes of the machine's memory."""
+        return sum(self.host.values())
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from contract.reading import read_json
 from contract.status import STATUS
 from tracker.cli.configs import settings_of
 from tracker.plan.build import build_plan
-from tracker.plan.fit import MB, Need, fullest, gib, needs_of, problem_of, with_devices
+from tracker.plan.fit import MB, Need, fullest, gib, needs_of, problem_of
 from tracker.plan.plan import Plan
 
 _MAX_STATUS = 1 << 20
@@ -51,18 +51,16 @@ def table(needs: Sequence[Need], peaks: Sequence[str]) -> Iterator[str]:
 
 
 def _row(need: Need, measured_: str) -> tuple[str, ...]:
-    footprint, devices = need.footprint, need.devices
-    held = max(footprint.held_on(number, devices) for number in range(devices))
-    known = bool(footprint.held)
+    made = need.footprint
+    sizes = (made.held_size, made.least, made.peak)
+    known = bool(made.held)
     return (
         need.stage.stage,
         need.variant.name,
-        str(devices),
-        gib(held) if known else "?",
-        gib(need.least) if known else "?",
-        gib(need.peak) if known else "?",
+        str(need.devices),
+        *(gib(size) if known else "?" for size in sizes),
         _verdict(need) if known else "?",
-        gib(need.host_size) if known else "?",
+        gib(made.host_size) if known else "?",
         gib(need.stage.resources.mem_mb * MB),
         measured_,
     )
@@ -73,7 +71,7 @@ def _verdict(need: Need) -> str:
         return "-"
     if not need.fits_device:
         return "no"
-    return "yes" if need.peak <= need.memory else "halved"
+    return "yes" if need.footprint.peak <= need.memory else "halved"
 
 
 def _divided(needs: Sequence[Need], devices: Sequence[int]) -> Iterator[str]:
@@ -84,7 +82,7 @@ def _divided(needs: Sequence[Need], devices: Sequence[int]) -> Iterator[str]:
             *(
                 (
                     need.stage.stage,
-                    *(gib(with_devices(need, count).least) for count in devices),
+                    *(gib(need.on(count).footprint.least) for count in devices),
                 )
                 for need in needs
                 if need.footprint.held

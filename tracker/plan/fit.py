@@ -23,12 +23,15 @@ from tracker.plan.retry import States, pending
 FILES = "files"  # of an asset's stage
 MB = 1_000_000  # what Snakemake and schedulers mean by mem_mb
 USABLE = 0.97  # of a device: the rest is its context's, and what the allocator leaves empty between tensors
-NOT_BUILT = "not built: bfloat16 optimiser states, offload to the host, LoRA"
+_MOST_DEVICES = 64  # that are tried
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one kind of stage needs with one configuration. memory: usable bytes of one device; None: not declared."""
+    """What one kind of stage needs with one configuration, on its devices. memory: usable bytes of one; None: not said.
+
+    function: the study's, by which other configurations and numbers of devices are estimated.
+    """
 
     stage: PlannedStage
     study: Study
@@ -36,47 +39,30 @@ class Need:
     footprint: Footprint
     models: Mapping[str, ModelAsset]
     memory: int | None
-
-    @property
-    def devices(self) -> int:
-        """Return the devices that the stage is given; one, or the CPU, at least."""
-        return max(1, self.stage.resources.gpu)
-
-    @cached_property
-    def least(self) -> int:
-        """Return the bytes on the fullest device with one row at a time."""
-        return self.footprint.least(self.devices)
-
-    @cached_property
-    def peak(self) -> int:
-        """Return the bytes on the fullest device as configured."""
-        return self.footprint.peak(self.devices)
+    function: Footprints
+    devices: int
 
     @property
     def fits_device(self) -> bool:
         """Tell whether the stage can run at all, if with smaller parts of its batches."""
-        return self.memory is None or self.least <= self.memory
-
-    @property
-    def host(self) -> Mapping[str, int]:
-        """Return the bytes of the machine's memory, by name."""
-        return self.footprint.host_on(self.devices)
-
-    @property
-    def host_size(self) -> int:
-        """Return them all."""
-        return sum(self.host.values())
+        return self.memory is None or self.footprint.least <= self.memory
 
     @property
     def fits_host(self) -> bool:
         """Tell whether what it copies to the machine's memory is within its `mem_mb`."""
-        return self.host_size <= self.stage.resources.mem_mb * MB
+        return self.footprint.host_size <= self.stage.resources.mem_mb * MB
 
-    @property
-    def enough_devices(self) -> int | None:
-        """Return how many devices would do; None: no number to 64."""
-        memory = self.memory or 0
-        return next((n for n in range(1, 65) if self.footprint.least(n) <= memory), None)
+    def on(self, devices: int) -> "Need":
+        """Return the same stage on another number of devices."""
+        made = self.function(self.stage.stage, self.variant.resolved, self.models, devices)
+        assert made is not None  # it holds something on these
+        return replace(self, footprint=made, devices=devices)
+
+    @cached_property
+    def enough(self) -> "Need | None":
+        """Return it on as many devices as would do; None: no number to 64."""
+        tried = map(self.on, range(1, _MOST_DEVICES + 1))
+        return next((need for need in tried if need.fits_device), None)
 
 
 def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float | None) -> list[Need]:
@@ -92,15 +78,16 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
         if study is None or function is None:
             continue
         variant = study.variants[stage.variants[0]]
-        address = (stage.id, stage.variants[0], stage.resources.gpu)
+        devices = max(1, stage.resources.gpu)
+        address = (stage.id, stage.variants[0], devices)
         if address in found:
             continue
         models = _models(study, variant, folders)
-        made = function(stage.stage, variant.resolved, models, max(1, stage.resources.gpu))
+        made = function(stage.stage, variant.resolved, models, devices)
         if made is not None:
             share = stage.resources.gpu_share
             memory = None if device_memory is None else int(USABLE * device_memory * GIB * share)
-            found[address] = Need(stage, study, variant, made, models, memory)
+            found[address] = Need(stage, study, variant, made, models, memory, function, devices)
     return list(found.values())
 
 
@@ -127,7 +114,7 @@ def check_fit(plan: Plan, states: States) -> list[str]:
     for need in fullest(needs):
         if problem := problem_of(need):
             raise problem
-    return [line for need in fullest(needs, lambda need: need.peak) if (line := _halved(need)) is not None]
+    return [line for need in fullest(needs, lambda need: need.footprint.peak) if (line := _halved(need)) is not None]
 
 
 def problem_of(need: Need) -> ConfigError | None:
@@ -136,13 +123,13 @@ def problem_of(need: Need) -> ConfigError | None:
     if not need.fits_device:
         assert need.memory is not None
         problem = (
-            f"{name} needs {gib(need.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable: "
-            f"{', '.join(held_in_words(need))}"
+            f"{name} needs {gib(need.footprint.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable: "
+            f"{', '.join(f'{part.name} {gib(part.size)}' for part in need.footprint.held)}"
         )
         return ConfigError("device_memory", "", None, problem, "; ".join(remedies(need)))
     if not need.fits_host:
-        size, mem = need.host_size, need.stage.resources.mem_mb
-        parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.host.items())
+        size, mem = need.footprint.host_size, need.stage.resources.mem_mb
+        parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.footprint.host.items())
         problem = f"{name} needs {-(-size // MB)} MB of the machine's memory, of {mem} declared: {parts}"
         remedy = f"set studies.{scale}.mem_mb in the scale to {-(-size // MB)} and what Python itself takes"
         return ConfigError("mem_mb", "", None, problem, remedy)
@@ -150,18 +137,16 @@ def problem_of(need: Need) -> ConfigError | None:
 
 
 def remedies(need: Need) -> list[str]:
-    """Return what would make the stage fit: settings and devices that exist, each tried; then what is not built."""
+    """Return what would make the stage smaller, settings and numbers of devices, each tried."""
     found = [
         f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")
         for what, least in _tried(need)
     ]
-    return [*found, NOT_BUILT]
+    return found or ["use a smaller model, shorter sequences or a larger device"]
 
 
 def _tried(need: Need) -> Iterator[tuple[str, int]]:
     """Yield settings and numbers of devices with the bytes that a stage would need; those that change nothing not."""
-    function = function_of(need.study)
-    assert function is not None
     settings: Mapping[str, Any] = getattr(import_module(need.study.written.footprint or ""), "TRIED", {})
     values, resolved = need.variant.values, need.variant.resolved
     changes = {key: value for key, value in settings.items() if dotted.get(values, key, value) != value}
@@ -174,14 +159,13 @@ def _tried(need: Need) -> Iterator[tuple[str, int]]:
             config = type(resolved).model_validate(changed)
         except ValidationError:
             continue
-        made = function(need.stage.stage, config, need.models, need.devices)
-        if made is not None and made.least(need.devices) < need.least:
-            words = " and ".join(f"{key}: {str(value).lower()}" for key, value in option.items())
-            yield words, made.least(need.devices)
-    enough = need.enough_devices
-    if enough is not None and enough > need.devices:
-        size = sum(need.footprint.host_on(enough).values())
-        yield f"gpu: {enough} (with mem_mb of {-(-size // MB)} at least)", need.footprint.least(enough)
+        made = need.function(need.stage.stage, config, need.models, need.devices)
+        if made is not None and made.least < need.footprint.least:
+            yield " and ".join(f"{key}: {str(value).lower()}" for key, value in option.items()), made.least
+    enough = need.enough
+    if enough is not None and enough.devices > need.devices:
+        size = enough.footprint.host_size
+        yield f"gpu: {enough.devices} (with mem_mb of {-(-size // MB)} at least)", enough.footprint.least
 
 
 def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
@@ -190,7 +174,7 @@ def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any
 
 
 def _rank(need: Need) -> tuple[bool, bool, int, int]:
-    return (not need.fits_device, not need.fits_host, need.least, need.peak)
+    return (not need.fits_device, not need.fits_host, need.footprint.least, need.footprint.peak)
 
 
 def fullest(needs: Iterable[Need], rank: Callable[[Need], Any] = _rank) -> list[Need]:
@@ -203,13 +187,6 @@ def fullest(needs: Iterable[Need], rank: Callable[[Need], Any] = _rank) -> list[
     return list(most.values())
 
 
-def held_in_words(need: Need) -> list[str]:
-    """Return what is held on the fullest device, in GiB."""
-    footprint, devices = need.footprint, need.devices
-    device = max(range(devices), key=lambda number: footprint.least_on(number, devices))
-    return [f"{name} {gib(size)}" for name, size in footprint.parts_on(device, devices)]
-
-
 def gib(size: int) -> str:
     """Return bytes in GiB, in as many digits as are read."""
     value = size / GIB
@@ -218,17 +195,16 @@ def gib(size: int) -> str:
 
 def _halved(need: Need) -> str | None:
     """Return the warning for a stage that fits only with smaller parts of its batches."""
-    if need.memory is None or need.peak <= need.memory:
+    made = need.footprint
+    if need.memory is None or made.peak <= need.memory:
         return None
-    footprint, devices = need.footprint, need.devices
-    large = dict.fromkeys(  # where a stage is sharded all devices do the same
+    large = [
         f"{work.name} ({work.rows:,} rows at once: {gib(work.size)} GiB)"
-        for device in range(devices)
-        for work in footprint.works_on(device, devices)
-        if footprint.held_on(device, devices) + work.size + work.gathered > need.memory
-    )
+        for work in made.works
+        if made.held_size + work.size > need.memory
+    ]
     return (
-        f"{need.stage.id} ({need.variant.name}) will halve its batches: {gib(need.peak)} GiB as configured, of "
+        f"{need.stage.id} ({need.variant.name}) will halve its batches: {gib(made.peak)} GiB as configured, of "
         f"{gib(need.memory)} usable: {', '.join(large)}"
     )
 
@@ -257,8 +233,3 @@ def _models(study: Study, variant: Variant, folders: Mapping[tuple[str, str, str
                 found[key] = ModelAsset(value, folder)
     return found
 
-
-def with_devices(need: Need, devices: int) -> Need:
-    """Return the same stage on another number of devices, as they are used today."""
-    resources = need.stage.resources.with_gpu(devices)
-    return replace(need, stage=need.stage.model_copy(update={"resources": resources}))
