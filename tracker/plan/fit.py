@@ -3,6 +3,7 @@
 Declared is the memory of a device (`device_memory` of the settings, or of the scale) and the stage's `mem_mb`.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -122,9 +123,10 @@ def problem_of(need: Need) -> ConfigError | None:
     name, scale = f"{need.stage.id} ({need.variant.name})", need.stage.id.replace(".", ".resources.", 1)
     if not need.fits_device:
         assert need.memory is not None
+        made = need.footprint
         problem = (
-            f"{name} needs {gib(need.footprint.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable: "
-            f"{', '.join(f'{part.name} {gib(part.size)}' for part in need.footprint.held)}"
+            f"{name} needs {gib(made.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable: "
+            f"{', '.join(f'{part.name} {gib(part.size)}' for part in made.held)}"
         )
         return ConfigError("device_memory", "", None, problem, "; ".join(remedies(need)))
     if not need.fits_host:
@@ -148,24 +150,34 @@ def remedies(need: Need) -> list[str]:
 def _tried(need: Need) -> Iterator[tuple[str, int]]:
     """Yield settings and numbers of devices with the bytes that a stage would need; those that change nothing not."""
     settings: Mapping[str, Any] = getattr(import_module(need.study.written.footprint or ""), "TRIED", {})
-    values, resolved = need.variant.values, need.variant.resolved
-    changes = {key: value for key, value in settings.items() if dotted.get(values, key, value) != value}
-    options = [{key: value} for key, value in changes.items()]
-    for option in [*options, changes] if len(options) > 1 else options:
-        changed = dict(values)
-        for key, value in option.items():
-            changed = _with(changed, key.split("."), value)
-        try:
-            config = type(resolved).model_validate(changed)
-        except ValidationError:
-            continue
-        made = need.function(need.stage.stage, config, need.models, need.devices)
-        if made is not None and made.least < need.footprint.least:
-            yield " and ".join(f"{key}: {str(value).lower()}" for key, value in option.items()), made.least
+    helped: dict[str, Any] = {}
+    for key, value in settings.items():
+        if dotted.get(need.variant.values, key, value) != value and (least := _least_with(need, {key: value})):
+            helped[key] = value
+            yield _in_words({key: value}), least
+    if len(helped) > 1 and (least := _least_with(need, helped)):
+        yield _in_words(helped), least
     enough = need.enough
     if enough is not None and enough.devices > need.devices:
         size = enough.footprint.host_size
         yield f"gpu: {enough.devices} (with mem_mb of {-(-size // MB)} at least)", enough.footprint.least
+
+
+def _least_with(need: Need, changes: Mapping[str, Any]) -> int | None:
+    """Return the bytes that a stage needs with other settings; None where these are not less, or not valid."""
+    values = dict(need.variant.values)
+    for key, value in changes.items():
+        values = _with(values, key.split("."), value)
+    try:
+        config = type(need.variant.resolved).model_validate(values)
+    except ValidationError:
+        return None
+    made = need.function(need.stage.stage, config, need.models, need.devices)
+    return None if made is None or made.least >= need.footprint.least else made.least
+
+
+def _in_words(changes: Mapping[str, Any]) -> str:
+    return " and ".join(f"{key}: {json.dumps(value)}" for key, value in changes.items()).replace('"', "")
 
 
 def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
@@ -232,4 +244,3 @@ def _models(study: Study, variant: Variant, folders: Mapping[tuple[str, str, str
             if value.kind == "model":
                 found[key] = ModelAsset(value, folder)
     return found
-

@@ -51,6 +51,15 @@ class Shape:
         return self.kv_heads * self.head_dim
 
     @property
+    def matrices(self) -> tuple[tuple[str, int, int], ...]:
+        """The last part of the name and the two sides of each matrix of one block, rows first, as they are stored."""
+        h, f = self.hidden, self.feed_forward
+        if self.family == "gpt2":
+            return ("c_attn", h, 3 * h), ("c_proj", h, h), ("c_fc", h, f), ("c_proj", f, h)
+        attention = ("q_proj", self.queries, h), ("k_proj", self.keys, h), ("v_proj", self.keys, h)
+        return *attention, ("o_proj", h, self.queries), ("gate_proj", f, h), ("up_proj", f, h), ("down_proj", h, f)
+
+    @property
     def linear(self) -> int:
         """Parameters of the linear layers of one block, with their biases: what autocast makes copies of."""
         h, f = self.hidden, self.feed_forward

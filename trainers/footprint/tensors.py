@@ -12,7 +12,7 @@ from contract.footprint import Held, Work
 from trainers.footprint.shapes import Shape
 
 FLOAT, HALF = 4, 2  # bytes of float32 and bfloat16
-_ADAM = 2 * FLOAT  # its two moments, of each parameter
+COPIES = "bfloat16 copies of weights"  # that autocast makes
 _SAMPLING = 28  # bytes per logit while a token is drawn: logits, divided, log-softmax, in double precision, cumulated
 _SCORING = 12  # per logit while log-probabilities and entropies are computed: logits, softmax, product
 _FORWARD = 16  # the same where a backward pass follows, which needs the log-softmax as well
@@ -31,25 +31,24 @@ class Precision(Protocol):
 
 
 def trained(name: str, parameters: int) -> tuple[Held, ...]:
-    """Return what a model in float32 with AdamW holds: gradients stay between two steps."""
-    return (
-        Held(f"{name}: weights", FLOAT * parameters),
-        Held(f"{name}: gradients", FLOAT * parameters),
-        Held(f"{name}: optimiser", _ADAM * parameters),
-    )
+    """Return what parameters in float32 with AdamW hold: gradients stay between two steps."""
+    parts = {"weights": FLOAT, "gradients": FLOAT, "optimiser": 2 * FLOAT}
+    return tuple(Held(f"{name}: {part}", size * parameters) for part, size in parts.items())
+
+
+def checkpoint(parameters: int) -> int:
+    """Return the copies on the host of parameters with AdamW, which a checkpoint makes before it writes them."""
+    return 3 * FLOAT * parameters
 
 
 def frozen(name: str, parameters: int, precision: Precision) -> tuple[Held, ...]:
     """Return what a frozen model holds, in the precision of the forward pass."""
-    return (Held(f"{name}: weights", (HALF if _mixed(precision) else FLOAT) * parameters),)
+    return (Held(f"{name}: weights", weight_size(precision) * parameters),)
 
 
-def checkpoint(*parameters: int, tied: int = 0) -> int:
-    """Return the copies on the host of models with their optimisers, which a checkpoint makes before it writes them.
-
-    tied: parameters of tied output matrices, of which the state of a model has two copies.
-    """
-    return sum((FLOAT + _ADAM) * each for each in parameters) + FLOAT * tied
+def weight_size(precision: Precision) -> int:
+    """Return the bytes of a frozen model's parameter."""
+    return HALF if _mixed(precision) else FLOAT
 
 
 def twice(shape: Shape) -> int:
@@ -58,8 +57,12 @@ def twice(shape: Shape) -> int:
 
 
 def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], gathered: int = 0) -> Work:
-    """Return the work of `rows` rows at once; parts: bytes by name for a number of rows."""
-    return Work(name, rows, dict(parts(rows)), sum(parts(1).values()), gathered=gathered)
+    """Return the work of `rows` rows at once.
+
+    parts: bytes by name for a number of rows. gathered: bytes of weights that are whole meanwhile, of a sharded model.
+    """
+    whole = {"gathered weights": gathered} if gathered else {}
+    return Work(name, rows, {**parts(rows), **whole}, sum(parts(1).values()) + gathered)
 
 
 def drawing(
@@ -72,28 +75,51 @@ def drawing(
     prompt: int,
     response: int,
     frozen: bool = False,
+    sharded: bool = False,
 ) -> Work:
-    """Return the work of sampling `rows` responses at once; arguments as for `sampling`."""
+    """Return the work of sampling `rows` responses at once; arguments as for `sampling`.
+
+    sharded: with all the weights meanwhile; in bfloat16 a copy in which autocast finds nothing to change: linear layers
+    in bfloat16, the embedding and norms in float32 (`trainers.parallel.rollout_copy`).
+    """
+    copied = sharded and _mixed(precision)
 
     def parts(n: int) -> dict[str, int]:
         among = min(group, n)
-        return sampling(shape, precision, rows=n, group=among, prompt=prompt, response=response, frozen=frozen)
+        found = sampling(shape, precision, rows=n, group=among, prompt=prompt, response=response, frozen=frozen)
+        return {name: size for name, size in found.items() if not (copied and name == COPIES)}
 
-    return work(name, rows, parts, gathered(shape, sampling=True))
+    whole = FLOAT * shape.parameters
+    if copied:
+        linear = shape.linear * shape.layers
+        rest = shape.parameters - linear - (0 if shape.tied else shape.matrix)
+        whole = HALF * (linear + shape.matrix) + FLOAT * rest
+    return work(name, rows, parts, whole if sharded else 0)
 
 
-def gathered(shape: Shape, *, sampling: bool = False) -> int:
-    """Return the bytes of whole weights on each device of a sharded stage: all while responses are drawn.
+def share(rows: int, at_once: int | None, devices: int) -> int:
+    """Return how many of `rows` rows a device has at once: of its share, and at most `at_once`."""
+    own = -(-rows // devices)
+    return own if at_once is None else min(own, at_once)
 
-    Else what is in no block, with its gradients, and of two blocks (one is computed, the next is fetched).
+
+def gathered(shape: Shape, *, size: int = FLOAT, learnt: bool = True) -> int:
+    """Return the bytes of weights that are whole in a pass of a sharded model: of two blocks, and what is in none.
+
+    One block is computed, the next is fetched. size: bytes of a parameter. learnt: their gradients are whole as well.
     """
-    if sampling:
-        return FLOAT * shape.parameters
-    return 2 * FLOAT * (shape.parameters - (shape.layers - 2) * shape.block)
+    return (2 if learnt else 1) * size * (shape.parameters - (shape.layers - 2) * shape.block)
 
 
 def update(
-    shape: Shape, precision: Precision, tokens: int, *, predicted: int = 0, entropy: str = "dropped"
+    shape: Shape,
+    precision: Precision,
+    tokens: int,
+    *,
+    predicted: int = 0,
+    entropy: str = "dropped",
+    frozen: bool = False,
+    cached: bool = True,
 ) -> dict[str, int]:
     """Return what a forward and backward pass needs beside weights, gradients and optimiser.
 
@@ -103,6 +129,8 @@ def update(
         tokens: of all rows together, padding counts.
         predicted: tokens for whose distribution logits are computed; 0 for a critic, which has none.
         entropy: dropped, kept (supervised training) or learnt (with an entropy bonus).
+        frozen: the weights are in the precision of the pass, so there are no copies of them; so it is beside adapters.
+        cached: autocast keeps its copies of weights until the forward pass ends; not where a model is sharded.
     """
     mixed = _mixed(precision)
     size = HALF if mixed else FLOAT
@@ -112,36 +140,46 @@ def update(
     # Gradients of the widest layer's output, and of its weights before they are added to those of earlier rows.
     widest = size * (shape.feed_forward + shape.hidden) * tokens + FLOAT * shape.feed_forward * shape.hidden
     recomputed = widest + (block if precision.activation_checkpointing else 0)
-    head = HALF * shape.matrix if mixed and predicted else 0
-    copies = (HALF * shape.linear * shape.layers if mixed else 0) + head
+    copied = mixed and not frozen
+    head = HALF * shape.matrix if copied and predicted else 0
+    copies = (HALF * shape.linear * shape.layers if copied else 0) + head
     in_backward = copies if not precision.activation_checkpointing else head
-    of_block = HALF * shape.linear if mixed else 0
+    of_block = HALF * shape.linear if copied else 0
     moments = (
-        {"logits": _FORWARD * predicted * shape.vocab, "bfloat16 copies of weights": copies},
+        {"logits": _FORWARD * predicted * shape.vocab, COPIES: copies if cached else in_backward},
         {
             "logits": _LEARNING[entropy] * predicted * shape.vocab,
-            "bfloat16 copies of weights": in_backward,
+            COPIES: in_backward,
         },
-        {"recomputed block": recomputed, "bfloat16 copies of weights": in_backward + of_block},
+        {"recomputed block": recomputed, COPIES: in_backward + of_block},
     )
     most = max(moments, key=lambda parts: sum(parts.values()))
     return _some({"activations": activations, **most})
 
 
 def forward(
-    shape: Shape, precision: Precision, tokens: int, *, predicted: int = 0, frozen: bool = False
+    shape: Shape,
+    precision: Precision,
+    tokens: int,
+    *,
+    predicted: int = 0,
+    frozen: bool = False,
+    cached: bool = True,
 ) -> dict[str, int]:
-    """Return what a pass without gradient needs beside the weights.
-
-    predicted: as for `update`. frozen: the weights are in the precision of the pass, so there are no copies of them.
-    """
-    copies = _copies(shape, precision, head=predicted > 0) if not frozen else 0
+    """Return what a pass without gradient needs beside the weights; arguments as for `update`."""
+    copied = _mixed(precision) and not frozen
+    head = HALF * shape.matrix if copied and predicted else 0
+    block = HALF * shape.linear if copied else 0
+    every = shape.layers * block + head
     moments = (
-        {"activations": _passing(shape, precision, frozen=frozen) * tokens},
-        {"activations": _state(shape, precision, frozen=frozen) * tokens, "logits": _SCORING * predicted * shape.vocab},
+        {"activations": _passing(shape, precision, frozen=frozen) * tokens, COPIES: every if cached else block},
+        {
+            "activations": _state(shape, precision, frozen=frozen) * tokens,
+            "logits": _SCORING * predicted * shape.vocab,
+            COPIES: every if cached else head,
+        },
     )
-    most = max(moments, key=lambda parts: sum(parts.values()))
-    return _some(most | {"bfloat16 copies of weights": copies})
+    return _some(max(moments, key=lambda parts: sum(parts.values())))
 
 
 def sampling(
@@ -169,8 +207,8 @@ def sampling(
         {"KV cache": cache, "logits": _SAMPLING * rows * shape.vocab},
     )
     most = max(moments, key=lambda parts: sum(parts.values()))
-    copies = 0 if frozen else _copies(shape, precision, head=True)
-    return _some(most | {"bfloat16 copies of weights": copies})
+    copies = HALF * (shape.linear * shape.layers + shape.matrix) if _mixed(precision) and not frozen else 0
+    return _some(most | {COPIES: copies})
 
 
 def _mixed(precision: Precision) -> bool:
@@ -179,11 +217,6 @@ def _mixed(precision: Precision) -> bool:
 
 def _some(parts: Mapping[str, int]) -> dict[str, int]:
     return {name: size for name, size in parts.items() if size}
-
-
-def _copies(shape: Shape, precision: Precision, *, head: bool) -> int:
-    """Return what autocast keeps until its context ends: each linear layer's weights in bfloat16."""
-    return HALF * (shape.linear * shape.layers + (shape.matrix if head else 0)) if _mixed(precision) else 0
 
 
 def _cached(shape: Shape, precision: Precision, *, frozen: bool) -> int:

@@ -1,32 +1,28 @@
 """What the stages of `gad` hold in memory; see contract/footprint.py."""
 
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-from contract.footprint import Footprint, Held, ModelAsset, Work
+from contract.footprint import Footprint, ModelAsset, Work
 from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import (
-    FLOAT,
-    checkpoint,
-    drawing,
-    forward,
-    frozen,
-    gathered,
-    trained,
-    twice,
-    update,
-    work,
-)
+from trainers.footprint.tensors import drawing, frozen, share
+from trainers.footprint.training import Learnt, host_of
 from trainers.gad.config import Adversarial, GadConfig
 from trainers.policy.footprint import scratch_shape
 
 ASSUMED_PROMPT, ASSUMED_RESPONSE = 512, 256  # tokens, where the configuration gives no limit
-TRIED = {"precision.compute": "bfloat16", "precision.activation_checkpointing": True}  # what makes a stage smaller
+TRIED = {  # what makes a stage smaller
+    "precision.compute": "bfloat16",
+    "precision.activation_checkpointing": True,
+    "memory.optimizer_states": "8bit",
+    "seqkd.memory.optimizer_states": "8bit",
+}
 
 
 def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
-    """Return what a stage holds: a training divided among its devices, an evaluation on its first."""
+    """Return what a stage holds on each device: its part of what learns; an evaluation has the student whole."""
     from_scratch = "model" not in models
     trains = {
         "base": from_scratch,
@@ -43,10 +39,15 @@ def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], d
         )
     found = _Lengths(config)
     if stage in ("base", "seqkd"):
-        return _supervised(stage, config, student, found)
+        return _supervised(stage, config, student, found, devices=devices)
+    critic, unknown = _critic(config, student, models)
     if stage in ("warmup", "gad"):
-        return _adversarial(getattr(config, stage), config, student, found, models)
-    return _evaluate(stage, config, student, found, models)
+        made = _adversarial(getattr(config, stage), config, student, critic, found, devices=devices)
+    else:
+        scores = stage == "evaluate" and (config.warmup.enabled or config.gad.enabled)
+        made = _evaluate(config, student, critic if scores else None, found, devices=devices)
+        unknown = unknown if scores else ()
+    return replace(made, assumed=found.assumed, unknown=unknown)
 
 
 class _Lengths:
@@ -70,24 +71,14 @@ class _Lengths:
         self.assumed = tuple(assumed)
 
 
-def _supervised(stage: str, config: GadConfig, student: Shape, found: _Lengths) -> Footprint:
+def _supervised(stage: str, config: GadConfig, student: Shape, found: _Lengths, *, devices: int) -> Footprint:
     settings = config.seqkd if stage == "seqkd" else config.base
-    rows = (config.seqkd.micro_batch if stage == "seqkd" else None) or settings.batch_size
-
-    def learning(n: int) -> dict[str, int]:
-        return update(
-            student, config.precision, n * (found.prompt + found.teacher), predicted=n * found.teacher, entropy="kept"
-        )
-
-    parameters = student.parameters
-    return Footprint(
-        trained("student", parameters),
-        (work("training", rows, learning, gathered(student)),),
-        {"checkpoint": checkpoint(parameters, tied=twice(student))},
-        sharded=True,
-        start=FLOAT * parameters,
-        assumed=found.assumed,
-    )
+    memory, micro_batch = (config.seqkd.memory, config.seqkd.micro_batch) if stage == "seqkd" else (None, None)
+    rows = share(settings.batch_size, micro_batch, devices)
+    learnt = Learnt("student", student, config.precision, devices, memory=memory)
+    tokens = found.prompt + found.teacher
+    works = (learnt.update("training", rows, tokens, predicted=found.teacher, entropy="kept"),)
+    return Footprint(learnt.held, works, host_of([learnt]), assumed=found.assumed)
 
 
 def _critic(
@@ -101,70 +92,57 @@ def _critic(
 
 
 def _adversarial(
-    settings: Adversarial, config: GadConfig, student: Shape, found: _Lengths, models: Mapping[str, ModelAsset]
+    settings: Adversarial,
+    config: GadConfig,
+    student: Shape,
+    critic: Shape | None,
+    found: _Lengths,
+    *,
+    devices: int,
 ) -> Footprint:
     rollout, precision = config.rollout, config.precision
     responses, group, length = rollout.prompts * rollout.group_size, rollout.group_size, found.prompt + found.response
-    at_once = rollout.batch_size or responses
-    rows = config.update.micro_batch or -(-responses // config.update.minibatches)
-    scored = config.update.micro_batch or responses
-    critic, unknown = _critic(config, student, models)
-    draw = partial(drawing, shape=student, precision=precision, prompt=found.prompt)
-    divided = gathered(student)
-
-    def passing(*, frozen: bool) -> Callable[[int], dict[str, int]]:
-        return lambda n: forward(student, precision, n * length, predicted=n * found.response, frozen=frozen)
-
-    def learning(n: int) -> dict[str, int]:
-        entropy = "learnt" if config.update.entropy_coef > 0 else "dropped"
-        return update(student, precision, n * length, predicted=n * found.response, entropy=entropy)
-
-    held: list[Held] = list(trained("student", student.parameters))
-    works = [
-        draw("sampling", rows=at_once, group=group, response=found.response),
-        draw("measuring", rows=config.evaluate.batch_size, group=1, response=found.measured),
-        work("update of the student", rows, learning, divided),
+    at_once = share(responses, rollout.batch_size, devices)
+    rows = share(-(-responses // config.update.minibatches), config.update.micro_batch, devices)
+    scored = share(responses, config.update.micro_batch, devices)
+    learnt = Learnt("student", student, precision, devices, memory=config.memory)
+    entropy = "learnt" if config.update.entropy_coef > 0 else "dropped"
+    held, learners = list(learnt.held), [learnt]
+    works: list[Work] = [
+        learnt.drawing("sampling", rows=at_once, group=group, prompt=found.prompt, response=found.response),
+        learnt.drawing(
+            "measuring", rows=config.evaluate.batch_size, group=1, prompt=found.prompt, response=found.measured
+        ),
+        learnt.update("update of the student", rows, length, predicted=found.response, entropy=entropy),
     ]
-    saved = [student.parameters]
     if settings.kl_coef > 0:
-        held += frozen("reference", student.parameters, precision)
-        works.append(work("reference's log-probabilities", scored, passing(frozen=True), divided))
+        held += learnt.reference()
+        name = "reference's log-probabilities"
+        works.append(learnt.forward(name, scored, length, predicted=found.response, frozen=True))
     if rollout.recompute_logps:
-        works.append(work("old log-probabilities", scored, passing(frozen=False), divided))
+        works.append(learnt.forward("old log-probabilities", scored, length, predicted=found.response))
     if critic is not None:
-        parameters = critic.body + critic.hidden + 1
-        held += trained("critic", parameters)
-        saved.append(parameters)
-        prompts = config.critic.micro_batch or -(-rollout.prompts // config.critic.minibatches)
+        scores = Learnt("critic", critic, precision, devices, critic=True, memory=config.memory)
+        held += scores.held
+        learners.append(scores)
+        prompts = share(-(-rollout.prompts // config.critic.minibatches), config.critic.micro_batch, devices)
         # A row is a prompt: the teacher's response and those of the group go through in one graph.
-        name, each = "update of the critic (rows are prompts)", (1 + group) * length
-        works.append(work(name, prompts, lambda n: update(critic, precision, n * each), gathered(critic)))
-        works.append(work("scores", at_once, lambda n: forward(critic, precision, n * length), gathered(critic)))
-    return Footprint(
-        tuple(held),
-        tuple(works),
-        {"checkpoint": checkpoint(*saved, tied=twice(student))},
-        sharded=True,
-        # The reference is copied before the student is divided.
-        start=(2 if settings.kl_coef > 0 else 1) * FLOAT * student.parameters,
-        assumed=found.assumed,
-        unknown=unknown,
-    )
+        works.append(scores.update("update of the critic (rows are prompts)", prompts, (1 + group) * length))
+        works.append(scores.forward("scores", at_once, length))
+    host = host_of(learners, reference=settings.kl_coef > 0)
+    return Footprint(tuple(held), tuple(works), host)
 
 
-def _evaluate(
-    stage: str, config: GadConfig, student: Shape, found: _Lengths, models: Mapping[str, ModelAsset]
-) -> Footprint:
-    rows, precision, lengths = config.evaluate.batch_size, config.precision, (found.prompt, found.measured)
-    draw = partial(drawing, prompt=found.prompt, response=found.measured, frozen=True)
+def _evaluate(config: GadConfig, student: Shape, critic: Shape | None, found: _Lengths, *, devices: int) -> Footprint:
+    rows, precision = config.evaluate.batch_size, config.precision
     held = list(frozen("student", student.parameters, precision))
-    works: list[Work] = [draw("sampling", student, precision, rows=rows, group=1)]
-    unknown: tuple[str, ...] = ()
-    if stage == "evaluate" and (config.warmup.enabled or config.gad.enabled):
-        critic, unknown = _critic(config, student, models)
-        if critic is not None:
-            held.append(Held("critic: weights", FLOAT * (critic.body + critic.hidden + 1)))
-            works.append(work("scores", rows, lambda n: forward(critic, precision, n * sum(lengths))))
-    # Each is loaded on the machine and then moved to the device, one after the other.
-    host = {"weights": max(part.size for part in held)}
-    return Footprint(tuple(held), tuple(works), host, assumed=found.assumed, unknown=unknown)
+    sizes: dict[str, Any] = {"rows": rows, "prompt": found.prompt, "response": found.measured, "group": 1}
+    works: list[Work] = [drawing("sampling", student, precision, frozen=True, **sizes)]
+    # Each is loaded on the machine and then moved to the device, one after the other; the student in each process.
+    host = devices * held[0].size
+    if critic is not None:
+        scores = Learnt("critic", critic, precision, devices, critic=True)
+        held.append(scores.held[0])  # its weights
+        works.append(scores.forward("scores", rows, found.prompt + found.measured))
+        host = max(host, scores.start)
+    return Footprint(tuple(held), tuple(works), {"weights": host})

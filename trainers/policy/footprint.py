@@ -1,38 +1,28 @@
 """What the stages of `innovations` and `gspo` hold in memory; see contract/footprint.py."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 from contract.footprint import Footprint, Held, ModelAsset, Work
 from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import (
-    FLOAT,
-    checkpoint,
-    drawing,
-    forward,
-    frozen,
-    gathered,
-    trained,
-    twice,
-    update,
-    work,
-)
+from trainers.footprint.tensors import FLOAT, drawing, frozen, share, weight_size
+from trainers.footprint.training import Learnt, host_of
 from trainers.policy.config import PolicyConfig, Scratch
 from trainers.tasks import TASKS
 
 ASSUMED_PROMPT = 512  # tokens, where nothing limits a prompt
 _SPECIAL = 3  # of the word-level tokenizer: padding, end, unknown
-TRIED = {"precision.compute": "bfloat16", "precision.activation_checkpointing": True}  # what makes a stage smaller
+TRIED = {  # what makes a stage smaller
+    "precision.compute": "bfloat16",
+    "precision.activation_checkpointing": True,
+    "memory.optimizer_states": "8bit",
+}
 
 
 def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
-    """Return what a stage holds: a training divided among its devices, but for a reward model, which each has.
-
-    Evaluations have the policy on their first device and a reward model on the last.
-    """
+    """Return what a stage holds on each device: a training's part of its models; an evaluation has them whole."""
     starts = config.model is not None and config.warm_start.steps == 0
     nothing = stage == "task_data" or (stage == "warm_start" and starts)
     if nothing or (stage == "judge" and not config.reward_training.enabled):
@@ -43,78 +33,80 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
             unknown=("the policy: no configuration of `model` is on this machine, and its size is not listed",)
         )
     prompt, assumed = _prompt(config)
-    response, precision = config.sampling.max_new_tokens, config.precision
-    draw = partial(drawing, "sampling", policy, precision, prompt=prompt, response=response, frozen=True)
     if stage == "warm_start":
-        rows = config.warm_start.batch_size
-        learn = work(
-            "training",
-            rows,
-            lambda n: update(policy, precision, n * (prompt + response), predicted=n * response, entropy="kept"),
-            gathered(policy),
-        )
-        works: tuple[Work, ...] = (learn,)
-        if config.warm_start.until is not None:
-            works = (learn, draw(rows=config.warm_start.until.problems, group=1, frozen=False))
-        held, start = trained("policy", policy.parameters), FLOAT * policy.parameters
-        return Footprint(held, works, _saved(policy), sharded=True, start=start, assumed=assumed)
-    reward, unknown = _reward_model(config, models, policy)
+        return replace(_warm_start(config, policy, prompt, devices), assumed=assumed)
     if stage == "judge":
-        settings = config.reward_training
-        rows = settings.micro_batch or settings.batch_size
-        learn = work("training", rows, lambda n: update(policy, precision, n * (prompt + response)))
-        held = trained("reward model", policy.body + policy.hidden)
-        works = (learn, draw(rows=settings.sampled_at_once, group=settings.samples))
-        return Footprint(held, works, _saved(policy), assumed=assumed)
-    if stage in ("evaluate", "evaluate_warm"):
-        works = (draw(rows=config.evaluate.batch_size, group=1),)
-        held = (*frozen("policy", policy.parameters, precision), *reward)
-        # Each is loaded on the machine and then moved to the device, one after the other.
-        host = {"weights": max(part.size for part in held)}
-        return Footprint(held, works, host, assumed=assumed, unknown=unknown)
-    return replace(_reinforce(config, policy, reward, prompt), assumed=assumed, unknown=unknown)
+        return replace(_judge(config, policy, prompt, devices), assumed=assumed)
+    reward, unknown = _reward_model(config, models, policy)
+    if stage == "reinforce":
+        return replace(_reinforce(config, policy, reward, prompt, devices), assumed=assumed, unknown=unknown)
+    sizes: dict[str, Any] = {"prompt": prompt, "response": config.sampling.max_new_tokens, "group": 1}
+    works = (drawing("sampling", policy, config.precision, rows=config.evaluate.batch_size, frozen=True, **sizes),)
+    held = (*frozen("policy", policy.parameters, config.precision), *reward)
+    # Each is loaded on the machine and then moved to the device, one after the other, in each process.
+    host = {"weights": devices * max(part.size for part in held)}
+    return Footprint(held, works, host, assumed=assumed, unknown=unknown)
 
 
-def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], prompt: int) -> Footprint:
-    rollout, precision, response = config.rollout, config.precision, config.sampling.max_new_tokens
-    minibatch = -(-rollout.responses // config.update.minibatches)
-    rows, at_once = config.update.micro_batch or minibatch, config.update.micro_batch or rollout.responses
-    draw = partial(drawing, shape=policy, precision=precision, prompt=prompt, response=response)
-    divided = gathered(policy)
-
-    def passing(*, frozen: bool) -> Callable[[int], dict[str, int]]:
-        return lambda n: forward(policy, precision, n * (prompt + response), predicted=n * response, frozen=frozen)
-
-    def learning(n: int) -> dict[str, int]:
-        entropy = "learnt" if config.update.entropy_coef > 0 else "dropped"
-        return update(policy, precision, n * (prompt + response), predicted=n * response, entropy=entropy)
-
-    held = [*trained("policy", policy.parameters), *reward]
-    works: list[Work] = [
-        draw("sampling", rows=rollout.batch_size or rollout.responses, group=rollout.group_size),
-        draw("measuring", rows=config.evaluate.batch_size, group=1),
-        work("update of the policy", rows, learning, divided),
+def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
+    settings, response = config.warm_start, config.sampling.max_new_tokens
+    learnt = Learnt("policy", policy, config.precision, devices, memory=settings.memory)
+    tokens = prompt + response
+    works = [
+        learnt.update("training", share(settings.batch_size, None, devices), tokens, predicted=response, entropy="kept")
     ]
-    saved = [policy.parameters]
+    if settings.until is not None:
+        works.append(
+            learnt.drawing("sampling", rows=settings.until.problems, group=1, prompt=prompt, response=response)
+        )
+    return Footprint(learnt.held, tuple(works), host_of([learnt]))
+
+
+def _judge(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
+    """Return what the training of a reward model holds; the policy that it samples from is gone by then."""
+    settings, response = config.reward_training, config.sampling.max_new_tokens
+    learnt = Learnt("reward model", policy, config.precision, devices, critic=True)
+    sizes: dict[str, Any] = {
+        "rows": settings.sampled_at_once,
+        "group": settings.samples,
+        "prompt": prompt,
+        "response": response,
+    }
+    draw = drawing("sampling", policy, config.precision, frozen=True, **sizes)
+    whole = weight_size(config.precision) * policy.parameters
+    parts = {**draw.parts, "policy": whole}
+    rows = share(settings.batch_size, settings.micro_batch, devices)
+    learn = learnt.update("training", rows, prompt + response)
+    return Footprint(learnt.held, (learn, replace(draw, parts=parts, least=draw.least + whole)), host_of([learnt]))
+
+
+def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], prompt: int, devices: int) -> Footprint:
+    rollout, response = config.rollout, config.sampling.max_new_tokens
+    micro_batch = config.update.micro_batch
+    rows = share(-(-rollout.responses // config.update.minibatches), micro_batch, devices)
+    at_once = share(rollout.responses, micro_batch, devices)
+    learnt = Learnt("policy", policy, config.precision, devices, memory=config.memory)
+    tokens, predicted, sizes = prompt + response, response, {"prompt": prompt, "response": response}
+    entropy = "learnt" if config.update.entropy_coef > 0 else "dropped"
+    drawn = share(rollout.responses, rollout.batch_size, devices)
+    held, learners = [*learnt.held, *reward], [learnt]
+    works: list[Work] = [
+        learnt.drawing("sampling", rows=drawn, group=rollout.group_size, **sizes),
+        learnt.drawing("measuring", rows=config.evaluate.batch_size, group=1, **sizes),
+        learnt.update("update of the policy", rows, tokens, predicted=predicted, entropy=entropy),
+    ]
     if config.kl.coef > 0:
-        held += frozen("reference", policy.parameters, precision)
-        works.append(work("reference's log-probabilities", at_once, passing(frozen=True), divided))
+        held += learnt.reference()
+        name = "reference's log-probabilities"
+        works.append(learnt.forward(name, at_once, tokens, predicted=predicted, frozen=True))
     if rollout.recompute_logps:
-        works.append(work("old log-probabilities", at_once, passing(frozen=False), divided))
+        works.append(learnt.forward("old log-probabilities", at_once, tokens, predicted=predicted))
     if config.advantage == "gae":
-        critic = policy.body + policy.hidden + 1
-        held += trained("critic", critic)
-        saved.append(critic)
-        length = prompt + response
-        works.append(work("update of the critic", rows, lambda n: update(policy, precision, n * length), divided))
-    return Footprint(
-        tuple(held),
-        tuple(works),
-        {"checkpoint": checkpoint(*saved, tied=twice(policy))},
-        sharded=True,
-        # The reference is copied before the policy is divided.
-        start=(2 if config.kl.coef > 0 else 1) * FLOAT * policy.parameters,
-    )
+        critic = Learnt("critic", policy, config.precision, devices, critic=True, memory=config.memory)
+        held += critic.held
+        learners.append(critic)
+        works.append(critic.update("update of the critic", rows, tokens))
+    return Footprint(tuple(held), tuple(works), host_of(learners, reference=config.kl.coef > 0))
 
 
 def scratch_shape(scratch: Scratch, task: Any) -> Shape:
@@ -151,9 +143,4 @@ def _reward_model(
     shape = shape_of(models["reward_model"]) if "reward_model" in models else policy
     if shape is None:
         return (), ("the reward model: no configuration of it is on this machine, and its size is not listed",)
-    return (Held("reward model: weights", FLOAT * (shape.body + shape.hidden), -1, whole=True),), ()
-
-
-def _saved(policy: Shape) -> dict[str, int]:
-    """Return the memory of the machine of a stage without checkpoints: the model that it saves."""
-    return {"saved model": FLOAT * policy.parameters}
+    return (Held("reward model: weights", FLOAT * (shape.body + shape.hidden)),), ()

@@ -22,11 +22,11 @@ from trainers.demonstrations.footprint import _parameters
 from trainers.demonstrations.selector import build_selector
 from trainers.footprint.published import PUBLISHED
 from trainers.footprint.shapes import of_config, shape_of
-from trainers.footprint.tensors import checkpoint, trained
+from trainers.footprint.training import Learnt
 from trainers.gad.config import GadConfig
 from trainers.gad.footprint import footprint
 from trainers.models import EditedModule
-from trainers.policy.config import PolicyConfig, Scratch
+from trainers.policy.config import PolicyConfig, Precision, Scratch
 from trainers.policy.footprint import footprint as of_policy
 from trainers.policy.footprint import scratch_shape
 from trainers.policy.models import build_policy
@@ -36,6 +36,7 @@ from trainers.tasks.knights_knaves import create
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
 
 ROOT = Path(__file__).resolve().parents[3]
+FLOAT32 = Precision()
 QWEN_7B = of_config(PUBLISHED["Qwen/Qwen2.5-7B-Instruct"])
 
 
@@ -91,13 +92,15 @@ def test_by_hand_student_and_critic_of_7b_in_float32_with_adamw():
     assert QWEN_7B.parameters == 7_615_616_512
     critic = QWEN_7B.parameters - 152_064 * 3_584  # a critic has no output matrix
     assert QWEN_7B.body == critic == 7_070_619_136
-    held = sum(part.size for part in (*trained("student", QWEN_7B.parameters), *trained("critic", critic)))
-    assert held == 16 * (7_615_616_512 + 7_070_619_136)
+    student, scores = Learnt("student", QWEN_7B, FLOAT32), Learnt("critic", QWEN_7B, FLOAT32, critic=True)
+    held = sum(part.size for part in (*student.held, *scores.held))
+    head = 3_584 + 1
+    assert held == 16 * (7_615_616_512 + 7_070_619_136 + head)
     assert held / GIB == pytest.approx(218.84, abs=0.01)
     # Two models with output matrix would be 227 GiB, and their checkpoint 170.
     assert 2 * 16 * QWEN_7B.parameters / GIB == pytest.approx(226.96, abs=0.01)
-    assert checkpoint(QWEN_7B.parameters, QWEN_7B.parameters) / GIB == pytest.approx(170.2, abs=0.1)
-    assert checkpoint(QWEN_7B.parameters, critic) / GIB == pytest.approx(164.1, abs=0.1)
+    assert 2 * student.saved / GIB == pytest.approx(170.2, abs=0.1)
+    assert (student.saved + scores.saved) / GIB == pytest.approx(164.1, abs=0.1)
 
 
 def test_a_policy_from_scratch():
@@ -136,7 +139,7 @@ def test_a_second_output_matrix_of_debias_is_counted_in_training(dtype, of_head)
     model = ModelAsset(asset({"source": "random", "architecture": "gpt2", **sizes}))
 
     def needs(stage, settings):
-        return of_debias(stage, DebiasConfig(dtype=dtype, lm_head_dtype=settings), {"model": model}, 1).peak(1)
+        return of_debias(stage, DebiasConfig(dtype=dtype, lm_head_dtype=settings), {"model": model}, 1).peak
 
     first = OutputMatrix(torch.zeros(300, 32, dtype=getattr(torch, dtype)), None)
     second = first.in_dtype(getattr(torch, of_head))
@@ -154,7 +157,10 @@ def test_a_warm_start_that_ends_at_an_accuracy_draws_responses():
         for each in (None, {"problems": 70})
     )
     assert [(work.name, work.rows) for work in until[len(plain) :]] == [("sampling", 70)]
-    assert until[-1].gathered == 4 * scratch_shape(Scratch(), PolicyConfig().task).parameters
+    config = PolicyConfig(warm_start={"until": {"problems": 70}})
+    (*_, alone), (*_, together) = (of_policy("warm_start", config, {}, devices).works for devices in (1, 2))
+    assert "gathered weights" not in alone.parts
+    assert together.parts["gathered weights"] == 4 * scratch_shape(Scratch(), PolicyConfig().task).parameters
 
 
 def asset(*sources):

@@ -1,0 +1,214 @@
+"""What a model that learns holds, on a device and on the machine: weights, gradients, optimiser, and its copies."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Protocol
+
+from contract.footprint import Held, Work
+from trainers.footprint import tensors
+from trainers.footprint.shapes import Shape
+from trainers.footprint.tensors import FLOAT, Precision
+
+_STATES = {"float32": 8, "bfloat16": 4}  # bytes of AdamW's two moments, of each parameter
+_8BIT_BLOCK, _8BIT_LEAST = (
+    256,
+    4096,
+)  # columns with one scale; smaller tensors keep float32 (trainers.policy.low_bit_adamw)
+
+
+class Saving(Protocol):
+    """What is read of a study's settings of its memory."""
+
+    @property
+    def optimizer_states(self) -> str: ...  # noqa: D102
+    @property
+    def offload(self) -> bool: ...  # noqa: D102
+    @property
+    def lora(self) -> Any: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A model with its optimiser on each of some devices.
+
+    critic: the body with a head of one output, else the causal model. memory: None: no setting saves any.
+    """
+
+    name: str
+    shape: Shape
+    precision: Precision
+    devices: int = 1
+    critic: bool = False
+    memory: Saving | None = None
+
+    @property
+    def sharded(self) -> bool:
+        """Tell whether FSDP2 has the model; it does what is offloaded, on one device too."""
+        return self.devices > 1 or self._offload
+
+    @property
+    def parameters(self) -> int:
+        """Return the parameters of the model, adapters not among them."""
+        return self.shape.body + self._head if self.critic else self.shape.parameters
+
+    @property
+    def trained(self) -> int:
+        """Return the parameters that learn: all, or the adapters, and a critic's head."""
+        if self._lora is None:
+            return self.parameters
+        return self._adapters + self._head
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """Return what stays on each device."""
+        if self._offload:
+            return ()
+        return tuple(Held(f"{self.name}: {name}", ceil(size / self.devices)) for name, size in self._parts.items())
+
+    @property
+    def host(self) -> int:
+        """Return the bytes that stay on the machine, of all devices."""
+        return sum(self._parts.values()) if self._offload else 0
+
+    @property
+    def saved(self) -> int:
+        """Return the copies on the machine that a checkpoint makes: what learns, with its optimiser."""
+        tied = tensors.twice(self.shape) if self._lora is None and not self.critic else 0
+        return FLOAT * (self.trained + tied) + self._moments
+
+    @property
+    def start(self) -> int:
+        """Return the bytes on the machine while the model is loaded, by the first process alone."""
+        return FLOAT * self.parameters
+
+    def reference(self, name: str = "reference") -> tuple[Held, ...]:
+        """Return what a frozen copy of the model holds; with adapters it is the model without them."""
+        if self._lora is not None or self._offload:
+            return ()
+        (whole,) = tensors.frozen(name, self.parameters, self.precision)
+        return (Held(whole.name, ceil(whole.size / self.devices)),)
+
+    @property
+    def reference_host(self) -> int:
+        """Return the bytes that a frozen copy keeps on the machine."""
+        return tensors.weight_size(self.precision) * self.parameters if self._offload and self._lora is None else 0
+
+    def update(self, name: str, rows: int, tokens: int, *, predicted: int = 0, entropy: str = "dropped") -> Work:
+        """Return the work of an update on `rows` rows at once; tokens, predicted: of a row."""
+
+        def parts(n: int) -> dict[str, int]:
+            how = {"entropy": entropy, "frozen": self._low, "cached": not self.sharded}
+            return tensors.update(self.shape, self.precision, n * tokens, predicted=n * predicted, **how)
+
+        return self._pass(name, rows, parts, learnt=True)
+
+    def forward(self, name: str, rows: int, tokens: int, *, predicted: int = 0, frozen: bool = False) -> Work:
+        """Return the work of a pass without gradient, of the model or (frozen) of its frozen copy."""
+        low = frozen or self._low
+
+        def parts(n: int) -> dict[str, int]:
+            how = {"frozen": low, "cached": not self.sharded}
+            return tensors.forward(self.shape, self.precision, n * tokens, predicted=n * predicted, **how)
+
+        return self._pass(name, rows, parts, low=low)
+
+    def drawing(self, name: str, **sizes: int) -> Work:
+        """Return the work of sampling; sizes: those of `tensors.drawing`."""
+        return tensors.drawing(name, self.shape, self.precision, sharded=self.sharded, frozen=self._low, **sizes)
+
+    def _pass(
+        self,
+        name: str,
+        rows: int,
+        parts: Callable[[int], Mapping[str, int]],
+        *,
+        learnt: bool = False,
+        low: bool | None = None,
+    ) -> Work:
+        low = self._low if low is None else low
+        size = tensors.weight_size(self.precision) if low else FLOAT
+        gradients = learnt and self._lora is None
+        whole = tensors.gathered(self.shape, size=size, learnt=gradients) if self.sharded else 0
+        return tensors.work(name, rows, parts, whole)
+
+    @property
+    def _offload(self) -> bool:
+        return self.memory is not None and getattr(self.memory, "offload", False)
+
+    @property
+    def _lora(self) -> Any:
+        return None if self.memory is None else getattr(self.memory, "lora", None)
+
+    @property
+    def _low(self) -> bool:
+        """Tell whether the weights are frozen, and so in the precision of the pass: those beside adapters."""
+        return self._lora is not None
+
+    @property
+    def _head(self) -> int:
+        return self.shape.hidden + 1 if self.critic else 0
+
+    @property
+    def _adapters(self) -> int:
+        """Return the parameters of LoRA's two matrices beside each matrix of the blocks that it is for."""
+        lora = self._lora
+        chosen = [
+            rows + columns
+            for name, rows, columns in self.shape.matrices
+            if lora.targets is None or name in lora.targets
+        ]
+        return self.shape.layers * lora.rank * sum(chosen)
+
+    @property
+    def _parts(self) -> dict[str, int]:
+        own = {"gradients": FLOAT * self.trained, "optimiser": self._moments}
+        if self._lora is None:
+            return {"weights": FLOAT * self.parameters} | own
+        frozen = tensors.weight_size(self.precision) * (self.parameters - self._head)
+        return {"weights": frozen, "adapters": FLOAT * self.trained} | own
+
+    @property
+    def _moments(self) -> int:
+        """Return the bytes of the optimiser's states."""
+        states = "float32" if self.memory is None else self.memory.optimizer_states
+        if states != "8bit":
+            return _STATES[states] * self.trained
+        small = self.trained - sum(rows * columns for rows, columns in self._large)
+        packed = sum(2 * rows * columns + 8 * rows * ceil(columns / _8BIT_BLOCK) for rows, columns in self._large)
+        return packed + _STATES["float32"] * small
+
+    @property
+    def _large(self) -> Sequence[tuple[int, int]]:
+        """Return the sides of every trained matrix whose moments are of 8 bits."""
+        if self._lora is None:
+            blocks = [(rows, columns) for _, rows, columns in self.shape.matrices] * self.shape.layers
+            outer = [(self.shape.vocab, self.shape.hidden)]
+            outer *= 1 if self.critic or self.shape.tied else 2
+            if self.shape.positions and self.shape.family == "gpt2":
+                outer.append((self.shape.positions, self.shape.hidden))
+        else:
+            rank, targets, outer = self._lora.rank, self._lora.targets, []
+            blocks = [
+                pair
+                for name, rows, columns in self.shape.matrices
+                if targets is None or name in targets
+                for pair in ((rank, columns), (rows, rank))
+            ] * self.shape.layers
+        return [(rows, columns) for rows, columns in [*blocks, *outer] if rows * columns >= _8BIT_LEAST]
+
+
+def host_of(learnt: Sequence[Learnt], *, reference: bool = False) -> dict[str, int]:
+    """Return the machine's memory of a training: what is offloaded, and the copies at the moment that needs most.
+
+    These are a checkpoint's, or those of the first process, which reads each model whole, and a reference beside the
+    first, before they are divided; it holds one whole model again when it saves what was trained.
+    """
+    stays = sum(each.host for each in learnt) + (learnt[0].reference_host if reference else 0)
+    copied = learnt[0].start if reference and learnt[0].reference() and learnt[0].sharded else 0
+    moments = (
+        {"checkpoint": sum(each.saved for each in learnt)},
+        {"models while they are loaded": max(learnt[0].start + copied, *(each.start for each in learnt))},
+    )
+    most = max(moments, key=lambda parts: sum(parts.values()))
+    return most | ({"offloaded models": stays} if stays else {})
