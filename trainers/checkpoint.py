@@ -68,13 +68,13 @@ def save(
     name = f"tensors-{letter}" if alone else f"shard-{letter}-{ranks.rank + 1:05}-of-{ranks.size:05}"
     name += ".safetensors"
     files = dict(ranks.gather((name, _write_tensors(folder / name, tensors, ranks)))) if tensors else {}
-    if ranks.rank > 0:
-        return
-    named = {"file": name if files else None, "sha256": files.get(name)} if alone else {"files": files}
-    write_text(folder / STATE, json.dumps({"step": step, **named, "state": state}))
-    for old in folder.glob("*.safetensors"):
-        if old.name not in files:
-            old.unlink()
+    if ranks.rank == 0:
+        named = {"file": name if files else None, "sha256": files.get(name)} if alone else {"files": files}
+        write_text(folder / STATE, json.dumps({"step": step, **named, "state": state}))
+        for old in folder.glob("*.safetensors"):
+            if old.name not in files:
+                old.unlink()
+    ranks.gather(None)  # it is there for every rank that goes on
 
 
 def _write_tensors(path: Path, tensors: dict[str, torch.Tensor], ranks: Ranks) -> str:
@@ -96,35 +96,33 @@ def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
     mine = None if content is None else (content["step"], files)
     if any(seen != mine for seen in ranks.gather(mine)):
         raise OSError(errno.EIO, "the ranks do not read the same checkpoint")
-    problem = _problem(folder, dict(list(files.items())[ranks.rank :: ranks.size]))
+    tensors, problem = _read_tensors(folder, files, ranks)
     problem = next(filter(None, ranks.gather(problem)), "")
     if content is None:
         return None
     try:
         if problem:
             raise ValueError(problem)
-        return Checkpoint(int(content["step"]), _read_tensors(folder, files, ranks), content["state"])
-    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        return Checkpoint(int(content["step"]), tensors, content["state"])
+    except (ValueError, TypeError) as error:
         _log.warning("checkpoint in %s ignored: %s", folder, error)
         return None
 
 
-def _problem(folder: Path, files: dict[str, str]) -> str:
-    """Return why a file is not the one that was written, or nothing."""
-    try:
-        wrong = [name for name, digest in files.items() if _digest(folder / name) != digest]
-    except OSError as error:
-        return str(error)
-    return f"{wrong[0]} does not have the digest that {STATE} states" if wrong else ""
-
-
-def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> Mapping[str, torch.Tensor]:
+def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Mapping[str, torch.Tensor], str]:
+    """Return the tensors, and why they cannot be read or are not those that were written, or nothing."""
     if not files:
-        return {}
+        return {}, ""
     from trainers.tensor_files import TensorFiles
 
-    found = TensorFiles([folder / name for name in files])
-    return dict(found) if ranks.size == 1 else found
+    try:
+        for name, digest in list(files.items())[ranks.rank :: ranks.size]:
+            if _digest(folder / name) != digest:
+                return {}, f"{name} does not have the digest that {STATE} states"
+        found = TensorFiles([folder / name for name in files])
+        return dict(found) if ranks.size == 1 else found, ""
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        return {}, str(error) or type(error).__name__
 
 
 def _files(content: dict[str, Any]) -> dict[str, str]:

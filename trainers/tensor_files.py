@@ -7,15 +7,13 @@ That writer holds all that it writes in memory twice more. Here it is one tensor
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import numpy
 import torch
-from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
@@ -59,14 +57,16 @@ def write_tensors(path: Path, pieces: Mapping[str, Piece]) -> str:
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
     with path.open("wb") as file:
-        for part in chain([len(text).to_bytes(8, "little"), text], (_bytes(pieces[name].tensor) for name in order)):
+        content = (_bytes(pieces[name].tensor) for name in order)
+        parts: Iterable[bytes | memoryview] = chain([len(text).to_bytes(8, "little"), text], content)
+        for part in parts:
             file.write(part)
             digest.update(part)
     return digest.hexdigest()
 
 
-def _bytes(tensor: Tensor) -> NDArray[numpy.uint8]:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 class TensorFiles(Mapping[str, Tensor]):

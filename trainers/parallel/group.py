@@ -97,9 +97,9 @@ class Group(Ranks):
         """Shard a model, block by block, in place, with the first rank's weights; no rank gets more than its block."""
         assert isinstance(model, nn.Module)
         modules: list[nn.Module] = [*_blocks(model), model]
-        for module in modules:
-            weightless.send_weights(module, self._mesh)
-            fully_shard(module, mesh=self._mesh)
+        for each in modules:
+            weightless.send_weights(each, self._mesh)
+            fully_shard(each, mesh=self._mesh)
         for module in _sharded(model):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no sum that divides
             module.set_gradient_divide_factor(1.0)
@@ -142,8 +142,14 @@ class Group(Ranks):
         )
 
     def save(self, model: Any, folder: Path) -> None:
-        """Gather a model's weights one by one, and write them from the first rank's memory."""
-        weights = {name: self.kept(tensor) for name, tensor in model.state_dict().items()}
+        """Gather a model's weights one by one, and write them from the first rank's memory; what is tied, once."""
+        state, gathered = model.state_dict(), {}
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        own = {name: parameters.get(name, tensor) for name, tensor in state.items()}
+        for name, tensor in state.items():
+            if own[name] not in gathered:
+                gathered[own[name]] = self.kept(tensor)
+        weights = {name: gathered[own[name]] for name in state}
         folder.mkdir(parents=True, exist_ok=True)
         if self.rank == 0:
             model.save_pretrained(folder, state_dict=weights)

@@ -190,6 +190,7 @@ def damaged(ranks, folder):
     """The second rank's file is damaged; return what each rank makes of it."""
     resume(ranks, folder, None, "damaged", 1)
     whole = checkpoint.load(folder / "damaged", ranks) is not None
+    ranks.gather(None)
     if ranks.rank == 0:
         path = sorted((folder / "damaged").glob("*.safetensors"))[-1]
         content = bytearray(path.read_bytes())
