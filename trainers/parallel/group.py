@@ -131,15 +131,16 @@ class Group(Ranks):
         return (tensor.to_local(), rows.start) if rows.start < rows.stop or self.rank == 0 else None
 
     def part(self, tensors: Any, name: str, like: Any) -> Any:
-        """Return this rank's rows; what has not the shape of `like` (a count of steps) is whole in every rank."""
+        """Return this rank's rows; what has not as many rows as `like` (a count of steps) is whole in every rank."""
         assert isinstance(tensors, TensorFiles)
-        if not isinstance(like, DTensor) or tensors.shape(name) != like.shape:
+        shape = tensors.shape(name)
+        if not isinstance(like, DTensor) or shape[:1] != like.shape[:1]:
             return tensors[name]
-        rows = _rows(like)
+        rows, stride = _rows(like), torch.empty(shape, device="meta").stride()
         found = tensors.rows(name, rows.start, rows.stop).to(like.device)
-        return DTensor.from_local(
-            found, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
-        )
+        mesh, placements = like.device_mesh, like.placements
+        part = DTensor.from_local(found, mesh, placements, run_check=False, shape=shape, stride=stride)
+        return part.to(like.device)  # offloaded weights: the mesh's devices are others
 
     def save(self, model: Any, folder: Path) -> None:
         """Gather a model's weights one by one, and write them from the first rank's memory; what is tied, once."""
