@@ -4,8 +4,8 @@
     python benchmarks/rendering.py --seeds 5 --keep DIR --commands tables figures report figures
 
 The plan is that of the demo: 5 studies and their figures. Nothing is trained: the learning curves are those of
-`docs/sample/report.html` (further seeds lie between its first and last), the evaluation items are drawn at random. A command may
-be named twice, to see what drawing again costs when nothing has changed.
+`docs/sample/report.html` (further seeds lie between its first and last), the evaluation items are drawn at random. A
+command may be named twice, to see what drawing again costs when nothing has changed.
 """
 
 import argparse

@@ -4,6 +4,7 @@ import argparse
 import re
 import runpy
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,13 @@ def test_targets_of_make_exist():
         for command in commands(path.read_text(encoding="utf-8"), "make"):
             words = [word for word in command.split()[1:] if re.fullmatch("[a-z-]+", word) and word[0] != "-"]
             assert set(words[:1]) <= targets, f"{path.name}: {command}"
+
+
+def test_help_lists_every_target_of_make():
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    [phony] = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(line.split()[0] for line in listed) == sorted(phony.split())
+    assert all(len(line.split()) > 1 for line in listed)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
