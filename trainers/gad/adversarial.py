@@ -117,6 +117,7 @@ class Trainer:
             betas=config.critic.betas,
             max_grad_norm=config.critic.max_grad_norm,
             memory=stage.micro_batch(config.critic.micro_batch),
+            states=config.memory.optimizer_states,
         )
         self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}").group_advantages
         self.loss = build_loss(config)
@@ -217,6 +218,7 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
+            states=config.memory.optimizer_states,
         )
         return Actor(
             learner=learner,

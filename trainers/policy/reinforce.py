@@ -185,6 +185,7 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
+            states=self.config.memory.optimizer_states,
         )
 
     def _critic(self, policy: Path, placement: Placement) -> "Critic":
