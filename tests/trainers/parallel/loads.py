@@ -122,7 +122,7 @@ def described(ranks, model):
     """Return all that a model is: tensors, and what is no tensor."""
     tensors = {name: ranks.whole(value).detach().clone() for name, value in model.state_dict().items()}
     tensors |= {f"buffer {name}": value.clone() for name, value in model.named_buffers()}
-    with torch.no_grad(), ranks.whole_weights(model):
+    with torch.no_grad(), ranks.whole_weights(model, autocast=False):
         if isinstance(model, ValueModel):
             mask = torch.ones_like(TOKENS)
             tensors["computed"] = model(Sequences(TOKENS, mask, TOKENS, mask))
