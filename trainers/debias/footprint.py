@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contract.footprint import Footprint, Held, ModelAsset, Work
 from trainers.debias.config import DebiasConfig, ModuleRule
 from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import FLOAT, checkpoint, trained, work
+from trainers.footprint.tensors import FLOAT, trained, work
 
 ASSUMED_TOKENS = 20  # of a StereoSet sentence; the mean is 12 with GPT-2's tokenizer
 SENTENCES = 3  # of an item: anti, stereo, unrelated
@@ -51,7 +51,6 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
     host = {"weights": size * shape.parameters}
     if stage == "train":
         held += [*trained("editor", editor), Held("editor: best epoch", FLOAT * editor)]
-        host = {"checkpoint": checkpoint(editor) + FLOAT * editor}
     else:
         held.append(Held("editor: weights", FLOAT * editor))
     loading = size * first * shape.block  # the dropped blocks are there for a moment, before anything else is

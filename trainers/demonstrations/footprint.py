@@ -6,7 +6,7 @@ from contract.footprint import Footprint, Held, ModelAsset
 from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.footprint.published import FIXED
 from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import FLOAT, HALF, checkpoint, sampling, trained, work
+from trainers.footprint.tensors import FLOAT, HALF, sampling, trained, work
 
 ASSUMED_QUESTION = 40  # tokens of a question with its answer and its place in the template
 PATCH = 28 * 28  # pixels of an image that are one token of Qwen2.5-VL
@@ -87,7 +87,7 @@ def _selector(stage: str, config: DemonstrationsConfig, models: Mapping[str, Mod
     name = "update of the selector (not in smaller parts)"
     whole = learning(rows)
     works = (work(name, rows, lambda n: whole),)  # a batch does not go through in parts here
-    return Footprint(held, works, {"embeddings": 2 * data, "checkpoint": checkpoint(parameters)})
+    return Footprint(held, works, {"embeddings": 2 * data})
 
 
 def _embedding(config: DemonstrationsConfig, models: Mapping[str, ModelAsset]) -> int | None:

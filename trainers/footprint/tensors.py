@@ -36,11 +36,6 @@ def trained(name: str, parameters: int) -> tuple[Held, ...]:
     return tuple(Held(f"{name}: {part}", size * parameters) for part, size in parts.items())
 
 
-def checkpoint(parameters: int) -> int:
-    """Return the copies on the host of parameters with AdamW, which a checkpoint makes before it writes them."""
-    return 3 * FLOAT * parameters
-
-
 def frozen(name: str, parameters: int, precision: Precision) -> tuple[Held, ...]:
     """Return what a frozen model holds, in the precision of the forward pass."""
     return (Held(f"{name}: weights", weight_size(precision) * parameters),)
@@ -49,11 +44,6 @@ def frozen(name: str, parameters: int, precision: Precision) -> tuple[Held, ...]
 def weight_size(precision: Precision) -> int:
     """Return the bytes of a frozen model's parameter."""
     return HALF if _mixed(precision) else FLOAT
-
-
-def twice(shape: Shape) -> int:
-    """Return the parameters that a model's state has twice: those of a tied output matrix."""
-    return shape.matrix if shape.tied else 0
 
 
 def work(name: str, rows: int, parts: Callable[[int], Mapping[str, int]], gathered: int = 0) -> Work:

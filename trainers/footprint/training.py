@@ -72,27 +72,25 @@ class Learnt:
         return sum(self._parts.values()) if self._offload else 0
 
     @property
-    def saved(self) -> int:
-        """Return the copies on the machine that a checkpoint makes: what learns, with its optimiser."""
-        tied = tensors.twice(self.shape) if self._lora is None and not self.critic else 0
-        return FLOAT * (self.trained + tied) + self._moments
-
-    @property
     def start(self) -> int:
-        """Return the bytes on the machine while the model is loaded, by the first process alone."""
+        """Return the bytes on the machine while the first process loads the model, and again while it saves it."""
         return FLOAT * self.parameters
 
-    def reference(self, name: str = "reference") -> tuple[Held, ...]:
-        """Return what a frozen copy of the model holds; with adapters it is the model without them."""
-        if self._lora is not None or self._offload:
-            return ()
-        (whole,) = tensors.frozen(name, self.parameters, self.precision)
-        return (Held(whole.name, ceil(whole.size / self.devices)),)
+    @property
+    def whole_reference(self) -> tuple[Held, ...]:
+        """Return what a frozen copy of the model holds, undivided; with adapters it is the model without them."""
+        return tensors.frozen("reference", self.parameters, self.precision) if self._lora is None else ()
+
+    @property
+    def reference(self) -> tuple[Held, ...]:
+        """Return what of it stays on each device."""
+        whole = () if self._offload else self.whole_reference
+        return tuple(Held(part.name, ceil(part.size / self.devices)) for part in whole)
 
     @property
     def reference_host(self) -> int:
-        """Return the bytes that a frozen copy keeps on the machine."""
-        return tensors.weight_size(self.precision) * self.parameters if self._offload and self._lora is None else 0
+        """Return the bytes of it that stay on the machine."""
+        return sum(part.size for part in self.whole_reference) if self._offload else 0
 
     def update(self, name: str, rows: int, tokens: int, *, predicted: int = 0, entropy: str = "dropped") -> Work:
         """Return the work of an update on `rows` rows at once; tokens, predicted: of a row."""
@@ -199,16 +197,12 @@ class Learnt:
 
 
 def host_of(learnt: Sequence[Learnt], *, reference: bool = False) -> dict[str, int]:
-    """Return the machine's memory of a training: what is offloaded, and the copies at the moment that needs most.
+    """Return the machine's memory of a training: what is offloaded, and the models at the moment that needs most.
 
-    These are a checkpoint's, or those of the first process, which reads each model whole, and a reference beside the
-    first, before they are divided; it holds one whole model again when it saves what was trained.
+    Only the first process reads a model, whole, and saves it so; several devices get their parts of it and, for the
+    first, of a reference from there. A checkpoint is written tensor by tensor, and counts for nothing.
     """
     stays = sum(each.host for each in learnt) + (learnt[0].reference_host if reference else 0)
-    copied = learnt[0].start if reference and learnt[0].reference() and learnt[0].sharded else 0
-    moments = (
-        {"checkpoint": sum(each.saved for each in learnt)},
-        {"models while they are loaded": max(learnt[0].start + copied, *(each.start for each in learnt))},
-    )
-    most = max(moments, key=lambda parts: sum(parts.values()))
-    return most | ({"offloaded models": stays} if stays else {})
+    copied = sum(part.size for part in learnt[0].whole_reference) if reference and learnt[0].sharded else 0
+    largest = max(learnt[0].start + copied, *(each.start for each in learnt), 0)
+    return {"models while they are loaded or saved": largest} | ({"offloaded models": stays} if stays else {})

@@ -116,7 +116,7 @@ def _adversarial(
         learnt.update("update of the student", rows, length, predicted=found.response, entropy=entropy),
     ]
     if settings.kl_coef > 0:
-        held += learnt.reference()
+        held += learnt.reference
         name = "reference's log-probabilities"
         works.append(learnt.forward(name, scored, length, predicted=found.response, frozen=True))
     if rollout.recompute_logps:

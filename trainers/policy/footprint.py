@@ -96,7 +96,7 @@ def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], pr
         learnt.update("update of the policy", rows, tokens, predicted=predicted, entropy=entropy),
     ]
     if config.kl.coef > 0:
-        held += learnt.reference()
+        held += learnt.reference
         name = "reference's log-probabilities"
         works.append(learnt.forward(name, at_once, tokens, predicted=predicted, frozen=True))
     if rollout.recompute_logps:
