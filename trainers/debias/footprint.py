@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contract.footprint import Footprint, Held, ModelAsset, Work
 from trainers.debias.config import DebiasConfig, ModuleRule
 from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import FLOAT, trained, work
+from trainers.footprint.tensors import FLOAT, share, trained, work
 
 ASSUMED_TOKENS = 20  # of a StereoSet sentence; the mean is 12 with GPT-2's tokenizer
 SENTENCES = 3  # of an item: anti, stereo, unrelated
@@ -16,7 +16,7 @@ TRIED = {"dtype": "bfloat16"}  # what makes a stage smaller
 
 
 def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
-    """Return what a stage holds on its first device: the frozen model, and the editor once there is one."""
+    """Return what a stage holds on each device: the frozen model, and the editor once there is one."""
     shape = shape_of(models["model"])
     if shape is None:
         return Footprint(unknown=("the model: no configuration of it is on this machine, and its size is not listed",))
@@ -40,7 +40,7 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
             "edited weights": 2 * size * sum(a * b for _, a, b in edited),
         }
 
-    works: tuple[Work, ...] = (work("items", config.edit.batch_size, passing),)
+    works: tuple[Work, ...] = (work("items", share(config.edit.batch_size, None, devices), passing),)
     if stage == "prepare":
         whole = (Held("model: weights", size * shape.parameters),)
         return Footprint(whole, works, {"weights": size * shape.parameters}, assumed=assumed)

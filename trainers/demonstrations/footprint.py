@@ -26,7 +26,7 @@ class _Frozen:
 def footprint(
     stage: str, config: DemonstrationsConfig, models: Mapping[str, ModelAsset], devices: int
 ) -> Footprint | None:
-    """Return what a stage holds on its first device: the in-context model and the embedder, or the selector."""
+    """Return what a stage holds on each device: the in-context model and the embedder, or the selector."""
     if stage in ("rce", "grpo"):
         return _selector(stage, config, models)
     if config.task.name == "concepts":
