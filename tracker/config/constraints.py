@@ -60,6 +60,14 @@ def check_gpu(gpu: int, pool: int, file: Path | str, key: str = "gpu") -> None:
         )
 
 
+def check_nodes(gpu: int, nodes: int, file: Path | str, key: str) -> None:
+    """Refuse accelerators that cannot be the same number on each of several machines. key: of `gpu`."""
+    if nodes > 1 and (gpu < nodes or gpu % nodes):
+        least = nodes * max(1, gpu // nodes)
+        problem = f"is the number on all of {nodes} machines together (nodes: {nodes}), as many on each"
+        raise ConfigError(file, key, gpu, problem, f"set a multiple of {nodes}, such as {least}, or another `nodes`")
+
+
 def factor_of(key: str, factors: Mapping[str, Iterable[str]]) -> str:
     """Return the factor that a changed key belongs to: a declared group, else the key itself."""
     for name, keys in factors.items():

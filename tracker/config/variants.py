@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from tracker.config import dotted
 from tracker.config.changes import changes, refuse_idle, refuse_without_effect
 from tracker.config.commands import check_commands
-from tracker.config.constraints import check_exclusions, check_gpu
+from tracker.config.constraints import check_exclusions, check_gpu, check_nodes
 from tracker.config.names import is_safe_name
 from tracker.config.scale import Scale, load_scale
 from tracker.config.settings import Settings
@@ -130,5 +130,9 @@ def _stages(written: StudyFile, scale: Scale, pool: int, file: Path) -> dict[str
             raise ConfigError(scale.file, where, resources.gpu_share, problem, "set gpu: 1 beside it")
         resources = resources.with_gpu(resources.gpu)
         check_gpu(resources.gpu, pool, scale.file if "gpu" in changed else file, f"stages.{name}.resources.gpu")
+        if {"gpu", "nodes"} & set(changed):
+            check_nodes(resources.gpu, resources.nodes, scale.file, f"{scale.prefix}resources.{name}.gpu")
+        else:
+            check_nodes(resources.gpu, resources.nodes, file, f"stages.{name}.resources.gpu")
         stages[name] = stage.model_copy(update={"resources": resources})
     return stages
