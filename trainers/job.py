@@ -49,7 +49,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--gpu-share", type=float, default=1.0, help="0.25, 0.5 or 0.75: a part of one device is enough"
     )
-    parser.add_argument("--nodes", type=int, default=1, help="machines of a Slurm job that hold the devices, in equal parts")
+    parser.add_argument("--nodes", type=int, default=1, help="machines of a Slurm job that have the devices")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
     parser.add_argument("--label", default="", help="variant and seed, for the terminal")
     parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")

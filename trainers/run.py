@@ -171,7 +171,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             return run_ranks(job, log=log, terminal=start.terminal, count=len(devices.tokens))
         if job.nodes > 1:
             if not hasattr(entry, "RANKS"):
-                raise ValueError(f"nodes: {job.nodes}: this stage runs on one machine only; take `nodes` from its resources")
+                raise ValueError(f"nodes: {job.nodes}: this stage runs on one machine only; take it from `resources`")
             log.warning("runs alone, on the CPU: there is no device on the first of %d machines", job.nodes)
         _limit_memory(devices)
         stage = build_stage(job, _usable(devices), log, mode, start.terminal)

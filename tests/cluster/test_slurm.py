@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.cluster.grid import Grid, report
-from tests.workflow.project import MODULES, ROOT, kill
+from tests.workflow.project import MODULES, ROOT, kill, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -150,22 +150,69 @@ def test_two_variants_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
     assert "baseline,v1" in report(grid.folder)["verdicts"]
 
 
-def test_a_job_of_two_devices_starts_once_and_runs_a_process_for_each(slurm, tmp_path):
-    grid = Grid.create(tmp_path / "grid")
-    found = "stage.ranks.gather([stage.ranks.rank, os.environ['CUDA_VISIBLE_DEVICES'], os.environ['SLURM_JOB_ID']])"
+def with_ranks(grid, resources):
+    """Give the train stage these devices, and let it say which rank was where."""
+    found = (
+        "[stage.ranks.rank] + [os.environ[name] for name in"
+        " ('CUDA_VISIBLE_DEVICES', 'SLURM_JOB_ID', 'SLURMD_NODENAME', 'LOCAL_WORLD_SIZE')]"
+    )
+    train = grid.read("trainers/debias/train.py")
     grid.write(
         "trainers/debias/train.py",
         "from trainers.parallel.join import join\n"
-        + MODULES["train"].replace("\ndef run(", "\nRANKS = join\n\ndef run(")
-        + f'    write_json(stage.out / "ranks.of.job.json", {found})\n',
+        + train.replace("\ndef run(", "\nRANKS = join\n\ndef run(")
+        + f'    write_json(stage.out / "ranks.of.job.json", stage.ranks.gather({found}))\n',
     )
     study = grid.read("configs/studies/debias/_study.yaml")
     assert study.count("gpu: 1") == 1
-    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
-    grid.finish(grid.submit("--config", "variant=a"))
+    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", resources))
+
+
+def ranks_of(grid):
+    """Return what each rank said, and the stage's status."""
     (path,) = grid.folder.glob("results/stages/debias/train/*/ranks.of.job.json")
-    ranks = json.loads(path.read_text())
-    assert [(rank, devices) for rank, devices, _ in ranks] == [(0, "0,1"), (1, "0,1")]
-    assert len({job for *_, job in ranks}) == 1
-    status = json.loads((path.parent / "status.json").read_text())
+    return json.loads(path.read_text()), json.loads((path.parent / "status.json").read_text())
+
+
+def test_a_job_of_two_devices_starts_once_and_runs_a_process_for_each(slurm, tmp_path):
+    grid = Grid.create(tmp_path / "grid")
+    grid.write("trainers/debias/train.py", MODULES["train"])
+    with_ranks(grid, "gpu: 2")
+    grid.finish(grid.submit("--config", "variant=a"))
+    ranks, status = ranks_of(grid)
+    assert [rank[:2] for rank in ranks] == [[0, "0,1"], [1, "0,1"]]
+    assert len({job for _, _, job, *_ in ranks}) == 1
     assert (status["state"], status["devices"], status["attempt"]) == ("ok", 2, 1)
+
+
+PAIR = ("--default-resources", "slurm_partition=pair", "mem_mb=500", "runtime=10", "gpu=0", "nodes=1")
+
+
+def test_a_job_of_two_nodes_is_cancelled_and_goes_on(slurm, tmp_path):
+    """Four ranks on two nodes in one job; `scancel` leaves nothing, and the second job ends what the first began."""
+    grid = Grid.create(tmp_path / "grid")
+    pause = "        if os.environ.get('SLURM_JOB_ID') and not os.path.exists('go'):\n            time.sleep(0.5)\n"
+    steps = "    for step in range(start, config.steps):\n"
+    grid.write("trainers/debias/train.py", MODULES["train"].replace(steps, steps + pause))
+    with_ranks(grid, "gpu: 4, nodes: 2")
+    grid.write("configs/studies/debias/a.yaml", "why: the root\nsteps: 100\n")
+    process = grid.submit("--config", "variant=a", "gpus=4", *PAIR)
+    try:
+        folder = grid.folder / "results/stages/debias/train"
+        grid.wait_for(lambda: process.poll() is not None or list(folder.glob("*/checkpoint/state.json")))
+        assert process.poll() is None, grid.log()
+        (job,) = jobs()
+        subprocess.run(["scancel", job], check=True)
+        grid.wait_for(lambda: job not in jobs())
+        wait_for(lambda: not grid.processes("trainers.parallel.worker"), 10)
+        (grid.folder / "go").touch()
+    finally:
+        grid.finish(process)
+    ranks, status = ranks_of(grid)
+    assert [rank for rank, *_ in ranks] == [0, 1, 2, 3]
+    assert [node for *_, node, _ in ranks] == ["node1", "node1", "node2", "node2"]
+    assert {(devices, local) for _, devices, _, _, local in ranks} == {("0,1", "2")}
+    assert len({job for _, _, job, *_ in ranks}) == 1
+    assert (status["state"], status["devices"], status["attempt"]) == ("ok", 4, 2)
+    log = next(folder.glob("*/log.txt")).read_text()
+    assert "resumed after step" in log

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
+from tracker.config.constraints import check_nodes
 from tracker.config.settings import Settings, suggest
 from tracker.config.study import Study, Variant
 from tracker.config.study_schema import ASSET_MODEL, StageDefinition
@@ -116,6 +117,8 @@ class _Builder:
         key = key_of(hashed)
         needs_gpu = variant.gpu is not None and definition.resources.gpu > 0
         gpu = variant.gpu if variant.gpu is not None and needs_gpu else definition.resources.gpu
+        if gpu != definition.resources.gpu:
+            check_nodes(gpu, definition.resources.nodes, variant.file, "gpu")
         draft = self.drafts.get((id, key))
         if draft is None:
             config = {

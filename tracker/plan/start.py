@@ -15,6 +15,7 @@ from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
+from tracker.plan.nodes import check_nodes_of_stages
 from tracker.plan.plan import Plan
 from tracker.plan.reports import claim_reports
 from tracker.plan.retry import States, refuse_links, release, repair, retry_failed, states_of, to_do
@@ -30,6 +31,7 @@ __all__ = [
     "States",
     "TrackerError",
     "build_plan",
+    "check_nodes_of_stages",
     "groups_of",
     "load_settings",
     "prepare",

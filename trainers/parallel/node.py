@@ -1,4 +1,4 @@
-"""The launcher of one machine of several, which `srun` starts: python -m trainers.parallel.node COUNT PORT TOKEN ARGUMENTS.
+"""The launcher of one machine of several; srun starts python -m trainers.parallel.node COUNT PORT TOKEN ARGUMENTS.
 
 It leases the machine's devices, meets the other launchers at the store of the stage's process, and runs a worker for
 each device. It ends with the stage's process, whose store it asks once a second: Slurm may see only later that it died.

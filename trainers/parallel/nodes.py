@@ -43,7 +43,8 @@ def run_on_nodes(job: Job, environment: dict[str, str], terminal: TextIO, count:
     command += [sys.executable, "-m", "trainers.parallel.node", str(count), str(store.port), token, *job.arguments]
     try:
         # Of the launchers standard output becomes the terminal, and standard error our log.
-        status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal.fileno(), env=environment).returncode
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=terminal.fileno(), check=False)
+        status = done.returncode
     finally:
         (job.out / MEETING).unlink(missing_ok=True)
     for node in range(job.nodes):

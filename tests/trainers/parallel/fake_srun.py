@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`srun --nodes=N ... COMMAND` on this machine: the command once for each node, as Slurm starts it, as far as we ask."""
+"""`srun --nodes=N ... COMMAND` on this machine: the command once for each node, as Slurm starts it, in what we ask."""
 
 import os
 import signal
@@ -11,7 +11,8 @@ import time
 def main(words: list[str]) -> int:
     first = next(index for index, word in enumerate(words) if not word.startswith("--"))
     options, command = dict(word.removeprefix("--").split("=") for word in words[:first]), words[first:]
-    assert options["kill-on-bad-exit"] == "1" and options["ntasks"] == options["nodes"], options
+    assert options["kill-on-bad-exit"] == "1"
+    assert options["ntasks"] == options["nodes"]
     assert "CUDA_VISIBLE_DEVICES" not in os.environ  # that of the first node
     tasks = []
     for node in range(int(options["nodes"])):
