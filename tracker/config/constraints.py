@@ -1,4 +1,4 @@
-"""What a valid configuration must satisfy beyond its types: exclusions, the pool of accelerators, factors."""
+"""What a valid configuration must satisfy beyond its types: exclusions, factors."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -46,26 +46,6 @@ def _holds(condition: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 def _is_set(config: Mapping[str, Any], key: str) -> bool:
     return dotted.get(config, key, None) not in (None, False)
-
-
-def check_gpu(gpu: int, pool: int, file: Path | str, key: str = "gpu") -> None:
-    """Refuse more accelerators than the pool has; Snakemake would clamp the number silently."""
-    if gpu > pool:
-        raise ConfigError(
-            file,
-            key,
-            gpu,
-            f"is more than the pool of {pool}",
-            f"ask for at most {pool}, or run with --resources gpu={gpu}",
-        )
-
-
-def check_nodes(gpu: int, nodes: int, file: Path | str, key: str) -> None:
-    """Refuse accelerators that cannot be the same number on each of several machines. key: of `gpu`."""
-    if nodes > 1 and (gpu < nodes or gpu % nodes):
-        least = nodes * max(1, gpu // nodes)
-        problem = f"is the number on all of {nodes} machines together (nodes: {nodes}), as many on each"
-        raise ConfigError(file, key, gpu, problem, f"set a multiple of {nodes}, such as {least}, or another `nodes`")
 
 
 def factor_of(key: str, factors: Mapping[str, Iterable[str]]) -> str:

@@ -1,12 +1,11 @@
 """Variants times seeds become content-addressed stages: what runs, where it goes, and what it is made of."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
-from tracker.config.constraints import check_nodes
 from tracker.config.settings import Settings, suggest
 from tracker.config.study import Study, Variant
 from tracker.config.study_schema import ASSET_MODEL, StageDefinition
@@ -32,7 +31,9 @@ def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = 
     Raises:
         ConfigError: the configuration is wrong, or the selection is empty.
     """
-    studies = load_studies(settings, gpu_pool)
+    if gpu_pool is not None:
+        settings = replace(settings, gpus=gpu_pool)
+    studies = load_studies(settings)
     builder = _Builder(settings, studies, root)
     plan = builder.plan()
     chosen = [study for study in studies.values() if settings.study in (None, study.name)]
@@ -117,8 +118,6 @@ class _Builder:
         key = key_of(hashed)
         needs_gpu = variant.gpu is not None and definition.resources.gpu > 0
         gpu = variant.gpu if variant.gpu is not None and needs_gpu else definition.resources.gpu
-        if gpu != definition.resources.gpu:
-            check_nodes(gpu, definition.resources.nodes, variant.file, "gpu")
         draft = self.drafts.get((id, key))
         if draft is None:
             config = {

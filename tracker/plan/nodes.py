@@ -1,52 +1,48 @@
 """Stages on several machines: which can run so, and where."""
 
 import ast
-from importlib.util import find_spec
+from collections.abc import Iterable
 from pathlib import Path
 
 from contract.errors import ConfigError
 from contract.fingerprint import read_source
 from tracker.config.study_schema import COMMAND_ENTRY
+from tracker.plan.build import PROJECT
 from tracker.plan.plan import Plan
+from tracker.plan.pool import source_of
 from tracker.plan.retry import States, pending
 
 
-def check_nodes_of_stages(plan: Plan, states: States, *, on_slurm: bool) -> None:
-    """Refuse `nodes` of more than one where the jobs run without Slurm, or a stage cannot run in several processes.
+def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
+    """Refuse `nodes` where a stage cannot run in several processes, or these jobs run without Slurm.
 
-    Raises ConfigError, for the first such stage that is to run.
+    Raises ConfigError for the first such stage that is to run, and for devices that are not as many on each machine.
     """
     for stage in pending(plan, states):
-        nodes = stage.resources.nodes
+        gpu, nodes = stage.resources.gpu, stage.resources.nodes
         if nodes == 1:
             continue
-        study = plan.studies[stage.study]
-        file: Path | str = study.file
-        key = f"stages.{stage.stage}.resources.nodes"
-        if study.written.stages[stage.stage].resources.nodes != study.stages[stage.stage].resources.nodes:
-            file = plan.settings.configs / "scales" / f"{plan.settings.scale}.yaml"
-            key = f"studies.{stage.study}.resources.{stage.stage}.nodes"
-        if not _has_ranks(stage.entry):
+        where = source_of(plan, stage, "nodes")
+        if not _has_ranks(stage.entry, (PROJECT, plan.settings.configs.parent)):
             what = "a command" if stage.entry == COMMAND_ENTRY else stage.entry
-            raise ConfigError(file, key, nodes, f"{what} runs on one machine only", "take it away, or set 1")
+            raise ConfigError(*where, nodes, f"{stage.id} ({what}) runs on one machine only", "take it away, or set 1")
+        if gpu < nodes or gpu % nodes:
+            problem = (
+                f"{stage.id} has devices on {nodes} machines (nodes), as many on each; this is their number in all"
+            )
+            remedy = f"set a multiple of {nodes}, such as {nodes * -(-gpu // nodes) or nodes}, or other nodes"
+            raise ConfigError(*source_of(plan, stage, "gpu"), gpu, problem, remedy)
         if not on_slurm:
-            problem = "several machines are one job of Slurm, and these jobs run without it"
+            problem = f"several machines are one job of Slurm, and {stage.id} would run without it"
             remedy = "start snakemake with --workflow-profile workflow/profiles/slurm (docs/clusters.md), or set 1"
-            raise ConfigError(file, key, nodes, problem, remedy)
+            raise ConfigError(*where, nodes, problem, remedy)
 
 
-def _has_ranks(entry: str) -> bool:
+def _has_ranks(entry: str, folders: Iterable[Path]) -> bool:
     """Tell whether an entry module says `RANKS = ...` (trainers/parallel/join.py), without importing it."""
-    found = find_spec(entry)
-    if found is None or not found.has_location or found.origin is None:
-        return False
-    for node in ast.parse(read_source(Path(found.origin))).body:
-        if isinstance(node, ast.Assign):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-        elif isinstance(node, ast.ImportFrom):
-            names = [alias.asname or alias.name for alias in node.names]
-        else:
-            continue
-        if "RANKS" in names:
-            return True
-    return False
+    paths = [folder.joinpath(*entry.split(".")).with_suffix(".py") for folder in folders]
+    body = [node for path in paths if path.is_file() for node in ast.parse(read_source(path)).body]
+    assigned = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    imported = [alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    names = {target.id for target in assigned if isinstance(target, ast.Name)}
+    return "RANKS" in names | {alias.asname or alias.name for alias in imported}

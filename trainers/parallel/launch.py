@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from logging import Logger
 from pathlib import Path
 from typing import TextIO
@@ -25,6 +26,7 @@ from trainers.job import Job
 OUTCOME = "ranks.json"
 LESS_MEMORY = "out of memory"
 _MOST_HALVINGS = 30
+_LATENCY = 60.0  # seconds until a file that another machine wrote is seen here
 
 
 def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[str, str]:
@@ -45,6 +47,7 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
             from trainers.parallel.nodes import run_on_nodes
 
             status = run_on_nodes(job, environment, terminal, count)
+            _wait_for(job.out / OUTCOME, _LATENCY if status == 0 else 5)  # where they were ended there is none
         try:
             found = read_json(job.out / OUTCOME)
         except (OSError, ValueError) as error:
@@ -58,6 +61,12 @@ def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[s
             raise OSError(errno.ECANCELED, found["reason"])
         return found["state"], found["reason"]
     return "failed", f"out of memory after {_MOST_HALVINGS} halvings of the micro-batches"
+
+
+def _wait_for(path: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
 
 
 def _run_here(job: Job, environment: dict[str, str], terminal: TextIO, count: int) -> int:

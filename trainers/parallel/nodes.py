@@ -10,17 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from datetime import timedelta
 from typing import TextIO
 
 from contract.atomic import write_text
 from trainers.job import Job
-from trainers.parallel.launch import OUTCOME
 
 MEETING = "ranks.meeting"  # in the stage's folder: whether a machine sees it
-_LATENCY = 60.0  # seconds until a file that another machine wrote is seen here
 _WAIT = 30  # seconds of srun for the launchers of the other machines, once one has ended well
 
 
@@ -56,9 +53,6 @@ def run_on_nodes(job: Job, environment: dict[str, str], terminal: TextIO, count:
         raise OSError(errno.ECANCELED, f"{reason} {status}; see log.txt)")
     if status and _is_ended(environment["SLURM_JOB_ID"]):
         raise OSError(errno.ECANCELED, f"Slurm ends job {environment['SLURM_JOB_ID']}")
-    deadline = time.monotonic() + (5 if status else _LATENCY)  # with a status there may be none
-    while not (job.out / OUTCOME).exists() and time.monotonic() < deadline:
-        time.sleep(0.5)
     return status
 
 

@@ -52,7 +52,6 @@ def test_scale_keys_are_checked(toy):
         ({"multiply": {"lr": 1e9}, "set": {"size": 5}}, []),
         ({"multiply": {"size": 2}, "set": {"size": 5}}, ["also sets it"]),
         ({"resources": {"trian": {"gpu": 1}}}, ["resources.trian", "'train'"]),
-        ({"resources": {"train": {"gpu": 9}}}, ["small.yaml", "pool of 2"]),
         ({"resources": {"train": {"gpu_share": 0.3}}}, ["resources.train.gpu_share", "multiple of 0.25"]),
         ({"resources": {"train": {"gpu_share": 0}}}, ["resources.train.gpu_share", "greater than 0"]),
         ({"resources": {"train": {"gpu_share": 2}}}, ["resources.train.gpu_share", "less than or equal to 1"]),
@@ -109,13 +108,3 @@ def test_multiplied_integers_stay_positive_and_near(value, factor):
     result = multiply(value, factor)
     assert result >= 1
     assert result == 1 or math.isclose(result, value * factor, abs_tol=1.001)
-
-
-def test_devices_on_several_machines_are_as_many_on_each(toy):
-    toy.config["gpus"] = 8
-    scale(toy, resources={"train": {"gpu": 4, "nodes": 2}})
-    resources = load(toy, scale="small").stages["train"].resources
-    assert (resources.gpu, resources.nodes) == (4, 2)
-    for gpu, remedy in ((3, "2"), (1, "2")):
-        scale(toy, resources={"train": {"gpu": gpu, "nodes": 2}})
-        refused(toy, "small.yaml", f"studies.toy.resources.train.gpu = {gpu}", "nodes: 2", remedy, scale="small")
