@@ -52,14 +52,17 @@ def test_no_page_is_left_of_a_study_that_went():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_commands_of_the_tracker_exist(path, capsys):
-    """Every `python -m tracker ...` in the documents is understood by the parser, options included."""
+def test_commands_of_the_tracker_exist(path):
+    """Every `python -m tracker ...` and `ablation ...` in the documents is understood by the parser, options too."""
     parser = build_parser()
     names = {
         name for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name in action.choices
     }
-    for command in commands(path.read_text(encoding="utf-8"), "python -m tracker"):
-        words = shlex.split(command.replace("...", ""))[3:]
+    text = path.read_text(encoding="utf-8")
+    found = [command.removeprefix("python -m tracker") for command in commands(text, "python -m tracker")]
+    found += [command.removeprefix("ablation") for command in commands(text, "ablation")]
+    for command in found:
+        words = shlex.split(command.replace("...", ""))
         if path.name == "commands.md":
             words = [word.strip("[]") for word in words]
         if not words:
