@@ -15,6 +15,7 @@ from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
+from tracker.plan.nodes import check_nodes
 from tracker.plan.plan import Plan
 from tracker.plan.pool import check_pool
 from tracker.plan.reports import claim_reports
@@ -31,6 +32,7 @@ __all__ = [
     "States",
     "TrackerError",
     "build_plan",
+    "check_nodes",
     "check_pool",
     "groups_of",
     "load_settings",
