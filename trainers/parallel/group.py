@@ -7,7 +7,7 @@ what all rows of a minibatch count (`trainers.micro_batch`), so gradients are su
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -71,6 +71,15 @@ class Group(Ranks):
             return storage if location == "cpu" else storage.cuda(torch.cuda.current_device())
 
         return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over ranks, the same bits in all."""
+        whole = [tensor.contiguous() for tensor in tensors]
+        for work in [distributed.all_reduce(each, async_op=True) for each in whole]:
+            work.wait()
+        for tensor, each in zip(tensors, whole, strict=True):
+            if each is not tensor:
+                tensor.copy_(each)
 
     def same(self, value: T) -> T:
         """Return the value of the first rank."""
