@@ -15,9 +15,10 @@ from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
+from tracker.plan.idle_devices import idle_devices
 from tracker.plan.plan import Plan
 from tracker.plan.reports import claim_reports
-from tracker.plan.retry import States, refuse_links, release, repair, retry_failed, states_of, to_do
+from tracker.plan.retry import States, pending, refuse_links, release, repair, retry_failed, states_of, to_do
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = [
@@ -85,6 +86,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
     # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
+    warnings += idle_devices(pending(plan, states), root or PROJECT)
     said += [f"warning: {warning}" for warning in warnings]
     if plan.settings.retry == "failed":
         retry_failed(plan, states)
