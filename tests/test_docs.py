@@ -11,6 +11,7 @@ import yaml
 
 from tests.documented_metrics import NOT_AT_SCALE_SMOKE, differences, documented, fits
 from tests.documented_metrics import PAGES as METRIC_PAGES
+from tests.test_imports import ROOMS
 from tracker.cli.main import main
 from tracker.cli.parser import build_parser
 from tracker.config.settings import KNOWN
@@ -149,3 +150,12 @@ def test_every_setting_is_documented():
     assert keys_in_architecture("`configs/config.yaml`, the file that a user edits first") == written
     selection = re.search(r"# selection of jobs.*?: (.*)", architecture())[1]
     assert set(re.findall(r"([a-z]+):", selection)) | written == set(KNOWN)
+
+
+def test_every_package_is_in_the_architecture():
+    """Each folder of code is named, and the chain of imports is the one that tests/test_imports.py holds."""
+    packages = [path for room in ("contract", "tracker", "trainers") for path in ROOT.glob(f"{room}/*/__init__.py")]
+    names = {f"`{path.parent.relative_to(ROOT)}/`" for path in packages}
+    assert {name for name in names if name not in architecture()} == set()
+    [chain] = re.findall(r"Imports run one way: (.*), and trainers", architecture())
+    assert chain.split(" -> ")[::-1] == [room.removeprefix("tracker.") for room in ROOMS]

@@ -39,6 +39,7 @@ def run_validate(arguments: argparse.Namespace) -> int:
     """Check everything; print a line per study."""
     from tracker.plan.build import build_plan
     from tracker.plan.fit import fullest, needs_of, problem_of
+    from tracker.plan.pool import pool_problems
 
     settings = settings_of(arguments)
     if arguments.write_schema:
@@ -56,7 +57,8 @@ def run_validate(arguments: argparse.Namespace) -> int:
             f"and {_count(len(stages) - own, 'asset')} at scale {settings.scale}"
         )
         needs = needs_of(plan, stages, device_memory=settings.device_memory)
-        for problem in filter(None, map(problem_of, fullest(needs))):
+        unfit = filter(None, map(problem_of, fullest(needs)))
+        for problem in (*pool_problems(plan, stages), *unfit):
             print(f"    will be refused: {problem.problem}; {problem.remedy}")
     return 0
 

@@ -1,4 +1,4 @@
-"""What a valid configuration must satisfy beyond its types: exclusions, the pool of accelerators, factors."""
+"""What a valid configuration must satisfy beyond its types: exclusions, factors."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -46,18 +46,6 @@ def _holds(condition: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 def _is_set(config: Mapping[str, Any], key: str) -> bool:
     return dotted.get(config, key, None) not in (None, False)
-
-
-def check_gpu(gpu: int, pool: int, file: Path | str, key: str = "gpu") -> None:
-    """Refuse more accelerators than the pool has; Snakemake would clamp the number silently."""
-    if gpu > pool:
-        raise ConfigError(
-            file,
-            key,
-            gpu,
-            f"is more than the pool of {pool}",
-            f"ask for at most {pool}, or run with --resources gpu={gpu}",
-        )
 
 
 def factor_of(key: str, factors: Mapping[str, Iterable[str]]) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from contract.errors import ConfigError
-from tracker.config.constraints import check_gpu
 from tracker.config.lineage import ancestors, in_natural_order, walk
 from tracker.config.names import is_safe_name
 from tracker.config.settings import suggest
@@ -30,7 +29,7 @@ class VariantFile:
     overrides: dict[str, Any]
 
 
-def read_variants(folder: Path, model: type[BaseModel], pool: int) -> list[VariantFile]:
+def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
     """Read a study's variants, parents before children, siblings in natural order (v2 before v10).
 
     Raises:
@@ -43,7 +42,7 @@ def read_variants(folder: Path, model: type[BaseModel], pool: int) -> list[Varia
         if path.name.lower() == "_study.yaml" != path.name:
             raise ConfigError(path, "", None, "is no name of a variant", "write _study.yaml, or name it otherwise")
         if path.suffix == ".yaml" and path.name != "_study.yaml":
-            files[path.stem] = _read_variant(path, model, pool)
+            files[path.stem] = _read_variant(path, model)
     if not files:
         raise ConfigError(folder, "", None, "holds no variant", "add one, for example baseline.yaml")
     for variant in files.values():
@@ -53,7 +52,7 @@ def read_variants(folder: Path, model: type[BaseModel], pool: int) -> list[Varia
     return list(_parents_first(files))
 
 
-def _read_variant(path: Path, model: type[BaseModel], pool: int) -> VariantFile:
+def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
     if not is_safe_name(path.stem):
         remedy = "use letters, digits, '.', '-', '_', not starting with '.' or '-'"
         raise ConfigError(path, "", None, "is not a usable variant name", remedy)
@@ -65,10 +64,8 @@ def _read_variant(path: Path, model: type[BaseModel], pool: int) -> VariantFile:
         )
     if not isinstance(why, str) or not why.strip():
         raise ConfigError(path, "why", why, "is missing", "say in a sentence why this variant exists")
-    if gpu is not None:
-        if not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1:
-            raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write 1, 2, ...")
-        check_gpu(gpu, pool, path)
+    if gpu is not None and (not isinstance(gpu, int) or isinstance(gpu, bool) or gpu < 1):
+        raise ConfigError(path, "gpu", gpu, "is not a number of devices", "write 1, 2, ...")
     check_known(model, overrides, path)
     return VariantFile(path.stem, path, parent, why.strip(), gpu, overrides)
 

@@ -10,7 +10,7 @@ from contract.errors import ConfigError
 from tracker.config import dotted
 from tracker.config.changes import changes, refuse_idle, refuse_without_effect
 from tracker.config.commands import check_commands
-from tracker.config.constraints import check_exclusions, check_gpu
+from tracker.config.constraints import check_exclusions
 from tracker.config.names import is_safe_name
 from tracker.config.scale import Scale, load_scale
 from tracker.config.settings import Settings
@@ -30,22 +30,17 @@ from tracker.config.variant_files import VariantFile, read_variants
 _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models and data sets
 
 
-def load_studies(settings: Settings, gpu_pool: int | None = None) -> dict[str, Study]:
+def load_studies(settings: Settings) -> dict[str, Study]:
     """Read, resolve and check every variant of the settings' studies.
-
-    Args:
-        settings: which studies, at which scale.
-        gpu_pool: accelerators that there are (`--resources gpu=N`); the settings' `gpus` by default.
 
     Raises:
         ConfigError: the first thing that is wrong, with file, key, value and remedy.
     """
-    pool = settings.gpus if gpu_pool is None else gpu_pool
     scale = load_scale(settings)
-    return {name: _load_study(settings.configs, name, scale.study(name), pool) for name in settings.studies}
+    return {name: _load_study(settings.configs, name, scale.study(name)) for name in settings.studies}
 
 
-def _load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
+def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     folder = configs / "studies" / name
     file = folder / "_study.yaml"
     if not is_safe_name(name) or name in _RESERVED_STUDIES:
@@ -57,9 +52,9 @@ def _load_study(configs: Path, name: str, scale: Scale, pool: int) -> Study:
     check_keys(written, model, file)
     check_commands(written, model, file)
     scale.check(model, set(written.stages))
-    stages = _stages(written, scale, pool, file)
+    stages = _stages(written, scale)
     base = _plain(validate(model, written.base, file, "base."))
-    files = read_variants(folder, model, pool)
+    files = read_variants(folder, model)
     scale.refuse_overridden({variant.name: variant.overrides for variant in files})
     variants: dict[str, Variant] = {}
     for variant in files:
@@ -118,7 +113,7 @@ def _plain(config: BaseModel) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
-def _stages(written: StudyFile, scale: Scale, pool: int, file: Path) -> dict[str, StageDefinition]:
+def _stages(written: StudyFile, scale: Scale) -> dict[str, StageDefinition]:
     stages = {}
     for name, stage in written.stages.items():
         override = scale.definition.resources.get(name)
@@ -129,6 +124,5 @@ def _stages(written: StudyFile, scale: Scale, pool: int, file: Path) -> dict[str
             problem = f"is a part of one device, and gpu is {resources.gpu}"
             raise ConfigError(scale.file, where, resources.gpu_share, problem, "set gpu: 1 beside it")
         resources = resources.with_gpu(resources.gpu)
-        check_gpu(resources.gpu, pool, scale.file if "gpu" in changed else file, f"stages.{name}.resources.gpu")
         stages[name] = stage.model_copy(update={"resources": resources})
     return stages

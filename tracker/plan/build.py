@@ -1,7 +1,7 @@
 """Variants times seeds become content-addressed stages: what runs, where it goes, and what it is made of."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = 
     Raises:
         ConfigError: the configuration is wrong, or the selection is empty.
     """
-    studies = load_studies(settings, gpu_pool)
+    if gpu_pool is not None:
+        settings = replace(settings, gpus=gpu_pool)
+    studies = load_studies(settings)
     builder = _Builder(settings, studies, root)
     plan = builder.plan()
     chosen = [study for study in studies.values() if settings.study in (None, study.name)]

@@ -17,6 +17,7 @@ from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
 from tracker.plan.idle_devices import idle_devices
 from tracker.plan.plan import Plan
+from tracker.plan.pool import check_pool
 from tracker.plan.reports import claim_reports
 from tracker.plan.retry import States, pending, refuse_links, release, repair, retry_failed, states_of, to_do
 
@@ -31,6 +32,7 @@ __all__ = [
     "States",
     "TrackerError",
     "build_plan",
+    "check_pool",
     "groups_of",
     "load_settings",
     "prepare",
@@ -75,7 +77,8 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
 
     Raises:
         ConfigError: a study wants a clean tree below `root`, by default the project, and it is not; a stage's folder is
-            a link; the folder of reports shows other results; a stage that is to run cannot fit into memory.
+            a link; the folder of reports shows other results; a stage that is to run asks for more devices than there
+            are, or cannot fit into memory.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]
@@ -85,6 +88,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     for stage in release(plan, states):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
     # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
+    check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
     warnings += idle_devices(pending(plan, states), root or PROJECT)
     said += [f"warning: {warning}" for warning in warnings]

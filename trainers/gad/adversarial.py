@@ -23,7 +23,6 @@ from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_s
 from trainers.gad.version import count_steps, set_steps, steps_taken
 from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
-from trainers.objectives.losses.aggregation import masked_mean
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
@@ -32,6 +31,7 @@ from trainers.policy.learner import Learner
 from trainers.policy.models import frozen_copy, load_policy, load_tokenizer
 from trainers.policy.objective import clipped_objective
 from trainers.policy.placement import Placement
+from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
@@ -117,6 +117,7 @@ class Trainer:
             betas=config.critic.betas,
             max_grad_norm=config.critic.max_grad_norm,
             memory=stage.micro_batch(config.critic.micro_batch),
+            states=config.memory.optimizer_states,
         )
         self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}").group_advantages
         self.loss = build_loss(config)
@@ -217,6 +218,7 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
+            states=config.memory.optimizer_states,
         )
         return Actor(
             learner=learner,
@@ -241,21 +243,10 @@ class Trainer:
 
     def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
         batch = self.actor.batch(sequences, advantages)
-        gap = self._logp_gap(sequences)
+        gap = sampler_gap(self.actor, batch, self.config.precision.compute)
         kl_coef = self.course.settings.kl_coef
         found = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
-        return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found} | {"rollout/logp_gap": gap}
-
-    def _logp_gap(self, sequences: Sequences) -> float:
-        """Return how far the sampler's log-probabilities of the first group are from the student's: mean |gap|, nats.
-
-        Rounding, unless the sampler's weights, cache or precision are not the student's.
-        """
-        some = sequences.select(torch.arange(self.config.rollout.group_size, device=sequences.mask.device))
-        sampled = some.logps
-        if sampled is None:
-            raise ValueError("responses that nobody sampled have no log-probabilities to compare with")
-        return masked_mean((self.actor.logps(some) - sampled).abs(), some.mask).item()
+        return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found} | gap
 
     def _summary(
         self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor

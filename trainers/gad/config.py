@@ -6,12 +6,14 @@ that it reads and no others. What the study shares with `innovations` and `gspo`
 """
 
 import math
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.config import OBJECTIVES, Clip, LastSteps, Precision, Scratch
+from trainers.policy.memory_config import Memory
 from trainers.tasks import TASKS
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
@@ -72,6 +74,7 @@ class SeqKD(_Strict):
     )
     sample_prompts: int = Field(default=4, ge=1, description="Development prompts to which they answer.")
     sample_temperature: float = Field(default=0.8, gt=0, description="At which they are drawn.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in this stage.")
 
 
 class Adversarial(_Strict):
@@ -217,6 +220,9 @@ class GadConfig(_Strict):
     hinge: Hinge = Field(default=Hinge(), description="Settings of v1 and v2.")
     balanced: Balanced = Field(default=Balanced(), description="Settings of final.")
     precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
+    memory: Annotated[Memory, Absent({})] = Field(
+        default=Memory(), description="Less memory in stages 2 and 3, for student and critic."
+    )
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
     keep_checkpoints: int | None = Field(
         default=None, ge=1, description="Keep the models after every so many steps, for `export --step`; null: none."
@@ -298,6 +304,8 @@ class GadConfig(_Strict):
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = [] if self.task is None else [f"{TASKS}.{self.task.name}"]
+        if stage == "seqkd":
+            return [*task, *self.seqkd.memory._modules]
         if stage not in ("warmup", "gad"):
             return task
         names = (
@@ -306,4 +314,4 @@ class GadConfig(_Strict):
             "losses.clipped",
             f"discriminators.{self.discriminator}",
         )
-        return [*task, *(f"{OBJECTIVES}.{name}" for name in names)]
+        return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *self.memory._modules]

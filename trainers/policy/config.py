@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.choices import surrogate, transforms
+from trainers.policy.memory_config import Memory
 from trainers.tasks import TASKS
 from trainers.tasks.settings import TaskSettings
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
@@ -64,6 +65,7 @@ class WarmStart(_Strict):
     until: Annotated[Until | None, Absent(None)] = Field(
         default=None, description="End earlier, at an accuracy on training problems; null: after all steps."
     )
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in the warm start.")
 
 
 class Sampling(_Strict):
@@ -306,6 +308,7 @@ class PolicyConfig(_Strict):
     dynamic_sampling: DynamicSampling | None = Field(default=None, description="DAPO: informative groups only.")
     overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO: soft length penalty.")
     precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in reinforcement.")
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
     evaluate: Evaluate = Field(default=Evaluate(), description="How a policy is measured.")
 
@@ -405,6 +408,7 @@ class PolicyConfig(_Strict):
                 "warm_start.lr",
                 "warm_start.seed",
                 "warm_start.until",
+                "warm_start.memory",
                 "data.warm",
                 "task.sloppy",
             )
@@ -439,11 +443,14 @@ class PolicyConfig(_Strict):
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = f"{TASKS}.{self.task.name}"
+        if stage == "warm_start":
+            return [task, *self.warm_start.memory._modules]
         if stage == "judge":
             return [task, "trainers.policy.reward_training"] if self.reward_training.enabled else []
         if stage != "reinforce":
             return [task]
         modules = [task, f"{OBJECTIVES}.advantages.{self.advantage}", f"{OBJECTIVES}.ratios.{self.ratio}"]
+        modules += self.memory._modules
         modules += [f"{OBJECTIVES}.ratios.{name}" for name in transforms(self)]
         modules += [
             f"{OBJECTIVES}.weights.{name}" for name in ("gradient_adaptive", "temporal_decay") if getattr(self, name)

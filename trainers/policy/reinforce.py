@@ -24,6 +24,7 @@ from trainers.policy.models import POLICY, frozen_copy, load_policy, load_tokeni
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
+from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files, load_task, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
 from trainers.stage import Stage
@@ -121,6 +122,7 @@ class Trainer:
         metrics["advantage/mean"] = advantages.float().mean().item()
         metrics["advantage/mean_abs"] = advantages.abs().float().mean().item()
         batch = self.actor.batch(experience.sequences, advantages)
+        metrics |= sampler_gap(self.actor, batch, self.config.precision.compute)
         metrics["update/used_responses"] = with_advantage(advantages).float().mean().item()
         if self.critic is not None and estimate is not None:
             orders = self.generators["critic_minibatches"]
@@ -183,6 +185,7 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
+            states=self.config.memory.optimizer_states,
         )
 
     def _critic(self, policy: Path, placement: Placement) -> "Critic":

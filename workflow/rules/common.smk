@@ -19,6 +19,7 @@ from tracker.plan.start import (
     States,
     TrackerError,
     build_plan,
+    check_pool,
     groups_of,
     load_settings,
     prepare,
@@ -33,7 +34,7 @@ from tracker.plan.start import (
 def load_plan() -> tuple[Plan, States | None]:
     """Return the plan for configs/ and `--config`; a wrong configuration ends Snakemake with one line.
 
-    With it, if jobs are about to start, the states of its stages.
+    With it, if jobs are about to start or to be named, the states of its stages.
 
     Only the process that starts the jobs writes it down and holds the results; a dry run, `--lint` and the processes of the
     jobs change nothing. The latter, which a scheduler starts on its nodes, are not told of `--resources`: nothing is
@@ -64,6 +65,9 @@ def load_plan() -> tuple[Plan, States | None]:
                 raise
             for line in said:
                 print(line, file=sys.stderr)
+        elif workflow.is_main_process and workflow.output_settings.dryrun:
+            states = states_of(plan)
+            check_pool(plan, states)
     except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
         sys.exit(f"error: {error}")
     if pool is None:  # without a number nothing would be limited

@@ -7,13 +7,13 @@ from tracker.config.settings import load_settings
 from tracker.config.variants import load_studies
 
 
-def load(toy, gpu_pool=None, **overrides):
-    return load_studies(load_settings(overrides, configs=toy.configs), gpu_pool)["toy"]
+def load(toy, **overrides):
+    return load_studies(load_settings(overrides, configs=toy.configs))["toy"]
 
 
-def refused(toy, *parts, gpu_pool=None, **overrides):
+def refused(toy, *parts, **overrides):
     with pytest.raises(ConfigError) as caught:
-        load(toy, gpu_pool, **overrides)
+        load(toy, **overrides)
     text = str(caught.value)
     for part in parts:
         assert part in text, text

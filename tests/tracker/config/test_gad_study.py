@@ -207,6 +207,7 @@ HEALTHY = {
     "response_length/clip_ratio": 0.1,
     "response_length/limit": 22.0,
     "rollout/logp_gap": 1e-6,
+    "rollout/logp_gap_limit": 1e-3,
     **LENGTHS,
 }
 
@@ -267,7 +268,7 @@ def test_the_difference_that_v1_and_v2_ask_for_is_healthy_and_more_is_not(rules)
         ("response_length/limit", 66.0, "limit-above-teacher"),
         ("response_length/limit", 18.0, "limit-below-teacher"),
         ("critic/missing_warmup_steps", 3, "warmup-too-short"),
-        ("rollout/logp_gap", 0.06, "sampler-differs"),
+        ("rollout/logp_gap", 0.0011, "sampler-differs"),
     ],
 )
 def test_each_fault_of_the_table_is_warned_of_by_its_rule(rules, metric, value, rule):

@@ -52,7 +52,6 @@ def test_scale_keys_are_checked(toy):
         ({"multiply": {"lr": 1e9}, "set": {"size": 5}}, []),
         ({"multiply": {"size": 2}, "set": {"size": 5}}, ["also sets it"]),
         ({"resources": {"trian": {"gpu": 1}}}, ["resources.trian", "'train'"]),
-        ({"resources": {"train": {"gpu": 9}}}, ["small.yaml", "pool of 2"]),
         ({"resources": {"train": {"gpu_share": 0.3}}}, ["resources.train.gpu_share", "multiple of 0.25"]),
         ({"resources": {"train": {"gpu_share": 0}}}, ["resources.train.gpu_share", "greater than 0"]),
         ({"resources": {"train": {"gpu_share": 2}}}, ["resources.train.gpu_share", "less than or equal to 1"]),

@@ -116,7 +116,6 @@ REFUSALS = {
     "inside a list": ({"extends": "base", "why": "x", "reward": {"levels": [0.1, "x"]}}, "reward.levels.1 = 'x'"),
     "two errors": ({"extends": "base", "why": "x", "size": 0, "lr": -1.0}, "size = 0", "1 more like it: lr"),
     "exclusion": ({"extends": "v10", "why": "x", "bold": True}, "reward.kind = 'b'", "b is never bold"),
-    "gpu above the pool": ({"extends": "base", "why": "x", "gpu": 3, "lr": 0.5}, "gpu = 3", "pool of 2"),
     "gpu zero": ({"extends": "base", "why": "x", "gpu": 0, "lr": 0.5}, "gpu = 0"),
     "gpu text": ({"extends": "base", "why": "x", "gpu": "all", "lr": 0.5}, "gpu = 'all'"),
     "inside an asset": (
@@ -174,13 +173,6 @@ def test_other_files(toy):
     load(toy)
     (toy.folder / "v9.yml").write_text("why: x\n")
     refused(toy, "v9.yml", "rename it to .yaml")
-
-
-def test_the_pool_of_the_invocation_counts(toy):
-    toy.variant("big", {"extends": "base", "why": "x", "gpu": 4, "lr": 0.5})
-    refused(toy, "pool of 3", gpu_pool=3)
-    assert load(toy, 4).variants["big"].gpu == 4
-    refused(toy, "stages.train.resources.gpu", "pool of 0", gpu_pool=0)
 
 
 STUDY_REFUSALS = {

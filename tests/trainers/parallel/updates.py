@@ -47,6 +47,12 @@ def llama():
     return LlamaForCausalLM(LlamaConfig(**SHAPE, **HEADS, tie_word_embeddings=False))
 
 
+def wide():
+    """Matrices that are worth 8 bits, some with a row of two blocks; fewer rows than values in a block."""
+    shape = {**SHAPE, "hidden_size": 48, "intermediate_size": 400, "num_hidden_layers": 1}
+    return Qwen2ForCausalLM(Qwen2Config(**shape, **HEADS, tie_word_embeddings=True))
+
+
 def gpt2():
     sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
     return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
@@ -67,7 +73,7 @@ def weights(ranks, module):
     return {name: ranks.whole(value).clone() for name, value in module.state_dict().items()}
 
 
-def policy(ranks, make, *, checkpointing=False, **update):
+def policy(ranks, make, *, checkpointing=False, states="float32", **update):
     """Three updates of a policy by GSPO, with a reference and an entropy bonus."""
     settings = Update(**{"lr": 1e-2, "epochs": 3, "minibatches": 1, "entropy_coef": 0.01, **update})
     model, placement = build(make), Placement.of(["cpu"], Precision(), ranks)
@@ -79,14 +85,19 @@ def policy(ranks, make, *, checkpointing=False, **update):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model = ranks.shard(model)
     memory = MicroBatch(settings.micro_batch, ranks=ranks)
-    learner = Learner.adamw(model, lr=settings.lr, memory=memory)
+    learner = Learner.adamw(model, lr=settings.lr, memory=memory, states=states)
     objective = build_objective(PolicyConfig(update=settings, ratio="gspo"))
     actor = Actor(learner, objective, settings, placement, reference=reference)
     advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = actor.batch(sequences, advantages)
     batch = Batch(sequences, advantages, old, found.reference_logps)
     metrics = actor.learn(batch, kl_coef=0.1, generator=torch.Generator().manual_seed(2))
-    return metrics, weights(ranks, model)
+    return metrics, weights(ranks, model) | optimizer_states(ranks, learner)
+
+
+def optimizer_states(ranks, learner):
+    found = learner.optimizer.state_dict()["state"]
+    return {f"{n}/{slot}": ranks.whole(value) for n, slots in found.items() for slot, value in slots.items()}
 
 
 def sampled(ranks):
@@ -162,6 +173,8 @@ CASES = {
     "checkpointing": lambda ranks: policy(ranks, qwen2, checkpointing=True, micro_batch=2),
     "fewer rows than parts": lambda ranks: policy(ranks, qwen2, minibatches=5, micro_batch=1, epochs=1),
     "fewer rows than ranks": lambda ranks: policy(ranks, qwen2, minibatches=16, epochs=1),
+    "bfloat16 states": lambda ranks: policy(ranks, qwen2, states="bfloat16", micro_batch=2),
+    "8-bit states": lambda ranks: policy(ranks, wide, states="8bit", micro_batch=4),
     "ppo critic": ppo_critic,
     "discriminator": discriminator,
     "supervised": supervised,

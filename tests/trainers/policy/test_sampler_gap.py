@@ -1,0 +1,118 @@
+"""The gap between the sampler's log-probabilities and the policy's: what it is, and that stale weights end a run."""
+
+import copy
+
+import pytest
+import torch
+import yaml
+
+from contract.health import parse_rules
+from contract.health.windows import Monitor, evaluate
+from tests.make_stage import make_stage
+from tests.trainers.policy.helpers import SMALL, sampled_batch
+from tests.trainers.policy.helpers import actor as make_actor
+from trainers.policy import reinforce
+from trainers.policy.actor import with_advantage
+from trainers.policy.batch import token_logps
+from trainers.policy.config import PolicyConfig, Update
+from trainers.policy.sampler_gap import LIMITS, sampler_gap
+from trainers.stage import Diverged
+from trainers.tasks.interface import read_problems
+
+NAMES = ("rollout/logp_gap", "rollout/logp_gap_limit")
+
+
+def gap_rules(study):
+    """The rules of the study's file about the gap."""
+    with open(f"configs/studies/{study}/_study.yaml", encoding="utf-8") as file:
+        declared = yaml.safe_load(file)["health"]
+    return parse_rules(rule for rule in declared if rule["metric"] == "rollout/logp_gap")
+
+
+def trainer(folder, inputs, **changes):
+    config = PolicyConfig(**{**SMALL, "update": Update(lr=3e-2, warmup_steps=0), **changes})
+    return reinforce.Trainer(make_stage(folder, "gspo.reinforce", config, inputs, seed=0), config)
+
+
+def frozen(run):
+    """A sampler whose copy of the weights nobody refreshes."""
+    run.sampler.model = copy.deepcopy(run.policy)
+    return run
+
+
+@pytest.mark.parametrize("study", ["gspo", "innovations"])
+def test_a_sampler_that_keeps_old_weights_is_warned_of_and_ends_the_run(prepared, tmp_path, study):
+    """As vLLM in seed 002, section 18: weights of the start, for ever."""
+    problems = read_problems(prepared["task_data"] / "train.jsonl")
+    fresh, stale = trainer(tmp_path / "fresh", prepared), frozen(trainer(tmp_path / "stale", prepared))
+    steps = [run.step(number, problems) for run in (fresh, stale) for number in range(4)]
+    series = [
+        {name: [(number + 1, part[number][name]) for number in range(4)] for name in NAMES}
+        for part in (steps[:4], steps[4:])
+    ]
+    rules = gap_rules(study)
+    assert max(value for _, value in series[0]["rollout/logp_gap"]) < 1e-5
+    assert not evaluate(rules, series[0])
+    assert series[1]["rollout/logp_gap"][0][1] < 1e-5  # before the first update it is the policy
+    assert {event.rule.id for event in evaluate(rules, series[1])} == {"sampler-differs", "stale-rollouts"}
+
+
+def test_the_rule_ends_a_stage(prepared, tmp_path, monkeypatch):
+    original = reinforce.Trainer
+    monkeypatch.setattr(reinforce, "Trainer", lambda *given: frozen(original(*given)))
+    config = PolicyConfig(**{**SMALL, "update": Update(lr=3e-2, warmup_steps=0)})
+    made = make_stage(tmp_path / "stage", "gspo.reinforce", config, prepared, seed=0)
+    made.monitor = Monitor(gap_rules("gspo"))
+    with pytest.raises(Diverged, match="sampled with weights that are not the policy's"):
+        reinforce.run(made)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_gap_is_the_mean_over_tokens(model, prompts, recompute):
+    """By hand; where old log-probabilities are recomputed, of the responses that have a term in the loss."""
+    advantages = torch.ones(16)
+    advantages[::3] = 0
+    batch = sampled_batch(model, prompts, advantages)
+    run = make_actor(model, Update(), lr=0.1, kl={"coef": 0.0}, recompute_logps=recompute)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+        now, _ = token_logps(model, batch.sequences)
+    built = run.batch(batch.sequences, advantages)
+    differences = (now - batch.sequences.logps).abs()
+    rows = with_advantage(advantages).nonzero()[:, 0] if recompute else torch.arange(0, 16, 2)
+    mask = batch.sequences.mask[rows].bool()
+    expected = differences[rows][mask].mean()
+    assert expected > 0.01
+    found = sampler_gap(run, built, "bfloat16")
+    assert found == {"rollout/logp_gap": pytest.approx(expected.item(), rel=1e-5), "rollout/logp_gap_limit": 0.05}
+
+
+def test_where_no_response_has_a_term_in_the_loss_there_is_no_recomputed_gap(model, prompts):
+    batch = sampled_batch(model, prompts, torch.zeros(16))
+    run = make_actor(model, Update(), lr=0.1, recompute_logps=True)
+    assert sampler_gap(run, run.batch(batch.sequences, torch.zeros(16)), "float32") == {}
+
+
+def test_bfloat16_rounds_below_its_limit_and_above_that_of_float32(prepared, tmp_path):
+    problems = read_problems(prepared["task_data"] / "train.jsonl")
+    run = trainer(tmp_path / "run", prepared, precision={"compute": "bfloat16"}, update=Update(lr=1e-4))
+    gap = run.step(0, problems)["rollout/logp_gap"]
+    assert 1e-5 < gap < LIMITS["bfloat16"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_a_step_of_few_responses_is_compared_whole(model, prompts, count):
+    batch = sampled_batch(model, prompts, torch.ones(16))
+    run = make_actor(model, Update(), lr=0.1)
+    some = run.batch(batch.sequences.select(torch.arange(count)), torch.ones(count))
+    assert sampler_gap(run, some, "float32")["rollout/logp_gap"] < 1e-5
+
+
+def test_measuring_the_gap_changes_no_other_number(prepared, tmp_path, monkeypatch):
+    problems = read_problems(prepared["task_data"] / "train.jsonl")
+    found = trainer(tmp_path / "with", prepared).step(0, problems)
+    monkeypatch.setattr(reinforce, "sampler_gap", lambda *_: {})
+    expected = trainer(tmp_path / "without", prepared).step(0, problems)
+    assert set(found) - set(expected) == set(NAMES)
+    assert all(found[name] == value for name, value in expected.items() if not name.startswith("time/"))
