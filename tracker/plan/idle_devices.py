@@ -1,4 +1,4 @@
-"""Devices that a stage would be given and leave idle: its entry module has one process, which uses the first of them."""
+"""Devices that a stage would be given and leave idle: its entry module has one process, which uses the first."""
 
 import ast
 from collections.abc import Iterable
