@@ -5,7 +5,7 @@ a model, each a part of them, and in the part of the weights that each keeps. Wh
 trainer needs all of it, so that what comes after is the same in all.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,14 +44,24 @@ class Ranks:
         """Return the value of the first rank. All must call it."""
         return value
 
+    def build(self, make: Callable[[], T]) -> T:
+        """Return the model that `make` makes, whole; of several ranks only the first has its weights, until `shard`."""
+        return make()
+
     def shard(self, model: T) -> T:
-        """Return the model, of which each rank keeps a part of every weight; gradients are summed over ranks."""
+        """Return the model, of which each rank keeps a part of every weight; gradients are summed over ranks.
+
+        The weights are the first rank's. What `shard` got is of no use to anyone afterwards.
+        """
         return model
 
     @contextmanager
-    def whole_weights(self, model: Any) -> Iterator[None]:
-        """Keep all weights of the model here meanwhile, so that a rank can call it more often than another."""
-        yield
+    def whole_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
+        """Return the model, or a copy as it is now, with all weights here, so that a rank can call it more often.
+
+        autocast: it will be called under bfloat16 autocast, and not be trained meanwhile.
+        """
+        yield model
 
     def whole(self, tensor: Any) -> Any:
         """Return all of a tensor of which this rank has a part. All must call it."""
@@ -61,9 +71,13 @@ class Ranks:
         """Return all of a tensor where files are written, in the first rank. All must call it."""
         return tensor
 
-    def part(self, tensor: Any, like: Any) -> Any:
-        """Return the part of a whole tensor that belongs here, as that of `like`."""
-        return tensor
+    def piece(self, tensor: Any) -> tuple[Any, int] | None:
+        """Return what this rank writes of a tensor, rows and the number of the first; None: nothing."""
+        return tensor, 0
+
+    def part(self, tensors: Mapping[str, Any], name: str, like: Any) -> Any:
+        """Return what belongs here of the whole tensor `name`, as of `like`."""
+        return tensors[name]
 
     def save(self, model: Any, folder: Path) -> None:
         """Write a model of transformers, whole, once. All must call it."""

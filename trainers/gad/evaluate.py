@@ -4,6 +4,7 @@ Where `evaluate.checkpoints` asks for more students of the stage `gad` than the 
 means. The samples quote the last student.
 """
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -46,8 +47,9 @@ def run(stage: Stage) -> None:
         measured.add(student.state_dict(), folder)
         judge = None
         if critic is not None:
-            judge = ValueModel.load(critic, placement, sees_token=True)
-            measured.add(judge.state_dict(), critic)
+            judge = stage.ranks.build(partial(ValueModel.load, critic, placement, sees_token=True))
+            if stage.ranks.rank == 0:  # which has its weights
+                measured.add(judge.state_dict(), critic)
             judge = stage.ranks.shard(judge)
         # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})

@@ -34,7 +34,7 @@ def train(stage: Stage) -> None:
     folder, seed = policy_folder(stage, "warm_start"), with_run_seed(settings.seed, stage.seed)
     texts, targets, correct = _judged(stage, folder, placement, seed)
     tokenizer = prepare_tokenizer(load_tokenizer(folder))
-    model = new_classifier(folder, placement.before_sharding, config.precision, seed)
+    model = stage.ranks.build(lambda: new_classifier(folder, placement.before_sharding, config.precision, seed))
     model.config.pad_token_id = tokenizer.pad_token_id
     model = stage.ranks.shard(model)
     held_out = torch.arange(len(texts)) // settings.samples % HELD_OUT == 0
