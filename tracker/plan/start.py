@@ -16,6 +16,7 @@ from tracker.plan.dirty_tree import check_trees
 from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
 from tracker.plan.idle_devices import idle_devices
+from tracker.plan.nodes import check_nodes
 from tracker.plan.plan import Plan
 from tracker.plan.pool import check_pool
 from tracker.plan.reports import claim_reports
@@ -32,6 +33,7 @@ __all__ = [
     "States",
     "TrackerError",
     "build_plan",
+    "check_nodes",
     "check_pool",
     "groups_of",
     "load_settings",
