@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.trainers.parallel import loads
 from trainers import checkpoint
+from trainers.export import export
 from trainers.ranks import ALONE, Ranks
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -118,6 +119,27 @@ def test_a_checkpoint_of_several_is_one_of_torch_without_pickles(folder, togethe
     assert all(torch.equal(theirs[name], mine[name]) for name in mine)
     with safe_open(folder / "two" / files[1], framework="pt") as second:
         assert second.get_slice("model/model.embed_tokens.weight").get_shape()[0] == 19 - 1  # of 37 or 36 rows
+
+
+@pytest.mark.slow
+def test_the_model_of_a_checkpoint_of_several_is_exported_as_that_of_one(folder, alone, together, tmp_path):
+    for source in ("alone", "two"):
+        export(folder / source, tmp_path / source, described_by=folder / "qwen2")
+    one, two = (load_file(tmp_path / source / "model.safetensors") for source in ("alone", "two"))
+    assert one.keys() == two.keys() == load_file(folder / "qwen2" / "model.safetensors").keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=0, atol=1e-10, msg=name)
+    trained = AutoModelForCausalLM.from_pretrained(tmp_path / "two")
+    written = checkpoint.load(folder / "two").tensors
+    for name, value in trained.state_dict().items():
+        assert torch.equal(value, written[f"model/{name}"])
+    with pytest.raises(ValueError, match="name the base model's folder"):
+        export(folder / "two", tmp_path / "nameless")
+    (folder / "two" / "state.json").rename(folder / "two" / "kept")
+    (folder / "two" / "state.json").write_text("{")
+    with pytest.raises(ValueError, match="not whole"):
+        export(folder / "two", tmp_path / "torn", described_by=folder / "qwen2")
+    (folder / "two" / "kept").rename(folder / "two" / "state.json")
 
 
 @pytest.mark.slow
