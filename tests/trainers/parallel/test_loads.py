@@ -153,13 +153,13 @@ def test_only_the_first_rank_ever_holds_a_whole_model(together):
     first, second = together[1]["memory"]
     whole = first["share"] + second["share"]
     assert whole == pytest.approx(228, abs=1)
-    assert second["load"] < second["share"] + 60
-    assert first["load"] < whole + first["share"] + 60
+    assert second["load"] < second["share"] + 90
+    assert first["load"] < whole + first["share"] + 90
     for rank in (first, second):
-        assert rank["checkpoint"] < 20  # of three times its share that it writes
-        assert rank["read"] < 3 * rank["share"] + 60
-    assert first["save"] < whole + 60
-    assert second["save"] < 100
+        assert rank["checkpoint"] < 60  # of three times its share that it writes
+        assert rank["read"] < 3 * rank["share"] + 90
+    assert first["save"] < whole + 90
+    assert second["save"] < second["share"]
 
 
 class Two(Ranks):
