@@ -7,12 +7,13 @@ from typing import Any
 
 from contract.footprint import Footprint, Held, ModelAsset, Work
 from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import FLOAT, drawing, frozen, share, weight_size
+from trainers.footprint.tensors import drawing, frozen, share, weight_size
 from trainers.footprint.training import Learnt, host_of
 from trainers.policy.config import PolicyConfig, Scratch
 from trainers.tasks import TASKS
 
 ASSUMED_PROMPT = 512  # tokens, where nothing limits a prompt
+_SCORED_AT_ONCE = 64  # responses, by a reward model
 _SPECIAL = 3  # of the word-level tokenizer: padding, end, unknown
 TRIED = {  # what makes a stage smaller
     "precision.compute": "bfloat16",
@@ -37,11 +38,14 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
         return replace(_warm_start(config, policy, prompt, devices), assumed=assumed)
     if stage == "judge":
         return replace(_judge(config, policy, prompt, devices), assumed=assumed)
-    reward, unknown = _reward_model(config, models, policy)
+    reward, scoring, unknown = _reward_model(config, models, policy, prompt + config.sampling.max_new_tokens, devices)
     if stage == "reinforce":
-        return replace(_reinforce(config, policy, reward, prompt, devices), assumed=assumed, unknown=unknown)
+        made = _reinforce(config, policy, prompt, devices)
+        held, works = (*made.held, *reward), (*made.works, *scoring)
+        return replace(made, held=held, works=works, assumed=assumed, unknown=unknown)
     sizes: dict[str, Any] = {"prompt": prompt, "response": config.sampling.max_new_tokens, "group": 1}
-    works = (drawing("sampling", policy, config.precision, rows=config.evaluate.batch_size, frozen=True, **sizes),)
+    draw = drawing("sampling", policy, config.precision, rows=config.evaluate.batch_size, frozen=True, **sizes)
+    works = (draw, *scoring)
     held = (*frozen("policy", policy.parameters, config.precision), *reward)
     # Each is loaded on the machine and then moved to the device, one after the other, in each process.
     host = {"weights": devices * max(part.size for part in held)}
@@ -80,7 +84,7 @@ def _judge(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Fo
     return Footprint(learnt.held, (learn, replace(draw, parts=parts, least=draw.least + whole)), host_of([learnt]))
 
 
-def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], prompt: int, devices: int) -> Footprint:
+def _reinforce(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
     rollout, response = config.rollout, config.sampling.max_new_tokens
     micro_batch = config.update.micro_batch
     rows = share(-(-rollout.responses // config.update.minibatches), micro_batch, devices)
@@ -89,7 +93,7 @@ def _reinforce(config: PolicyConfig, policy: Shape, reward: tuple[Held, ...], pr
     tokens, predicted, sizes = prompt + response, response, {"prompt": prompt, "response": response}
     entropy = "learnt" if config.update.entropy_coef > 0 else "dropped"
     drawn = share(rollout.responses, rollout.batch_size, devices)
-    held, learners = [*learnt.held, *reward], [learnt]
+    held, learners = list(learnt.held), [learnt]
     works: list[Work] = [
         learnt.drawing("sampling", rows=drawn, group=rollout.group_size, **sizes),
         learnt.drawing("measuring", rows=config.evaluate.batch_size, group=1, **sizes),
@@ -135,12 +139,14 @@ def _prompt(config: PolicyConfig) -> tuple[int, tuple[str, ...]]:
 
 
 def _reward_model(
-    config: PolicyConfig, models: Mapping[str, ModelAsset], policy: Shape
-) -> tuple[tuple[Held, ...], tuple[str, ...]]:
-    """Return what the reward model holds, in float32, and what is not known of it."""
+    config: PolicyConfig, models: Mapping[str, ModelAsset], policy: Shape, tokens: int, devices: int
+) -> tuple[tuple[Held, ...], tuple[Work, ...], tuple[str, ...]]:
+    """Return what the reward model holds, in float32, what scoring takes, and what is not known of it."""
     if config.reward.model == 0:
-        return (), ()
+        return (), (), ()
     shape = shape_of(models["reward_model"]) if "reward_model" in models else policy
     if shape is None:
-        return (), ("the reward model: no configuration of it is on this machine, and its size is not listed",)
-    return (Held("reward model: weights", FLOAT * (shape.body + shape.hidden)),), ()
+        unknown = "the reward model: no configuration of it is on this machine, and its size is not listed"
+        return (), (), (unknown,)
+    model = Learnt("reward model", shape, config.precision, devices, critic=True)
+    return model.held[:1], (model.forward("rewards", _SCORED_AT_ONCE, tokens),), ()  # its weights alone
