@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
 
 from trainers.gad.config import Adversarial, GadConfig
 from trainers.gad.critic import build_loss, compare, new_critic, score, teachers_of, update_critic
@@ -28,7 +27,7 @@ from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
-from trainers.policy.models import frozen_copy, load_policy, load_tokenizer
+from trainers.policy.models import learning, load_learner, load_tokenizer
 from trainers.policy.objective import clipped_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sampler_gap import sampler_gap
@@ -104,13 +103,12 @@ class Trainer:
         placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
-        student = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
-        reference = frozen_copy(student, placement) if settings.kl_coef > 0 else None
-        self.student = stage.ranks.shard(student)
+        with_reference = settings.kl_coef > 0
+        self.student, reference = load_learner(folder, placement, config.memory, stage.seed, reference=with_reference)
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
         self.actor = self._actor(reference)
-        self.critic = stage.ranks.shard(self._critic(folder))
+        self.critic = stage.ranks.shard(self._critic(folder).with_adapters(config.memory, stage.seed))
         self.critic_learner = Learner.adamw(
             self.critic,
             lr=settings.critic_lr,
@@ -127,7 +125,7 @@ class Trainer:
         self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
         self.state = State(
-            {name: learner.model for name, learner in learners.items()},
+            {name: learning(learner.model) for name, learner in learners.items()},
             {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
             values={"student_steps": 0},
         )
@@ -207,7 +205,7 @@ class Trainer:
         means = frame.groupby(["protocol", "name"])["value"].mean()
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
 
-    def _actor(self, reference: PreTrainedModel | None) -> Actor:
+    def _actor(self, reference: nn.Module | None) -> Actor:
         """Return the student as GSPO updates it."""
         config, settings = self.config, self.course.settings
         update = config.update

@@ -14,14 +14,16 @@ from trainers.objectives.losses.value_loss import value_loss
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.learner import Learner
+from trainers.policy.memory_config import Memory
 from trainers.policy.minibatches import Averages, Passes, minibatches
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
 
 
-def build_critic(folder: Path, placement: Placement) -> ValueModel:
+def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int | None) -> ValueModel:
     """Return the value model that starts from the body of the policy in `folder`."""
-    return placement.ranks.shard(ValueModel.from_causal(folder, placement, sees_token=False))
+    made = ValueModel.from_causal(folder, placement, sees_token=False)
+    return placement.ranks.shard(made.with_adapters(memory, seed))
 
 
 class Estimate(NamedTuple):
