@@ -15,7 +15,7 @@ WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs screens clean
+.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs screens clean help
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	@touch $(VENV)/.demo
@@ -74,14 +74,14 @@ $(PEERS)/%/.installed: tests/peers/%.txt $(STAMP)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@
 
-lint: venv
+lint: venv ## ruff, mypy, snakefmt, snakemake --lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check -l 120 Snakefile workflow
 	$(BIN)/snakemake --lint
 
-format: venv
+format: venv ## the files as ruff and snakefmt lay them out
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/snakefmt -l 120 Snakefile workflow
@@ -92,6 +92,9 @@ docs: venv ## the pages and JSON schemas that are made from code
 
 screens: venv ## the pictures of docs/images, from reports/index.html (needs a Chromium)
 	$(BIN)/python docs/make_screens.py
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' Makefile
 
 clean: ## generated files; the environment and the results of real runs stay
 	rm -rf results/smoke reports/smoke .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

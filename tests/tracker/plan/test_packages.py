@@ -18,16 +18,18 @@ ROOT = Path(__file__).resolve().parents[3]
 def plan(tmp_path):
     """Of the study gspo with a variant that trains adapters."""
     configs = tmp_path / "configs"
-    for folder in ("scales", "published", "config.yaml"):
-        (configs / folder).parent.mkdir(exist_ok=True)
-        (configs / folder).symlink_to(ROOT / "configs" / folder)
+    for name in ("published", "config.yaml"):
+        (configs / name).parent.mkdir(exist_ok=True)
+        (configs / name).symlink_to(ROOT / "configs" / name)
+    (configs / "scales").mkdir()
+    (configs / "scales" / "small.yaml").write_text("seeds: 1\nstudies: {}\n")
     study = configs / "studies" / "gspo"
     study.mkdir(parents=True)
     for name in ("_study.yaml", "gspo.yaml"):
         (study / name).symlink_to(ROOT / "configs" / "studies" / "gspo" / name)
     asked = {"extends": "gspo", "why": "less memory", "memory": {"lora": {"rank": 4}}}
     (study / "lora.yaml").write_text(yaml.safe_dump(asked))
-    settings = load_settings({"scale": "smoke", "results": str(tmp_path / "results")}, configs=configs)
+    settings = load_settings({"scale": "small", "results": str(tmp_path / "results")}, configs=configs)
     return build_plan(settings, root=ROOT)
 
 

@@ -29,6 +29,7 @@ from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
+from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.supervised import fit
 from trainers.policy.text import pad
 from trainers.policy.value_model import ValueModel
@@ -107,16 +108,18 @@ def optimizer_states(ranks, learner):
     return {f"{n}/{slot}": ranks.whole(value) for n, slots in found.items() for slot, value in slots.items()}
 
 
-def sampled(ranks, adapters=None):
-    """Responses by the ranks, each to its own prompts, with the same numbers."""
-    placement, model = Placement.of(["cpu"], Precision(), ranks), build(qwen2)
+def sampled(ranks, make=qwen2, compute="float32", adapters=None):
+    """Responses by the ranks, each to its own prompts, with the same numbers; in bfloat16 with a copy."""
+    placement, model = Placement.of(["cpu"], Precision(compute=compute), ranks), build(make)
     if adapters:
         from trainers.policy import lora
 
         lora.adapt(model, adapters, placement.precision, seed=8)
         for name, parameter in model.named_parameters():
             nn.init.constant_(parameter, 0.05) if "lora_B" in name else None
-    model = ranks.shard(model.double())
+    if compute == "float32" or not adapters:  # else the frozen weights are in bfloat16
+        model = model.double() if compute == "float32" else model.float()
+    model = ranks.shard(model)
     tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
     tokenizer.batch_decode = tokenizer.decode = lambda ids, **_: ""
     prompts, generator = PROMPTS[:3], torch.Generator().manual_seed(3)
@@ -126,6 +129,27 @@ def sampled(ranks, adapters=None):
     distinct, _ = respond.evenly(prompts, samples=8, limit=6, temperature=1.0, generator=generator, memory=memory)
     found = {"responses": sequences.response_ids, "mask": sequences.mask, "logps": sequences.logps}
     return {}, found | {"distinct": distinct.sequences.response_ids, "shares": distinct.shares}
+
+
+def sampled_after_update(ranks):
+    """A forward leaves some weights whole, and an update changes them: the next copy has the new ones."""
+    model = build(qwen2).float()
+    placement = Placement.of(["cpu"], Precision(compute="bfloat16"), ranks)
+    learner = Learner.adamw(ranks.shard(model), lr=3e-2, memory=MicroBatch(3, ranks=ranks))
+    actor = Actor(learner, build_objective(PolicyConfig()), Update(epochs=2), placement)
+    tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
+    tokenizer.batch_decode = lambda ids, **_: ""
+    respond = Responder(learner.model, tokenizer, placement)
+    numbers, found = torch.Generator().manual_seed(8), {}
+    advantages = torch.randn(16, generator=numbers, dtype=torch.float64)
+    for step in range(3):
+        before = respond(PROMPTS, group_size=4, limit=8, generator=numbers, memory=MicroBatch(4, ranks=ranks))[0]
+        batch = actor.batch(before, advantages)
+        found[f"fresh {step}"] = sampler_gap(actor, batch, "bfloat16")["rollout/logp_gap"] < 0.05
+        actor.learn(batch, kl_coef=0.0, generator=torch.Generator().manual_seed(step))
+        moved = (actor.logps(before) - before.logps).abs()[before.mask.bool()].mean()
+        found[f"moved {step}"] = moved.item() > 0.2
+    return found, {}
 
 
 def value_model(ranks, savers=None):
@@ -194,6 +218,9 @@ CASES = {
     "discriminator": discriminator,
     "supervised": supervised,
     "sampled": sampled,
+    "sampled in bfloat16": lambda ranks: sampled(ranks, compute="bfloat16"),
+    "sampled after an update": sampled_after_update,
+    "sampled in bfloat16 by gpt2": lambda ranks: sampled(ranks, gpt2, "bfloat16"),
 }
 
 ADAPTERS = Lora(rank=3, alpha=6.0)
@@ -205,7 +232,8 @@ WITH_PEFT = {  # where peft is installed
         ranks, wide, adapters=Lora(rank=16), states="8bit", epochs=2, micro_batch=4
     ),
     "adapted critic": lambda ranks: discriminator(ranks, Memory(lora=ADAPTERS)),
-    "sampled with adapters": lambda ranks: sampled(ranks, ADAPTERS),
+    "sampled with adapters": lambda ranks: sampled(ranks, adapters=ADAPTERS),
+    "sampled with adapters in bfloat16": lambda ranks: sampled(ranks, compute="bfloat16", adapters=ADAPTERS),
 }
 
 
