@@ -108,7 +108,7 @@ class Trainer:
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
         self.actor = self._actor(reference)
-        self.critic = stage.ranks.shard(self._critic(folder).with_adapters(config.memory, stage.seed))
+        self.critic = stage.ranks.shard(stage.ranks.build(lambda: self._critic(folder)))
         self.critic_learner = Learner.adamw(
             self.critic,
             lr=settings.critic_lr,
@@ -230,14 +230,15 @@ class Trainer:
 
     def _critic(self, student: Path) -> ValueModel:
         folder = latest_critic(self.stage, self.course.earlier)
+        memory, seed = self.config.memory, self.stage.seed
         if folder is not None:
-            return ValueModel.load(folder, self.placement, sees_token=True)
+            return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory, seed)
         if self.course.name == "gad":
             self.stage.log.warning("warmup is skipped: the student meets a critic that has learnt nothing yet")
         new_head = self._generator("critic head", 0)
-        return new_critic(
-            self.config.critic, student, asset_files(self.stage, "reward_model"), self.placement, new_head
-        )
+        reward_model = asset_files(self.stage, "reward_model")
+        made = new_critic(self.config.critic, student, reward_model, self.placement, new_head)
+        return made.with_adapters(memory, seed)
 
     def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
         batch = self.actor.batch(sequences, advantages)

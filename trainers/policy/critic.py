@@ -22,8 +22,12 @@ from trainers.policy.value_model import ValueModel
 
 def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int | None) -> ValueModel:
     """Return the value model that starts from the body of the policy in `folder`."""
-    made = ValueModel.from_causal(folder, placement, sees_token=False)
-    return placement.ranks.shard(made.with_adapters(memory, seed))
+    ranks = placement.ranks
+
+    def make() -> ValueModel:
+        return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory, seed)
+
+    return ranks.shard(ranks.build(make))
 
 
 class Estimate(NamedTuple):
