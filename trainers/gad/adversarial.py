@@ -28,7 +28,7 @@ from trainers.policy.config import OBJECTIVES
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.models import learning, load_learner, load_tokenizer
-from trainers.policy.objective import clipped_objective
+from trainers.policy.objective import build_importance, clipped_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files
@@ -45,6 +45,8 @@ ACTOR_METRICS = {
     "kl/divergence": "actor/kl",
     "policy/entropy": "actor/entropy",
     "policy/grad_norm": "actor/grad_norm",
+    "rollout/importance_weight": "rollout/importance_weight",
+    "rollout/importance_truncated": "rollout/importance_truncated",
 }
 
 
@@ -226,6 +228,7 @@ class Trainer:
             reference=reference,
             temperature=config.sampling.temperature or 1.0,
             recompute_logps=config.rollout.recompute_logps,
+            importance=build_importance(config.rollout.importance_weights),
         )
 
     def _critic(self, student: Path) -> ValueModel:

@@ -12,7 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contract.absent import Absent
 from trainers.assets_config import Asset
-from trainers.policy.config import OBJECTIVES, Clip, LastSteps, Precision, Scratch
+from trainers.policy.config import (
+    IMPORTANCE_WEIGHTS,
+    OBJECTIVES,
+    Clip,
+    ImportanceWeights,
+    LastSteps,
+    Precision,
+    Scratch,
+    needs_recomputed_logps,
+)
 from trainers.policy.memory_config import Memory
 from trainers.tasks import TASKS
 from trainers.tasks.settings.templated_lists import TemplatedLists
@@ -108,6 +117,12 @@ class Rollout(_Strict):
     recompute_logps: bool = Field(
         default=False, description="Old log-probabilities from a training forward instead of from the sampler."
     )
+    importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = IMPORTANCE_WEIGHTS
+
+    @model_validator(mode="after")
+    def _recomputed(self) -> Self:
+        needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
+        return self
 
 
 class Update(_Strict):
@@ -315,10 +330,12 @@ class GadConfig(_Strict):
             return [*task, *self.seqkd.memory._modules]
         if stage not in ("warmup", "gad"):
             return task
-        names = (
+        names = [
             f"advantages.{self.advantage}",
             f"ratios.{self.ratio}",
             "losses.clipped",
             f"discriminators.{self.discriminator}",
-        )
+        ]
+        if self.rollout.importance_weights is not None:
+            names.append("weights.truncated_importance")
         return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *self.memory._modules]

@@ -21,7 +21,7 @@ from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
 from trainers.policy.models import POLICY, learning, load_learner, load_tokenizer, save_policy
-from trainers.policy.objective import build_objective
+from trainers.policy.objective import build_importance, build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sampler_gap import sampler_gap
@@ -78,6 +78,7 @@ class Trainer:
             reference=reference,
             temperature=config.sampling.temperature,
             recompute_logps=config.rollout.recompute_logps,
+            importance=build_importance(config.rollout.importance_weights),
         )
         self.critic = self._critic(folder, placement) if config.advantage == "gae" else None
         self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}")
