@@ -17,6 +17,7 @@ from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
 from tracker.plan.idle_devices import idle_devices
 from tracker.plan.nodes import check_nodes
+from tracker.plan.packages import check_packages
 from tracker.plan.plan import Plan
 from tracker.plan.pool import check_pool
 from tracker.plan.reports import claim_reports
@@ -89,6 +90,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
     for stage in release(plan, states):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
+    check_packages(plan, states)
     # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
     check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)

@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
 
 from trainers.gad.config import Adversarial, GadConfig
 from trainers.gad.critic import build_loss, compare, new_critic, score, teachers_of, update_critic
@@ -28,7 +27,7 @@ from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
-from trainers.policy.models import frozen_copy, load_tokenizer, load_trained
+from trainers.policy.models import learning, load_learner, load_tokenizer
 from trainers.policy.objective import build_importance, clipped_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sampler_gap import sampler_gap
@@ -106,9 +105,8 @@ class Trainer:
         placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
-        student = load_trained(folder, placement)
-        reference = frozen_copy(student, placement) if settings.kl_coef > 0 else None
-        self.student = stage.ranks.shard(student)
+        with_reference = settings.kl_coef > 0
+        self.student, reference = load_learner(folder, placement, config.memory, stage.seed, reference=with_reference)
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
         self.actor = self._actor(reference)
@@ -129,7 +127,7 @@ class Trainer:
         self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
         learners = {"student": self.actor.learner, "critic": self.critic_learner}
         self.state = State(
-            {name: learner.model for name, learner in learners.items()},
+            {name: learning(learner.model) for name, learner in learners.items()},
             {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
             values={"student_steps": 0},
         )
@@ -209,7 +207,7 @@ class Trainer:
         means = frame.groupby(["protocol", "name"])["value"].mean()
         return {f"dev/{protocol}_{name}": value for (protocol, name), value in means.items()}
 
-    def _actor(self, reference: PreTrainedModel | None) -> Actor:
+    def _actor(self, reference: nn.Module | None) -> Actor:
         """Return the student as GSPO updates it."""
         config, settings = self.config, self.course.settings
         update = config.update
@@ -235,14 +233,15 @@ class Trainer:
 
     def _critic(self, student: Path) -> ValueModel:
         folder = latest_critic(self.stage, self.course.earlier)
+        memory, seed = self.config.memory, self.stage.seed
         if folder is not None:
-            return ValueModel.load(folder, self.placement, sees_token=True)
+            return ValueModel.load(folder, self.placement, sees_token=True).with_adapters(memory, seed)
         if self.course.name == "gad":
             self.stage.log.warning("warmup is skipped: the student meets a critic that has learnt nothing yet")
         new_head = self._generator("critic head", 0)
-        return new_critic(
-            self.config.critic, student, asset_files(self.stage, "reward_model"), self.placement, new_head
-        )
+        reward_model = asset_files(self.stage, "reward_model")
+        made = new_critic(self.config.critic, student, reward_model, self.placement, new_head)
+        return made.with_adapters(memory, seed)
 
     def _update_student(self, sequences: Sequences, advantages: Tensor, step: int) -> dict[str, float]:
         batch = self.actor.batch(sequences, advantages)

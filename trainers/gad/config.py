@@ -316,6 +316,13 @@ class GadConfig(_Strict):
             keys["update.drop_zero_advantage"] = "the KL and the entropy bonus need every response"
         return keys
 
+    def needed_packages(self, stage: str) -> dict[str, tuple[str, str]]:
+        """Return packages that only some environments have and `stage` needs: the key that asks, and the remedy."""
+        if stage == "seqkd" and self.seqkd.enabled:
+            return self.seqkd.memory._packages("seqkd.memory")
+        here = stage in ("warmup", "gad") and getattr(self, stage).enabled
+        return self.memory._packages("memory") if here else {}
+
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = [] if self.task is None else [f"{TASKS}.{self.task.name}"]

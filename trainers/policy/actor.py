@@ -5,8 +5,7 @@ from functools import reduce
 from typing import Protocol
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
 
 from trainers.objectives.diagnostics.statistics import Diagnostics, Mean, Sum
 from trainers.objectives.losses.aggregation import Aggregation, aggregate, loss_units
@@ -72,7 +71,7 @@ class Actor:
     objective: Objective
     update: ActorUpdate
     placement: Placement
-    reference: PreTrainedModel | None = None
+    reference: nn.Module | None = None
     temperature: float = 1.0
     recompute_logps: bool = False
     importance: Importance | None = None

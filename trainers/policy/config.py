@@ -364,6 +364,10 @@ class PolicyConfig(_Strict):
                 self.reward.level == "token" and self.reward.model == 0,
                 "reward.level token needs reward.model > 0: the rule rewards whole responses",
             ),
+            (
+                self.model is None and self.warm_start.memory.lora is not None,
+                "warm_start.memory.lora needs a pretrained `model`: from scratch all weights must learn",
+            ),
             *self._unanswered(),
             *self._unmeasured(),
             (
@@ -464,6 +468,12 @@ class PolicyConfig(_Strict):
         if self.temporal_decay is not None and self.temporal_decay.normalize == "mean":
             keys["temporal_decay"] = reason
         return keys
+
+    def needed_packages(self, stage: str) -> dict[str, tuple[str, str]]:
+        """Return packages that only some environments have and `stage` needs: the key that asks, and the remedy."""
+        if stage == "warm_start" and self.warm_start.steps > 0:
+            return self.warm_start.memory._packages("warm_start.memory")
+        return self.memory._packages("memory") if stage == "reinforce" else {}
 
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""

@@ -14,15 +14,20 @@ from trainers.objectives.losses.value_loss import value_loss
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.learner import Learner
+from trainers.policy.memory_config import Memory
 from trainers.policy.minibatches import Averages, Passes, minibatches
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel
 
 
-def build_critic(folder: Path, placement: Placement) -> ValueModel:
+def build_critic(folder: Path, placement: Placement, memory: Memory, seed: int | None) -> ValueModel:
     """Return the value model that starts from the body of the policy in `folder`."""
     ranks = placement.ranks
-    return ranks.shard(ranks.build(lambda: ValueModel.from_causal(folder, placement, sees_token=False)))
+
+    def make() -> ValueModel:
+        return ValueModel.from_causal(folder, placement, sees_token=False).with_adapters(memory, seed)
+
+    return ranks.shard(ranks.build(make))
 
 
 class Estimate(NamedTuple):

@@ -6,7 +6,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from contract.absent import Absent
 
-LOW_BIT = "trainers.policy.low_bit_adamw"
+LOW_BIT, LORA = "trainers.policy.low_bit_adamw", "trainers.policy.lora"
+
+
+class Lora(BaseModel):
+    """Low-rank adapters (arXiv 2106.09685) beside frozen weights; needs peft, the extra `lora`. Their dropout is 0."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rank: int = Field(default=16, ge=1, description="Rank of a layer's change.")
+    alpha: float = Field(default=32.0, gt=0, description="The change is alpha / rank times B A.")
+    targets: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Last parts of the names of layers that get one (q_proj); null: all linear ones of the blocks.",
+    )
 
 
 class Memory(BaseModel):
@@ -18,8 +32,17 @@ class Memory(BaseModel):
         default="float32",
         description="AdamW's moments: 8 bytes a parameter; 4 with bfloat16, 2 with 8bit, both rounded at random.",
     )
+    lora: Annotated[Lora | None, Absent(None)] = Field(
+        default=None, description="Train low-rank adapters, and save what they make of the model; null: all weights."
+    )
 
     @property
     def _modules(self) -> list[str]:
         """The modules that these settings need."""
-        return [] if self.optimizer_states == "float32" else [LOW_BIT]
+        low_bit = [] if self.optimizer_states == "float32" else [LOW_BIT]
+        return low_bit if self.lora is None else [*low_bit, LORA]
+
+    def _packages(self, key: str) -> dict[str, tuple[str, str]]:
+        """The packages that the settings under `key` need: the key that asks for each, and the remedy."""
+        remedy = "pip install 'ablation-tracker[lora]', or set it to null"
+        return {} if self.lora is None else {"peft": (f"{key}.lora", remedy)}

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from transformers import (
 from transformers.utils import logging
 
 from trainers.policy.config import Precision, Scratch
+from trainers.policy.memory_config import LORA, Memory
 from trainers.policy.placement import Placement
 from trainers.ranks import ALONE, Ranks
 
@@ -53,8 +55,26 @@ def build_policy(shape: Scratch, tokenizer: PreTrainedTokenizerBase, seed: int) 
 
 def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ranks: Ranks = ALONE) -> None:
     """Write model and tokenizer as transformers does, with safetensors."""
-    ranks.save(model, folder)
+    save_weights(folder, model, ranks)
     tokenizer.save_pretrained(folder)
+
+
+def save_weights(folder: Path, model: PreTrainedModel, ranks: Ranks = ALONE) -> None:
+    """Write a model as transformers does; one with adapters as the model that computes the same without them."""
+    if has_adapters(model):
+        import_module(LORA).save(model, folder, ranks)
+    else:
+        ranks.save(model, folder)
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Tell whether peft has put adapters into a model, or into a part of it."""
+    return any(hasattr(module, "peft_config") for module in model.modules())
+
+
+def learning(model: nn.Module) -> nn.Module:
+    """Return what a checkpoint holds of a model: all of it, or the adapters that learn."""
+    return import_module(LORA).Learning(model) if has_adapters(model) else model
 
 
 def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokenizerBase:
@@ -106,6 +126,27 @@ def load_trained(folder: Path, placement: Placement) -> PreTrainedModel:
     """
     device, precision = placement.before_sharding, placement.precision
     return placement.ranks.build(lambda: load_policy(folder, device, precision, trainable=True))
+
+
+def load_learner(
+    folder: Path, placement: Placement, memory: Memory, seed: int | None, *, reference: bool = False
+) -> tuple[PreTrainedModel, nn.Module | None]:
+    """Return the causal model that learns, sharded, and a frozen one as it is now if there is to be a `reference`.
+
+    With adapters, drawn by `seed`, the reference is the same model without them.
+    """
+    ranks, settings = placement.ranks, memory.lora
+    if settings is None:
+        model = load_trained(folder, placement)
+        copied = frozen_copy(model, placement) if reference else None
+        return ranks.shard(model), copied
+    lora, device, precision = import_module(LORA), placement.before_sharding, placement.precision
+
+    def adapted() -> PreTrainedModel:
+        return lora.adapt(load_policy(folder, device, precision), settings, precision, seed=seed or 0)
+
+    model = ranks.shard(ranks.build(adapted))
+    return model, lora.Reference(model) if reference else None
 
 
 def load_policy(

@@ -20,7 +20,7 @@ from trainers.policy.experience import Experience, Sampler
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
-from trainers.policy.models import POLICY, frozen_copy, load_tokenizer, load_trained, save_policy
+from trainers.policy.models import POLICY, learning, load_learner, load_tokenizer, save_policy
 from trainers.policy.objective import build_importance, build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
@@ -68,9 +68,8 @@ class Trainer:
         placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
-        policy = load_trained(folder, placement)
-        reference = frozen_copy(policy, placement) if config.kl.coef > 0 else None
-        self.policy = stage.ranks.shard(policy)
+        with_reference = config.kl.coef > 0
+        self.policy, reference = load_learner(folder, placement, config.memory, stage.seed, reference=with_reference)
         self.actor = Actor(
             learner=self._learner(self.policy, config.update.lr),
             objective=build_objective(config),
@@ -104,7 +103,7 @@ class Trainer:
             for name in ("prompts", "sampling", "minibatches", "critic_minibatches")
         }
         self.state = State(
-            {name: learner.model for name, learner in learners.items()},
+            {name: learning(learner.model) for name, learner in learners.items()},
             {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
             self.generators,
             {"kl_coef": config.kl.coef, "elapsed": 0.0},
@@ -192,8 +191,8 @@ class Trainer:
     def _critic(self, policy: Path, placement: Placement) -> "Critic":
         """Return PPO's critic, which starts from the policy's body."""
         module = import_module("trainers.policy.critic")
-        learner = self._learner(module.build_critic(policy, placement), self.config.critic.lr)
-        return module.Critic(learner, self.config.critic)
+        model = module.build_critic(policy, placement, self.config.memory, self.stage.seed)
+        return module.Critic(self._learner(model, self.config.critic.lr), self.config.critic)
 
     def _reward_model(self, policy: Path, placement: Placement) -> dict[str, Any]:
         """Return the sampler's reward model: of responses, or of tokens."""

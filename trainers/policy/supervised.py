@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.loop import run_steps
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.learner import Learner
+from trainers.policy.models import learning
 from trainers.policy.placement import Placement
 from trainers.policy.text import pad, pad_token
 from trainers.stage import Stage
@@ -89,7 +90,7 @@ def train_on_responses(
     prefix = metric.rpartition("/")[0]
     memory = stage.micro_batch(schedule.micro_batch)
     learner = Learner.adamw(model, lr=schedule.lr, memory=memory, states=schedule.states)
-    state = State({"model": model}, {"optimizer": learner.optimizer})
+    state = State({"model": learning(model)}, {"optimizer": learner.optimizer})
 
     def step(number: int) -> None:
         lr = schedule.lr_at(number)

@@ -1,5 +1,6 @@
 """A language model's body with one number per response token: PPO's value function, or a critic's scores."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +16,8 @@ from transformers import (
 )
 
 from trainers.policy.batch import Sequences
-from trainers.policy.models import refuse_other_tokenizer, without_dropout
+from trainers.policy.memory_config import LORA, Memory
+from trainers.policy.models import refuse_other_tokenizer, save_weights, without_dropout
 from trainers.policy.packed import packs, states
 from trainers.policy.placement import Placement
 
@@ -69,10 +71,16 @@ class ValueModel(nn.Module):
                 made.head.bias.copy_(score.bias)
         return made
 
+    def with_adapters(self, memory: Memory, seed: int | None) -> Self:
+        """Return the model, changed, with adapters in its body where `memory` asks for them; the head learns whole."""
+        if memory.lora is not None:
+            import_module(LORA).adapt(self.body, memory.lora, self.placement.precision, seed=seed or 0)
+        return self
+
     def save(self, folder: Path) -> None:
         """Write the body as transformers does, and the head beside it."""
         ranks = self.placement.ranks
-        ranks.save(self.body, folder)
+        save_weights(folder, self.body, ranks)
         head = {name: ranks.kept(value).contiguous() for name, value in self.head.state_dict().items()}
         if ranks.rank == 0:
             save_file(head, folder / HEAD)

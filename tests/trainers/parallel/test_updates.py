@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from contract.fingerprint import HARNESS, code_of
-from tests.trainers.parallel.updates import CASES
+from tests.peers.environment import python_of
+from tests.trainers.parallel.updates import CASES, WITH_PEFT
 from trainers.parallel.group import Group
 
 pytestmark = pytest.mark.slow  # processes that import torch and transformers
@@ -20,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = Path(__file__).with_name("updates.py")
 
 
-def run(folder, count):
+def run(folder, count, python=sys.executable, cases=()):
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, str(SCRIPT), str(folder)]
+    command = [str(python), *launcher, str(SCRIPT), str(folder), *cases]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((folder / "metrics.json").read_text()), load_file(folder / "tensors.safetensors")
@@ -47,6 +48,20 @@ def test_several_processes_compute_what_one_does(case, alone, together):
     assert names or metrics[case]
     for name in names:
         torch.testing.assert_close(together[1][name], tensors[name], rtol=0, atol=1e-9, msg=name)
+
+
+@pytest.mark.peers
+def test_adapters_are_divided_as_well(tmp_path):
+    found = []
+    for count in (1, 2):
+        (tmp_path / str(count)).mkdir()
+        found.append(run(tmp_path / str(count), count, python_of("peft"), ["peft"]))
+    (metrics, tensors), (divided, parts) = found
+    assert metrics.keys() == WITH_PEFT.keys()
+    for case, values in metrics.items():
+        assert divided[case] == pytest.approx(values, abs=1e-9), case
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-9, msg=name)
 
 
 def test_a_copy_of_the_weights_is_never_old(together):

@@ -23,6 +23,7 @@ from trainers.policy.batch import batched_logps
 from trainers.policy.config import PolicyConfig, Precision, Update
 from trainers.policy.critic import Critic, Estimate
 from trainers.policy.learner import Learner
+from trainers.policy.memory_config import Lora, Memory
 from trainers.policy.models import frozen_copy
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
@@ -74,17 +75,23 @@ def weights(ranks, module):
     return {name: ranks.whole(value).clone() for name, value in module.state_dict().items()}
 
 
-def policy(ranks, make, *, checkpointing=False, states="float32", **update):
+def policy(ranks, make, *, checkpointing=False, states="float32", adapters=None, **update):
     """Three updates of a policy by GSPO, with a reference and an entropy bonus."""
     settings = Update(**{"lr": 1e-2, "epochs": 3, "minibatches": 1, "entropy_coef": 0.01, **update})
     model, placement = build(make), Placement.of(["cpu"], Precision(), ranks)
     sequences = responses(model)
-    reference = frozen_copy(model, placement).double()
+    reference = None if adapters else frozen_copy(model, placement).double()
     with torch.no_grad():
         old = batched_logps(model, sequences, 1.0, None)
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if adapters:
+        from trainers.policy import lora
+
+        lora.adapt(model.requires_grad_(False), adapters, placement.precision, seed=8).double()
     model = ranks.shard(model)
+    if adapters:
+        reference = lora.Reference(model)
     memory = MicroBatch(settings.micro_batch, ranks=ranks)
     learner = Learner.adamw(model, lr=settings.lr, memory=memory, states=states)
     objective = build_objective(PolicyConfig(update=settings, ratio="gspo"))
@@ -101,10 +108,18 @@ def optimizer_states(ranks, learner):
     return {f"{n}/{slot}": ranks.whole(value) for n, slots in found.items() for slot, value in slots.items()}
 
 
-def sampled(ranks, make=qwen2, compute="float32"):
+def sampled(ranks, make=qwen2, compute="float32", adapters=None):
     """Responses by the ranks, each to its own prompts, with the same numbers; in bfloat16 with a copy."""
-    model = build(make) if compute == "float32" else build(make).float()
-    placement, model = Placement.of(["cpu"], Precision(compute=compute), ranks), ranks.shard(model)
+    placement, model = Placement.of(["cpu"], Precision(compute=compute), ranks), build(make)
+    if adapters:
+        from trainers.policy import lora
+
+        lora.adapt(model, adapters, placement.precision, seed=8)
+        for name, parameter in model.named_parameters():
+            nn.init.constant_(parameter, 0.05) if "lora_B" in name else None
+    if compute == "float32" or not adapters:  # else the frozen weights are in bfloat16
+        model = model.double() if compute == "float32" else model.float()
+    model = ranks.shard(model)
     tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
     tokenizer.batch_decode = tokenizer.decode = lambda ids, **_: ""
     prompts, generator = PROMPTS[:3], torch.Generator().manual_seed(3)
@@ -137,12 +152,13 @@ def sampled_after_update(ranks):
     return found, {}
 
 
-def value_model(ranks):
+def value_model(ranks, savers=None):
     model = build(qwen2)
     sequences = responses(model)
     with torch.random.fork_rng():
         critic = ValueModel(model.model, Placement.of(["cpu"], Precision(), ranks), sees_token=True)
     nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(4))
+    critic = critic if savers is None else critic.with_adapters(savers, 9)
     return sequences, ranks.shard(critic.double())
 
 
@@ -159,9 +175,9 @@ def ppo_critic(ranks):
     return metrics, {"values": values} | weights(ranks, critic)
 
 
-def discriminator(ranks):
+def discriminator(ranks, savers=None):
     """A discriminator's updates on pairs: fewer prompts in a minibatch than there may be ranks."""
-    student, critic = value_model(ranks)
+    student, critic = value_model(ranks, savers)
     teacher = student.select(torch.arange(0, 16, 4))
     learner = Learner.adamw(critic, lr=1e-2, memory=MicroBatch(1, ranks=ranks))
     norm = update_critic(
@@ -207,8 +223,21 @@ CASES = {
     "sampled in bfloat16 by gpt2": lambda ranks: sampled(ranks, gpt2, "bfloat16"),
 }
 
+ADAPTERS = Lora(rank=3, alpha=6.0)
+WITH_PEFT = {  # where peft is installed
+    "adapters": lambda ranks: policy(ranks, qwen2, adapters=ADAPTERS, micro_batch=2),
+    "adapters, checkpointing": lambda ranks: policy(ranks, llama, adapters=ADAPTERS, checkpointing=True, minibatches=2),
+    "adapters of some layers, gpt2": lambda ranks: policy(ranks, gpt2, adapters=Lora(rank=2, targets=("c_attn",))),
+    "adapters, 8-bit states": lambda ranks: policy(
+        ranks, wide, adapters=Lora(rank=16), states="8bit", epochs=2, micro_batch=4
+    ),
+    "adapted critic": lambda ranks: discriminator(ranks, Memory(lora=ADAPTERS)),
+    "sampled with adapters": lambda ranks: sampled(ranks, adapters=ADAPTERS),
+    "sampled with adapters in bfloat16": lambda ranks: sampled(ranks, compute="bfloat16", adapters=ADAPTERS),
+}
 
-def main(out):
+
+def main(out, cases):
     torch.set_num_threads(1)
     ranks = ALONE
     if "RANK" in os.environ:
@@ -216,7 +245,7 @@ def main(out):
 
         ranks = Group.join(torch.device("cpu"))
     metrics, tensors = {}, {}
-    for name, case in CASES.items():
+    for name, case in cases.items():
         metrics[name], found = case(ranks)
         tensors |= {f"{name}/{key}": value.detach().clone().contiguous() for key, value in found.items()}
     if ranks.rank == 0:
@@ -227,4 +256,4 @@ def main(out):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), WITH_PEFT if sys.argv[2:] == ["peft"] else CASES)

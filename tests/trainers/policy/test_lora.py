@@ -1,0 +1,73 @@
+"""Low-rank adapters: what can be said without peft; lora_checks.py says the rest, in the environment that has it."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from tests.peers.environment import ROOT, python_of
+from trainers.policy.config import PolicyConfig, WarmStart
+from trainers.policy.memory_config import Lora, Memory
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+def test_adapters_in_the_environment_that_has_peft():
+    checks = Path(__file__).with_name("lora_checks.py")
+    command = [
+        python_of("peft"),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--noconftest",
+        "-p",
+        CONFTEST,
+        checks,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+CONFTEST = "tests.trainers.policy.conftest"  # its fixtures, and not those of all tests
+
+
+@pytest.mark.skipif(importlib.util.find_spec("peft") is not None, reason="peft is installed")
+def test_without_peft_the_error_says_how_to_get_it():
+    done = subprocess.run(
+        [sys.executable, "-c", "import trainers.policy.lora"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "memory.lora needs peft: pip install 'ablation-tracker[lora]'" in done.stderr
+
+
+@pytest.mark.parametrize("settings", [{"rank": 0}, {"alpha": 0.0}, {"targets": []}, {"dropout": 0.1}])
+def test_settings_out_of_bounds_are_refused(settings):
+    with pytest.raises(ValidationError, match=next(iter(settings))):
+        Lora(**settings)
+
+
+def test_a_model_from_scratch_has_no_adapters_in_its_warm_start():
+    with pytest.raises(ValidationError, match=r"warm_start.memory.lora needs a pretrained `model`"):
+        PolicyConfig(warm_start=WarmStart(memory=Memory(lora=Lora())))
+
+
+def test_a_stage_says_that_it_needs_peft():
+    config = PolicyConfig(memory=Memory(lora=Lora()))
+    assert config.needed_packages("reinforce")["peft"][0] == "memory.lora"
+    assert not config.needed_packages("warm_start")
+    assert not PolicyConfig().needed_packages("reinforce")
+
+
+def test_the_code_of_adapters_counts_for_those_that_have_them():
+    has = {
+        stage: "trainers.policy.lora" in PolicyConfig(memory=Memory(lora=Lora())).used_modules(stage)
+        for stage in ("warm_start", "reinforce", "evaluate")
+    }
+    assert has == {"warm_start": False, "reinforce": True, "evaluate": False}
+    assert "trainers.policy.lora" not in PolicyConfig().used_modules("reinforce")

@@ -1,0 +1,174 @@
+"""Low-rank adapters by peft: frozen weights, and beside each linear layer W a change scale * B A that learns.
+
+Hu et al. 2021, arXiv 2106.09685. B begins as 0, so that the model begins as it was; at the first step A has no gradient
+yet. Dropout is 0: it would make importance ratios random. The frozen weights are in the compute precision, as those of
+every frozen model; adapters and their optimiser are float32.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from trainers.policy.config import Precision
+from trainers.ranks import Ranks
+
+try:
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.lora import LoraLayer
+except ImportError as error:
+    raise ImportError("memory.lora needs peft: pip install 'ablation-tracker[lora]', or set it to null") from error
+
+NAME = "default"  # of the only adapter, in peft
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class Settings(Protocol):
+    """What is read of `trainers.policy.memory_config.Lora`."""
+
+    @property
+    def rank(self) -> int: ...  # noqa: D102
+    @property
+    def alpha(self) -> float: ...  # noqa: D102
+    @property
+    def targets(self) -> tuple[str, ...] | None: ...  # noqa: D102
+
+
+def adapt(model: PreTrainedModel, settings: Settings, precision: Precision, *, seed: int) -> PreTrainedModel:
+    """Give a model adapters that learn, in place, drawn by `seed`; freeze all else, in the compute precision.
+
+    Raises ValueError where a target names no linear layer of the blocks.
+    """
+    targets = _targets(model, settings.targets)
+    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules=targets)
+    with torch.random.fork_rng():  # peft draws numbers that are not used
+        inject_adapter_in_model(config, model, NAME)
+    generator = torch.Generator().manual_seed(seed)
+    low = precision.compute == "bfloat16"
+    learning = set()
+    for layer in _layers(model):
+        first, second = layer.lora_A[NAME], layer.lora_B[NAME]
+        # As peft does, but on the CPU and in float32, so that the numbers are those of the seed on every device.
+        drawn = nn.init.kaiming_uniform_(torch.empty(first.weight.shape), a=math.sqrt(5), generator=generator)
+        first.to(torch.float32).weight.data.copy_(drawn)
+        nn.init.zeros_(second.to(torch.float32).weight)
+        learning |= {first.weight, second.weight}
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter in learning)
+        if low and parameter not in learning:
+            parameter.data = parameter.data.to(torch.bfloat16)
+    if precision.activation_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+def _targets(model: PreTrainedModel, names: tuple[str, ...] | None) -> list[str]:
+    """Return the full names of the linear layers that get adapters."""
+    kinds = set(model._no_split_modules or ())
+    found = [
+        f"{block}.{name}"
+        for block, module in model.named_modules()
+        if type(module).__name__ in kinds
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
+    ]
+    there = sorted({name.rpartition(".")[2] for name in found})
+    for name in names or ():
+        if name not in there:
+            raise ValueError(
+                f"memory.lora.targets: no linear layer of {type(model).__name__}'s blocks is named {name!r}; "
+                f"there are {', '.join(there)}"
+            )
+    return [name for name in found if names is None or name.rpartition(".")[2] in names]
+
+
+def _layers(model: nn.Module) -> Iterator[Any]:
+    yield from (module for module in model.modules() if isinstance(module, LoraLayer))
+
+
+@contextmanager
+def without_adapters(model: nn.Module) -> Iterator[None]:
+    """Compute with the frozen weights alone."""
+    # Not peft's `enable_adapters`, which also makes adapters learn or not: FSDP asks for that when it gathers them.
+    layers = list(_layers(model))
+    for layer in layers:
+        layer._disable_adapters = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._disable_adapters = False
+
+
+class Reference(nn.Module):
+    """The model as it was before adapters learnt: the same weights, so that there is no copy of them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._model = (model,)  # not a module of its own, whose weights would be here twice
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Call the model without its adapters."""
+        with without_adapters(self._model[0]):
+            return self._model[0](*inputs, **named)
+
+
+class Learning(nn.Module):
+    """What a checkpoint holds of a model with adapters: the parameters that learn."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._model = (model,)
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:  # type: ignore[override]
+        """Return the parameters that learn, by name."""
+        (model,) = self._model
+        learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        return {name: value for name, value in model.state_dict().items() if name in learning}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
+        """Take over what `state_dict` returned. Raises ValueError where these are not the parameters that learn."""
+        if differ := sorted(state_dict.keys() ^ self.state_dict().keys()):
+            raise ValueError(f"the checkpoint does not hold the parameters that learn: {', '.join(differ[:3])}")
+        return self._model[0].load_state_dict(state_dict, strict=False)
+
+
+def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights of a model without adapters that computes the same, one after the other, float32.
+
+    Each is whole where files are written, in the first rank, and empty elsewhere. All must call it.
+    """
+    adapted = {f"{name}.base_layer.weight": module for name, module in model.named_modules() if _is_adapted(module)}
+    for name, parameter in model.named_parameters():  # tied weights come once
+        if ".lora_A." in name or ".lora_B." in name:
+            continue
+        weight = ranks.kept(parameter.detach()).float()
+        if name in adapted:
+            layer = adapted[name]
+            first, second = (ranks.kept(each[NAME].weight.detach()) for each in (layer.lora_A, layer.lora_B))
+            if first.numel():
+                change = layer.scaling[NAME] * (second @ first)
+                weight = weight + (change.T if layer.fan_in_fan_out else change)
+        yield name.replace(".base_layer.", "."), weight
+
+
+def _is_adapted(module: nn.Module) -> bool:
+    return isinstance(module, LoraLayer)
+
+
+def save(model: PreTrainedModel, folder: Path, ranks: Ranks) -> None:
+    """Write the merged model as transformers would, whole, once. All ranks must call it."""
+    weights = dict(merged(model, ranks))
+    if ranks.rank > 0:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder, state_dict=weights)
+    path = folder / "config.json"  # says in which precision the frozen weights were
+    described = json.loads(path.read_text(encoding="utf-8")) | {"dtype": "float32"}
+    path.write_text(json.dumps(described, indent=2, sort_keys=True) + "\n", encoding="utf-8")
