@@ -1,4 +1,4 @@
-"""What a model that learns holds, on a device and on the machine: weights, gradients, optimiser, and its copies."""
+"""What a model that learns holds, on a device and on the machine: weights, gradients, optimiser."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,6 @@ class Saving(Protocol):
     @property
     def optimizer_states(self) -> str: ...  # noqa: D102
     @property
-    def offload(self) -> bool: ...  # noqa: D102
-    @property
     def lora(self) -> Any: ...  # noqa: D102
 
 
@@ -44,8 +42,8 @@ class Learnt:
 
     @property
     def sharded(self) -> bool:
-        """Tell whether FSDP2 has the model; it does what is offloaded, on one device too."""
-        return self.devices > 1 or self._offload
+        """Tell whether FSDP2 divides the model."""
+        return self.devices > 1
 
     @property
     def parameters(self) -> int:
@@ -62,14 +60,7 @@ class Learnt:
     @property
     def held(self) -> tuple[Held, ...]:
         """Return what stays on each device."""
-        if self._offload:
-            return ()
         return tuple(Held(f"{self.name}: {name}", ceil(size / self.devices)) for name, size in self._parts.items())
-
-    @property
-    def host(self) -> int:
-        """Return the bytes that stay on the machine, of all devices."""
-        return sum(self._parts.values()) if self._offload else 0
 
     @property
     def start(self) -> int:
@@ -84,19 +75,13 @@ class Learnt:
     @property
     def reference(self) -> tuple[Held, ...]:
         """Return what of it stays on each device."""
-        whole = () if self._offload else self.whole_reference
-        return tuple(Held(part.name, ceil(part.size / self.devices)) for part in whole)
-
-    @property
-    def reference_host(self) -> int:
-        """Return the bytes of it that stay on the machine."""
-        return sum(part.size for part in self.whole_reference) if self._offload else 0
+        return tuple(Held(part.name, ceil(part.size / self.devices)) for part in self.whole_reference)
 
     def update(self, name: str, rows: int, tokens: int, *, predicted: int = 0, entropy: str = "dropped") -> Work:
         """Return the work of an update on `rows` rows at once; tokens, predicted: of a row."""
 
         def parts(n: int) -> dict[str, int]:
-            how = {"entropy": entropy, "frozen": self._low, "cached": not self.sharded}
+            how: dict[str, Any] = {"entropy": entropy, "frozen": self._low, "cached": not self.sharded}
             return tensors.update(self.shape, self.precision, n * tokens, predicted=n * predicted, **how)
 
         return self._pass(name, rows, parts, learnt=True)
@@ -131,12 +116,8 @@ class Learnt:
         return tensors.work(name, rows, parts, whole)
 
     @property
-    def _offload(self) -> bool:
-        return self.memory is not None and getattr(self.memory, "offload", False)
-
-    @property
     def _lora(self) -> Any:
-        return None if self.memory is None else getattr(self.memory, "lora", None)
+        return None if self.memory is None else self.memory.lora
 
     @property
     def _low(self) -> bool:
@@ -197,12 +178,11 @@ class Learnt:
 
 
 def host_of(learnt: Sequence[Learnt], *, reference: bool = False) -> dict[str, int]:
-    """Return the machine's memory of a training: what is offloaded, and the models at the moment that needs most.
+    """Return the machine's memory of a training: the models at the moment that needs most.
 
     Only the first process reads a model, whole, and saves it so; several devices get their parts of it and, for the
     first, of a reference from there. A checkpoint is written tensor by tensor, and counts for nothing.
     """
-    stays = sum(each.host for each in learnt) + (learnt[0].reference_host if reference else 0)
     copied = sum(part.size for part in learnt[0].whole_reference) if reference and learnt[0].sharded else 0
     largest = max(learnt[0].start + copied, *(each.start for each in learnt), 0)
-    return {"models while they are loaded or saved": largest} | ({"offloaded models": stays} if stays else {})
+    return {"models while they are loaded or saved": largest}

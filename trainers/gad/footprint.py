@@ -17,7 +17,9 @@ TRIED = {  # what makes a stage smaller
     "precision.compute": "bfloat16",
     "precision.activation_checkpointing": True,
     "memory.optimizer_states": "8bit",
+    "memory.lora": {"rank": 16},
     "seqkd.memory.optimizer_states": "8bit",
+    "seqkd.memory.lora": {"rank": 16},
 }
 
 

@@ -19,6 +19,7 @@ TRIED = {  # what makes a stage smaller
     "precision.compute": "bfloat16",
     "precision.activation_checkpointing": True,
     "memory.optimizer_states": "8bit",
+    "memory.lora": {"rank": 16},
 }
 
 

@@ -49,7 +49,7 @@ def test_sums():
     made = Footprint(
         held=(Held("policy", 40), Held("reference", 10)),
         works=(Work("update", 8, {"logits": 16, "activations": 8}, 3), Work("reference", 8, {"logits": 30}, 5)),
-        host={"checkpoint": 30, "offloaded": 4},
+        host={"models": 30, "data": 4},
     )
     assert [made.held_size, made.peak, made.least, made.host_size] == [50, 50 + 30, 50 + 5, 34]
 
@@ -69,7 +69,7 @@ def test_what_does_not_fit_is_refused_before_any_job_and_nothing_is_written(tmp_
 def test_a_refused_retry_sets_no_failure_aside(tmp_path):
     plan = plan_of("gad", tmp_path, retry="failed", gpus=8, device_memory=48)
     end(plan, "seqkd", "failed")
-    with pytest.raises(ConfigError, match="needs 71.5 GiB"):
+    with pytest.raises(ConfigError, match=r"needs 71\.5 GiB"):
         prepare(plan, states_of(plan))
     assert "failed" in {state.state for state in states_of(plan).values()}
 

@@ -29,6 +29,7 @@ from trainers.models import EditedModule
 from trainers.policy.config import PolicyConfig, Precision, Scratch
 from trainers.policy.footprint import footprint as of_policy
 from trainers.policy.footprint import scratch_shape
+from trainers.policy.memory_config import Lora, Memory
 from trainers.policy.models import build_policy
 from trainers.policy.text import word_tokenizer
 from trainers.random_model import build_random_model
@@ -209,3 +210,16 @@ def test_no_stage_reaches_it_so_that_it_is_in_no_key():
     entries = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.glob("trainers/*/*.py")]
     entries = [name for name in entries if "footprint" not in name]
     assert not {name for name in reachable(entries, ROOT) if "footprint" in name}
+
+
+@pytest.mark.parametrize("targets", [None, ("q_proj", "down_proj")])
+def test_adapters_are_two_matrices_beside_each_layer_that_gets_them(targets):
+    settings, known = Memory(lora=Lora(rank=4, targets=targets)), QWEN_7B
+    learnt = Learnt("policy", known, Precision(compute="bfloat16"), memory=settings)
+    h, f, keys = 3_584, 18_944, 512
+    sides = {"q_proj": 2 * h, "down_proj": h + f} if targets else {"all": 2 * 2 * h + 2 * (h + keys) + 3 * (h + f)}
+    assert learnt.trained == 28 * 4 * sum(sides.values())
+    sizes = {part.name.removeprefix("policy: "): part.size for part in learnt.held}
+    own = {"adapters": 4, "gradients": 4, "optimiser": 8}
+    assert sizes == {"weights": 2 * known.parameters} | {name: size * learnt.trained for name, size in own.items()}
+    assert learnt.reference == ()  # the model without its adapters
