@@ -5,11 +5,12 @@ a model, each a part of them, and in the part of the weights that each keeps. Wh
 trainer needs all of it, so that what comes after is the same in all.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -30,6 +31,14 @@ class Ranks:
     def gather(self, found: T) -> list[T]:
         """Return what every rank gave, in order of their numbers. All must call it."""
         return [found]
+
+    def divided(self, things: Sequence[S], work: Callable[[S], T]) -> list[T]:
+        """Return what `work` returns for each thing, in order; each is done by one rank. All must call it."""
+        found = [work(thing) for thing in things[self.share(len(things))]]
+        return [result for of_rank in self.gather(found) for result in of_rank]
+
+    def add_up(self, tensors: Sequence[Any]) -> None:
+        """Replace each tensor by its sum over ranks, the same bits in all. All must call it, with equal shapes."""
 
     def same(self, value: T) -> T:
         """Return the value of the first rank. All must call it."""

@@ -7,7 +7,7 @@ what all rows of a minibatch count (`trainers.micro_batch`), so gradients are su
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -77,6 +77,15 @@ class Group(Ranks):
 
         return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
 
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over ranks, the same bits in all."""
+        whole = [tensor.contiguous() for tensor in tensors]
+        for work in [distributed.all_reduce(each, async_op=True) for each in whole]:
+            work.wait()
+        for tensor, each in zip(tensors, whole, strict=True):
+            if each is not tensor:
+                tensor.copy_(each)
+
     def same(self, value: T) -> T:
         """Return the value of the first rank."""
         values = [value]
@@ -110,6 +119,9 @@ class Group(Ranks):
     def whole_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
         """Gather the weights once: into a copy in the precision of autocast, or where they belong."""
         modules = list(_sharded(model))
+        if not modules:  # what is only measured is whole everywhere
+            yield model
+            return
         if autocast:
             for module in modules:
                 module.reshard()  # the last forward may have left some whole
