@@ -15,7 +15,7 @@ WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers chaos lint format docs screens clean help
+.PHONY: demo smoke decide venv lock test test-fast test-parallel test-accelerators test-cluster peers test-peers chaos lint format docs screens clean help
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	@touch $(VENV)/.demo
@@ -41,11 +41,17 @@ lock: ## the newest allowed version of every package into requirements.lock
 	build/uv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --no-annotate \
 	  --custom-compile-command 'make lock' --quiet --output-file requirements.lock
 
-test: lint ## everything, the small grid included
-	$(PYTEST)
+test: lint ## everything, the small grid included; the long form of several devices not
+	$(PYTEST) -m "not parallel"
 
 test-fast: venv ## what takes seconds
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not parallel"
+
+test-parallel: venv ## several devices, by processes on the CPU: the short form and the long one
+	$(PYTEST) tests/trainers/parallel
+
+test-accelerators: venv ## the same with NCCL, and a model of 0.5B parameters: on a machine with NVIDIA devices
+	$(BIN)/python benchmarks/several_devices.py
 
 chaos: venv ## faults, the long form: 50 kills over the smoke grid, full disks (needs root to mount one)
 	OMP_NUM_THREADS=1 ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos

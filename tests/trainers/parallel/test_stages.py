@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import time
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -14,6 +15,8 @@ from tests.trainers.toy_stage import command, environment, run_stage, status, wr
 from tests.workflow.project import wait_for
 
 pytestmark = pytest.mark.slow  # processes that import torch
+LONG = partial(pytest.param, marks=pytest.mark.parallel)
+ON_CUDA = os.environ.get("ABLATION_TEST_DEVICE") == "cuda"
 
 TRAINER = """
 import os, time, torch
@@ -28,14 +31,16 @@ RANKS = join
 def run(stage):
     config, ranks = stage.config, stage.ranks
     torch.manual_seed(0)
-    model = ranks.shard(torch.nn.Linear(3, 5))
-    rows = torch.randn(7, 3)
+    model = ranks.shard(torch.nn.Linear(3, 5).to(stage.devices[0]))
+    rows = torch.randn(7, 3).to(stage.devices[0])
     learner = Learner.adamw(model, lr=0.1, memory=stage.micro_batch(4))
     state = State({"model": model}, {"optimizer": learner.optimizer}, {}, {"seen": 0})
     first = state.restore(stage)
 
     def backward(part):
         if config.mode == "memory" and ranks.rank == 1 and len(part) > 1:
+            if model.weight.is_cuda:
+                torch.empty(1 << 50, device=model.weight.device)
             raise torch.OutOfMemoryError("full")
         loss = model(part).square().sum() / len(rows)
         learner.memory.backward(loss)
@@ -70,8 +75,13 @@ def write(tmp_path, **settings):
     return out
 
 
+def devices(count):
+    """The environment in which a stage finds so many devices; benchmarks/several_devices.py wants the real ones."""
+    return {} if ON_CUDA else {"ABLATION_FAKE_GPUS": str(count)}
+
+
 def run(out, count=2):
-    return run_stage(out, "--gpus", str(count), ABLATION_FAKE_GPUS=str(count))
+    return run_stage(out, "--gpus", str(count), **devices(count))
 
 
 def metrics(out):
@@ -82,7 +92,7 @@ def metrics(out):
 def start(out, count=2):
     return subprocess.Popen(
         command(out, "--gpus", str(count)),
-        env=environment(out, ABLATION_FAKE_GPUS=str(count)),
+        env=environment(out, **devices(count)),
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -119,7 +129,7 @@ def test_two_processes_end_as_one_does(tmp_path, alone):
     found = status(out)
     assert (found["state"], found["devices"]) == ("ok", 2), (out / "log.txt").read_text()
     assert metrics(out) == pytest.approx(alone, abs=1e-5)
-    assert (out / "size").read_text() == "2 ['cpu']"
+    assert (out / "size").read_text() == f"2 {['cuda:0' if ON_CUDA else 'cpu']}"
     assert len(pd.read_parquet(out / "items.parquet")) == 1
     assert not (out / "checkpoint").exists()
     assert not (out / "ranks.json").exists()
@@ -154,7 +164,7 @@ def test_one_rank_out_of_memory_has_all_start_again_with_less(tmp_path, alone):
     assert "all ranks start again" in (out / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("victim", ["trainers.parallel.worker", "trainers.parallel.launcher"])
+@pytest.mark.parametrize("victim", ["trainers.parallel.worker", LONG("trainers.parallel.launcher")])
 def test_a_killed_rank_or_launcher_leaves_no_status_and_the_stage_goes_on(tmp_path, alone, victim):
     out = write(tmp_path, pause=1.0)
     process = start(out)

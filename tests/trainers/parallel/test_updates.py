@@ -35,8 +35,10 @@ def alone(tmp_path_factory):
     return run(tmp_path_factory.mktemp("alone"), 1)
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.parallel)])
 def together(request, tmp_path_factory):
+    if os.environ.get("ABLATION_TEST_DEVICE") == "cuda" and torch.cuda.device_count() < request.param:
+        pytest.skip(f"{request.param} devices")
     return run(tmp_path_factory.mktemp("together"), request.param)
 
 

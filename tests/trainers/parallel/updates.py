@@ -46,6 +46,8 @@ from trainers.policy.value_model import ValueModel
 from trainers.random_model import build_random_model
 from trainers.ranks import ALONE
 
+# benchmarks/several_devices.py has the same done by NVIDIA devices, with NCCL.
+DEVICE = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if os.environ.get("ABLATION_TEST_DEVICE") == "cuda" else "cpu"
 VOCABULARY = 37  # divides by no number of ranks
 SHAPE = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "initializer_range": 0.4}
@@ -73,13 +75,14 @@ def gpt2():
 
 def build(make):
     torch.manual_seed(0)
-    return make().double().eval()
+    return make().double().eval().to(DEVICE)
 
 
 def responses(model):
     """16 responses of unequal lengths, the same whoever asks: the model is not sharded yet."""
-    prompts = pad(PROMPTS, PAD, left=True)
-    return sample(model, *prompts, group_size=4, max_new_tokens=8, eos=EOS, pad=PAD, uniforms=uniforms(16, 8))
+    prompts = [each.to(DEVICE) for each in pad(PROMPTS, PAD, left=True)]
+    numbers = uniforms(16, 8).to(DEVICE)
+    return sample(model, *prompts, group_size=4, max_new_tokens=8, eos=EOS, pad=PAD, uniforms=numbers)
 
 
 def weights(ranks, module):
@@ -89,7 +92,7 @@ def weights(ranks, module):
 def policy(ranks, make, *, checkpointing=False, states="float32", **update):
     """Three updates of a policy by GSPO, with a reference and an entropy bonus."""
     settings = Update(**{"lr": 1e-2, "epochs": 3, "minibatches": 1, "entropy_coef": 0.01, **update})
-    model, placement = build(make), Placement.of(["cpu"], Precision(), ranks)
+    model, placement = build(make), Placement.of([DEVICE], Precision(), ranks)
     sequences = responses(model)
     reference = frozen_copy(model, placement).double()
     with torch.no_grad():
@@ -101,7 +104,7 @@ def policy(ranks, make, *, checkpointing=False, states="float32", **update):
     learner = Learner.adamw(model, lr=settings.lr, memory=memory, states=states)
     objective = build_objective(PolicyConfig(update=settings, ratio="gspo"))
     actor = Actor(learner, objective, settings, placement, reference=reference)
-    advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(DEVICE)
     found = actor.batch(sequences, advantages)
     batch = Batch(sequences, advantages, old, found.reference_logps)
     metrics = actor.learn(batch, kl_coef=0.1, generator=torch.Generator().manual_seed(2))
@@ -116,7 +119,7 @@ def optimizer_states(ranks, learner):
 def sampled(ranks, make=qwen2, compute="float32"):
     """Responses by the ranks, each to its own prompts, with the same numbers; in bfloat16 with a copy."""
     model = build(make) if compute == "float32" else build(make).float()
-    placement, model = Placement.of(["cpu"], Precision(compute=compute), ranks), ranks.shard(model)
+    placement, model = Placement.of([DEVICE], Precision(compute=compute), ranks), ranks.shard(model)
     tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
     tokenizer.batch_decode = tokenizer.decode = lambda ids, **_: ""
     prompts, generator = PROMPTS[:3], torch.Generator().manual_seed(3)
@@ -131,14 +134,14 @@ def sampled(ranks, make=qwen2, compute="float32"):
 def sampled_after_update(ranks):
     """A forward leaves some weights whole, and an update changes them: the next copy has the new ones."""
     model = build(qwen2).float()
-    placement = Placement.of(["cpu"], Precision(compute="bfloat16"), ranks)
+    placement = Placement.of([DEVICE], Precision(compute="bfloat16"), ranks)
     learner = Learner.adamw(ranks.shard(model), lr=3e-2, memory=MicroBatch(3, ranks=ranks))
     actor = Actor(learner, build_objective(PolicyConfig()), Update(epochs=2), placement)
     tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
     tokenizer.batch_decode = lambda ids, **_: ""
     respond = Responder(learner.model, tokenizer, placement)
     numbers, found = torch.Generator().manual_seed(8), {}
-    advantages = torch.randn(16, generator=numbers, dtype=torch.float64)
+    advantages = torch.randn(16, generator=numbers, dtype=torch.float64).to(DEVICE)
     for step in range(3):
         before = respond(PROMPTS, group_size=4, limit=8, generator=numbers, memory=MicroBatch(4, ranks=ranks))[0]
         batch = actor.batch(before, advantages)
@@ -153,8 +156,9 @@ def value_model(ranks):
     model = build(qwen2)
     sequences = responses(model)
     with torch.random.fork_rng():
-        critic = ValueModel(model.model, Placement.of(["cpu"], Precision(), ranks), sees_token=True)
-    nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(4))
+        critic = ValueModel(model.model, Placement.of([DEVICE], Precision(), ranks), sees_token=True)
+    head = nn.init.normal_(critic.head.weight.detach().cpu(), std=0.3, generator=torch.Generator().manual_seed(4))
+    critic.head.weight.data.copy_(head)
     return sequences, ranks.shard(critic.double())
 
 
@@ -163,7 +167,8 @@ def ppo_critic(ranks):
     sequences, critic = value_model(ranks)
     memory = MicroBatch(3, ranks=ranks)
     settings = Update(epochs=3, minibatches=2)
-    returns = torch.randn(sequences.mask.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    numbers = torch.Generator().manual_seed(5)
+    returns = torch.randn(sequences.mask.shape, generator=numbers, dtype=torch.float64).to(DEVICE)
     learner = Critic(Learner.adamw(critic, lr=1e-2, memory=memory), PolicyConfig().critic)
     values = learner.estimate(sequences, returns.sum(1)).values
     estimate = Estimate(returns, returns, values)
@@ -174,7 +179,7 @@ def ppo_critic(ranks):
 def discriminator(ranks):
     """A discriminator's updates on pairs: fewer prompts in a minibatch than there may be ranks."""
     student, critic = value_model(ranks)
-    teacher = student.select(torch.arange(0, 16, 4))
+    teacher = student.select(torch.arange(0, 16, 4, device=DEVICE))
     learner = Learner.adamw(critic, lr=1e-2, memory=MicroBatch(1, ranks=ranks))
     norm = update_critic(
         learner,
@@ -190,7 +195,7 @@ def discriminator(ranks):
 
 def supervised(ranks):
     """Cross-entropy, without a minibatch's reordering."""
-    placement, model = Placement.of(["cpu"], Precision(), ranks), build(llama)
+    placement, model = Placement.of([DEVICE], Precision(), ranks), build(llama)
     sequences = responses(model)
     model = ranks.shard(model)
     learner = Learner.adamw(model, lr=1e-2, memory=MicroBatch(5, ranks=ranks))
@@ -246,11 +251,11 @@ def main(out):
     if "RANK" in os.environ:
         from trainers.parallel.group import Group
 
-        ranks = Group.join(torch.device("cpu"))
+        ranks = Group.join(torch.device(DEVICE))
     metrics, tensors = {}, {}
     for name, case in CASES.items():
         metrics[name], found = case(ranks)
-        tensors |= {f"{name}/{key}": value.detach().clone().contiguous() for key, value in found.items()}
+        tensors |= {f"{name}/{key}": value.detach().cpu().clone().contiguous() for key, value in found.items()}
     if ranks.rank == 0:
         save_file(tensors, out / "tensors.safetensors")
         (out / "metrics.json").write_text(json.dumps(metrics))
