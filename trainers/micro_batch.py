@@ -53,7 +53,7 @@ class MicroBatch:
         (loss if self._counts else 0 * loss).backward()
 
     def run(
-        self, rows: Tensor | Sequence[int], work: Callable[[Any], T], restart: Callable[[], object] = _nothing
+        self, rows: Tensor | Sequence[Any], work: Callable[[Any], T], restart: Callable[[], object] = _nothing
     ) -> list[T]:
         """Return what `work` returns for each micro-batch of `rows` (a tensor's first dimension, or a list), in order.
 

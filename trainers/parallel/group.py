@@ -109,7 +109,7 @@ class Group(Ranks):
         modules: list[nn.Module] = [*_blocks(model), model]
         for each in modules:
             weightless.send_weights(each, self._mesh)
-            fully_shard(each, mesh=self._mesh)
+            fully_shard(each, mesh=self._mesh, reshard_after_forward=True)  # the outermost too: others work meanwhile
         for module in _sharded(model):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no sum that divides
             module.set_gradient_divide_factor(1.0)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, BatchEncoding, PreTrainedTokenizerBase
+from transformers import AutoModelForSequenceClassification, BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
+from trainers.micro_batch import MicroBatch
 from trainers.policy.config import Reward
 from trainers.policy.models import load_tokenizer
 from trainers.policy.placement import Placement
@@ -17,16 +18,25 @@ from trainers.tasks.interface import Problem, Task
 
 
 class RewardModel:
-    """A sequence classifier with one logit, read as the reward of `prompt + response`."""
+    """A sequence classifier with one logit, read as the reward of `prompt + response`.
+
+    Several ranks share its weights, and each scores its part of the responses.
+    """
 
     def __init__(self, folder: Path, placement: Placement, batch_size: int = 64) -> None:
         self.tokenizer = prepare_tokenizer(load_tokenizer(folder, generates=False))
-        model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
-        if model.config.num_labels != 1:
-            raise ValueError(f"{folder}: a reward model has one output, this one has {model.config.num_labels}")
-        model.config.pad_token_id = self.tokenizer.pad_token_id
-        self.model = model.to(placement.reward).eval().requires_grad_(False)
-        self.placement, self.batch_size = placement, batch_size
+        ranks, self.placement = placement.ranks, placement
+
+        def load() -> PreTrainedModel:
+            model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
+            if model.config.num_labels != 1:
+                raise ValueError(f"{folder}: a reward model has one output, this one has {model.config.num_labels}")
+            model.config.pad_token_id = self.tokenizer.pad_token_id
+            device = placement.reward if ranks.size == 1 else placement.before_sharding
+            return model.to(device).eval().requires_grad_(False)
+
+        self.model = ranks.shard(ranks.build(load))
+        self.memory = MicroBatch(batch_size, ranks=ranks)
 
     @torch.no_grad()
     def __call__(self, prompts: Sequence[str], responses: Sequence[str]) -> Tensor:
@@ -35,13 +45,13 @@ class RewardModel:
         The texts are read by the model's own tokenizer, so it need not be the policy's. Those beyond its longest input
         lose the beginning of the prompt.
         """
-        texts = pair_texts(self.tokenizer, prompts, responses)
-        rewards = []
-        for start in range(0, len(texts), self.batch_size):
-            inputs = encode(self.tokenizer, texts[start : start + self.batch_size]).to(self.placement.reward)
+
+        def judge(texts: Sequence[str]) -> Tensor:
+            inputs = encode(self.tokenizer, texts).to(self.placement.reward)
             with self.placement.autocast(self.placement.reward):
-                rewards.append(self.model(**inputs).logits[:, 0].float().cpu())
-        return torch.cat(rewards)
+                return self.model(**inputs).logits[:, 0].float().cpu()
+
+        return torch.cat(self.memory.run(pair_texts(self.tokenizer, prompts, responses), judge))
 
 
 def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

@@ -17,6 +17,7 @@ from tests.trainers.parallel.updates import CASES, WITH_PEFT
 from trainers.parallel.group import Group
 
 pytestmark = pytest.mark.slow  # processes that import torch and transformers
+ROUNDING = {"rewards": 1e-5}  # in float32, and beside other rows
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = Path(__file__).with_name("updates.py")
 
@@ -49,7 +50,7 @@ def test_several_processes_compute_what_one_does(case, alone, together):
     names = [name for name in tensors if name.startswith(f"{case}/")]
     assert names or metrics[case]
     for name in names:
-        torch.testing.assert_close(together[1][name], tensors[name], rtol=0, atol=1e-9, msg=name)
+        torch.testing.assert_close(together[1][name], tensors[name], rtol=0, atol=ROUNDING.get(case, 1e-9), msg=name)
 
 
 @pytest.mark.peers

@@ -6,12 +6,21 @@ Leaves for each case what three steps gave: losses and norms, and the weights af
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.gad.config import Critic as CriticSettings
@@ -28,11 +37,14 @@ from trainers.policy.models import frozen_copy
 from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.responses import Responder
+from trainers.policy.rewards import RewardModel
 from trainers.policy.rollout import sample
 from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.supervised import fit
 from trainers.policy.text import pad
+from trainers.policy.token_rewards import TokenRewardModel
 from trainers.policy.value_model import ValueModel
+from trainers.random_model import build_random_model
 from trainers.ranks import ALONE
 
 # benchmarks/several_devices.py has the same done by NVIDIA devices, with NCCL.
@@ -210,6 +222,25 @@ def supervised(ranks):
     return found, weights(ranks, model)
 
 
+def rewards(ranks):
+    """Scores of responses and of their tokens by reward models whose weights and rows the ranks share."""
+    folder = Path(ranks.same(tempfile.mkdtemp() if ranks.rank == 0 else None))
+    if ranks.rank == 0:
+        _, tokenizer = build_random_model("llama", hidden=16, layers=1, heads=2, vocab=260, positions=64, seed=0)
+        torch.manual_seed(0)
+        shape = SHAPE | HEADS | {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        LlamaForSequenceClassification(LlamaConfig(**shape, num_labels=1)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    ranks.same(None)
+    placement = Placement.of(["cpu"], Precision(), ranks)
+    texts = ["a", "some words", "a longer response than the others, by far", "b b", "five"]
+    scores = RewardModel(folder, placement, batch_size=2)(["asked?"] * 5, texts)
+    one = RewardModel(folder, placement)(["asked?"], ["one response, fewer than ranks"])
+    sequences = responses(build(qwen2))
+    tokens = TokenRewardModel(folder, placement, folder, batch_size=3)(sequences, EOS)
+    return {}, {"scores": scores, "one": one, "tokens": tokens}
+
+
 CASES = {
     "tied": lambda ranks: policy(ranks, qwen2),
     "untied": lambda ranks: policy(ranks, llama, micro_batch=3, minibatches=2),
@@ -222,6 +253,7 @@ CASES = {
     "ppo critic": ppo_critic,
     "discriminator": discriminator,
     "supervised": supervised,
+    "rewards": rewards,
     "sampled": sampled,
     "sampled in bfloat16": lambda ranks: sampled(ranks, compute="bfloat16"),
     "sampled after an update": sampled_after_update,
