@@ -15,6 +15,7 @@ from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
+from tracker.plan.packages import check_packages
 from tracker.plan.plan import Plan
 from tracker.plan.pool import check_pool
 from tracker.plan.reports import claim_reports
@@ -77,7 +78,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     Raises:
         ConfigError: a study wants a clean tree below `root`, by default the project, and it is not; a stage's folder is
             a link; the folder of reports shows other results; a stage that is to run asks for more devices than there
-            are, or cannot fit into memory.
+            are, needs a package that is not installed, or cannot fit into memory.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]
@@ -86,6 +87,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
     for stage in release(plan, states):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
+    check_packages(plan, states)
     # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
     check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)

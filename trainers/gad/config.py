@@ -6,12 +6,22 @@ that it reads and no others. What the study shares with `innovations` and `gspo`
 """
 
 import math
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contract.absent import Absent
 from trainers.assets_config import Asset
-from trainers.policy.config import OBJECTIVES, Clip, LastSteps, Precision, Scratch
+from trainers.policy.config import (
+    OBJECTIVES,
+    VLLM_ENGINE,
+    VLLM_REMEDY,
+    Clip,
+    LastSteps,
+    Precision,
+    Scratch,
+    Vllm,
+)
 from trainers.tasks import TASKS
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
@@ -104,6 +114,12 @@ class Rollout(_Strict):
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all of a step.")
     recompute_logps: bool = Field(
         default=False, description="Old log-probabilities from a training forward instead of from the sampler."
+    )
+    engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
+        default="own", description="What samples in training; evaluation is always the own sampler's."
+    )
+    vllm: Annotated[Vllm | None, Absent(None)] = Field(
+        default=None, description="Settings of vLLM; null: its defaults."
     )
 
 
@@ -286,6 +302,8 @@ class GadConfig(_Strict):
                 keys |= dict.fromkeys([*others, f"{name}_source"], f"{name}.enabled is false")
         if self.seqkd.samples == 0:
             keys |= dict.fromkeys(("seqkd.sample_prompts", "seqkd.sample_temperature"), "seqkd.samples is 0")
+        if self.rollout.vllm is not None and self.rollout.engine != "vllm":
+            keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if self.model is not None:
             keys |= dict.fromkeys(("scratch", "base"), "the student is `model`")
         if self.critic.init == "reward_model":
@@ -294,6 +312,12 @@ class GadConfig(_Strict):
         if self.update.entropy_coef > 0 or all(part.kl_coef > 0 for part in stages):
             keys["update.drop_zero_advantage"] = "the KL and the entropy bonus need every response"
         return keys
+
+    def needed_packages(self, stage: str) -> dict[str, tuple[str, str]]:
+        """Return packages that only some environments have and `stage` needs: the key that asks, and the remedy."""
+        if stage not in ("warmup", "gad") or self.rollout.engine != "vllm":
+            return {}
+        return {"vllm": ("rollout.engine", VLLM_REMEDY)}
 
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
@@ -306,4 +330,5 @@ class GadConfig(_Strict):
             "losses.clipped",
             f"discriminators.{self.discriminator}",
         )
-        return [*task, *(f"{OBJECTIVES}.{name}" for name in names)]
+        engine = [VLLM_ENGINE] if self.rollout.engine == "vllm" else []
+        return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *engine]

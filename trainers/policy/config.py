@@ -18,6 +18,8 @@ from trainers.tasks.settings.knights_knaves import KnightsKnaves
 from trainers.tasks.settings.question_answer import QuestionAnswer
 
 OBJECTIVES = "trainers.objectives"
+VLLM_ENGINE = "trainers.policy.vllm_engine"
+VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"
 
 
 class _Strict(BaseModel):
@@ -73,6 +75,19 @@ class Sampling(_Strict):
     temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
 
 
+class Vllm(_Strict):
+    """Settings of vLLM as the sampler (docs/vllm.md)."""
+
+    memory_share: float = Field(
+        default=0.4, gt=0, lt=1, description="Of a GPU's memory, for vLLM's weights, cache and activations."
+    )
+    cpu_cache_gib: float = Field(default=0.25, gt=0, description="GiB for keys and values, on a CPU.")
+    longest: int | None = Field(
+        default=None, ge=2, description="Tokens of the longest prompt and response; null: what the model takes."
+    )
+    sleep: bool = Field(default=False, description="Give vLLM's memory of a GPU back between rollouts.")
+
+
 class Rollout(_Strict):
     """Responses per step. The number of responses is fixed, so that group sizes are compared at equal cost."""
 
@@ -81,6 +96,12 @@ class Rollout(_Strict):
     batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all of a step.")
     recompute_logps: bool = Field(
         default=False, description="Old log-probabilities from a training forward instead of from the sampler."
+    )
+    engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
+        default="own", description="What samples in training; evaluation is always the own sampler's."
+    )
+    vllm: Annotated[Vllm | None, Absent(None)] = Field(
+        default=None, description="Settings of vLLM; null: its defaults."
     )
 
     @model_validator(mode="after")
@@ -409,6 +430,8 @@ class PolicyConfig(_Strict):
                 "task.sloppy",
             )
             keys |= dict.fromkeys(above, "there is no warm start at warm_start.steps 0")
+        if self.rollout.vllm is not None and self.rollout.engine != "vllm":
+            keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if not self.task.reads_source:
             keys["data_source"] = f"the task {self.task.name} makes its own problems"
         return keys | self._rewards_without_effect() | self._weights_without_effect()
@@ -436,6 +459,12 @@ class PolicyConfig(_Strict):
             keys["temporal_decay"] = reason
         return keys
 
+    def needed_packages(self, stage: str) -> dict[str, tuple[str, str]]:
+        """Return packages that only some environments have and `stage` needs: the key that asks, and the remedy."""
+        if stage != "reinforce" or self.rollout.engine != "vllm":
+            return {}
+        return {"vllm": ("rollout.engine", VLLM_REMEDY)}
+
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = f"{TASKS}.{self.task.name}"
@@ -455,6 +484,8 @@ class PolicyConfig(_Strict):
             modules.append(f"{OBJECTIVES}.rewards.overlong_penalty")
         if self.dynamic_sampling is not None:
             modules.append("trainers.policy.dynamic_sampling")
+        if self.rollout.engine == "vllm":
+            modules.append(VLLM_ENGINE)
         if self.reward.level == "token":
             modules += ["trainers.policy.token_rewards", f"{OBJECTIVES}.rewards.token_rewards"]
         return modules
