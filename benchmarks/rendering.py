@@ -4,8 +4,8 @@
     python benchmarks/rendering.py --seeds 5 --keep DIR --commands tables figures report figures
 
 The plan is that of the demo: 5 studies and their figures. Nothing is trained: the learning curves are those of
-`docs/sample/report.html` (further seeds lie between its two), the evaluation items are drawn at random. A command may
-be named twice, to see what drawing again costs when nothing has changed.
+`docs/sample/report.html` (further seeds lie between its first and last), the evaluation items are drawn at random. A
+command may be named twice, to see what drawing again costs when nothing has changed.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def write_status(folder: Path, stage: Mapping[str, Any]) -> None:
 
 
 def curve_rows(found: list, variant: str, seed: int, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
-    """The curves of one run; a seed that the sample does not have lies between the two that it has."""
+    """The curves of one run; a seed that the sample does not have lies between its first and last."""
     for name, steps, series in found:
         ours = [values for (of, _), values in sorted(series.items(), key=lambda pair: pair[0]) if of == variant]
         if not ours:

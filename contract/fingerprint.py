@@ -30,19 +30,22 @@ class Code(NamedTuple):
     text: str
 
 
-def code_of(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> Code:
+def code_of(
+    modules: Iterable[str], root: Path, *, exclude: Iterable[str] = (), sources: "Sources | None" = None
+) -> Code:
     """Return the code reachable from `modules`.
 
     Args:
         modules: dotted names, which must exist under `root`.
         root: the folder that holds the project's packages.
         exclude: modules that do not count and are not followed: the config models. Their values are in the key.
+        sources: of this root; files that it has read are not read again.
 
     Raises:
         ConfigError: a module is missing or is not Python.
     """
-    modules, exclude = tuple(modules), tuple(sorted(exclude))
-    read = {name: _read(name, root) for name in sorted(reachable(modules, root, exclude=exclude))}
+    modules, exclude, sources = tuple(modules), tuple(sorted(exclude)), sources or Sources(root)
+    read = {name: sources.read(name) for name in sorted(_reachable(modules, sources, exclude))}
     trees = {name: module.tree for name, module in read.items()}
     return Code(modules, exclude, trees, _combined({name: module.text for name, module in read.items()}))
 
@@ -72,21 +75,25 @@ def changed(code: Code, root: Path) -> list[str]:
 
 def reachable(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> set[str]:
     """Return the dotted names of all project modules reachable from `modules`; see `code_of`."""
+    return _reachable(modules, Sources(root), exclude)
+
+
+def _reachable(modules: Iterable[str], sources: "Sources", exclude: Iterable[str]) -> set[str]:
     skipped = frozenset(exclude)
     found: set[str] = set()
     waiting = []
     for name in modules:
-        if _find(name, root) is None:
-            raise ConfigError(root, "", name, "there is no such module", "create it, or correct the name")
+        if sources.find(name) is None:
+            raise ConfigError(sources.root, "", name, "there is no such module", "create it, or correct the name")
         waiting.append(name)
     while waiting:
         name = waiting.pop()
         if name in found or name in skipped:
             continue
-        if _find(name, root) is None:  # an attribute of a module, or a package that is not the project's
+        if sources.find(name) is None:  # an attribute of a module, or a package that is not the project's
             continue
         found.add(name)
-        waiting += _read(name, root).imports
+        waiting += sources.read(name).imports
         waiting += [name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)]
     return found
 
@@ -95,6 +102,29 @@ class _Module(NamedTuple):
     tree: str
     text: bytes
     imports: tuple[str, ...]
+
+
+class Sources:
+    """The project's modules as they are when they are first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._paths: dict[str, Path | None] = {}
+        self._modules: dict[str, _Module] = {}
+
+    def find(self, name: str) -> Path | None:
+        """Return a module's file; None where the project has no such module."""
+        if name not in self._paths:
+            self._paths[name] = _find(name, self.root)
+        return self._paths[name]
+
+    def read(self, name: str) -> _Module:
+        """Return a module that was found: its digests, and the names that it imports."""
+        if name not in self._modules:
+            path = self.find(name)
+            assert path is not None  # whoever asks has found it
+            self._modules[name] = _read(name, path)
+        return self._modules[name]
 
 
 def _find(name: str, root: Path) -> Path | None:
@@ -124,10 +154,8 @@ def _combined(texts: Mapping[str, bytes]) -> str:
 _CACHE: dict[tuple[str, bytes], _Module] = {}
 
 
-def _read(name: str, root: Path) -> _Module:
+def _read(name: str, path: Path) -> _Module:
     """Return a module's digest and the names that it imports; remembered for as long as its text stays."""
-    path = _find(name, root)
-    assert path is not None  # whoever asks has found it
     source = read_source(path)
     key = (f"{name} {path.name}", hashlib.sha256(source).digest())
     if key not in _CACHE:
@@ -135,20 +163,21 @@ def _read(name: str, root: Path) -> _Module:
             tree = ast.parse(source)
         except (SyntaxError, ValueError) as error:
             raise ConfigError(path, "", None, f"is not valid Python ({error})", "correct it") from None
-        imported = tuple(_imports(tree, name, is_package=path.name == "__init__.py"))
-        _CACHE[key] = _Module(tree_digest(tree), key[1], imported)
+        nodes = list(ast.walk(tree))
+        imported = tuple(_imports(nodes, name, is_package=path.name == "__init__.py"))
+        _CACHE[key] = _Module(tree_digest(tree, nodes), key[1], imported)
     return _CACHE[key]
 
 
-def tree_digest(tree: ast.Module) -> str:
-    """Return 16 hex digits for a syntax tree, of which the docstrings are removed."""
-    _drop_docstrings(tree)
+def tree_digest(tree: ast.Module, nodes: Iterable[ast.AST] | None = None) -> str:
+    """Return 16 hex digits for a syntax tree, of which the docstrings are removed. nodes: all of it, where at hand."""
+    _drop_docstrings(ast.walk(tree) if nodes is None else nodes)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:_LENGTH]
 
 
-def _imports(tree: ast.Module, name: str, *, is_package: bool) -> Iterable[str]:
+def _imports(nodes: Iterable[ast.AST], name: str, *, is_package: bool) -> Iterable[str]:
     """Yield every name that may be an imported module; `from a import b` gives both `a` and `a.b`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -162,8 +191,8 @@ def _imports(tree: ast.Module, name: str, *, is_package: bool) -> Iterable[str]:
                 yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def _drop_docstrings(tree: ast.Module) -> None:
-    for node in ast.walk(tree):
+def _drop_docstrings(nodes: Iterable[ast.AST]) -> None:
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if (

@@ -41,6 +41,14 @@ def read_progress(folder: Path) -> Progress | None:
         return None  # it is a courtesy of the trainer, never a reason to fail
 
 
+def read_attempt(folder: Path) -> int:
+    """Return how many times a stage was begun, the run of now included; 1 where that is not known."""
+    try:
+        return int(read_json(folder / "attempt.json")["attempt"])
+    except (OSError, ValueError, TypeError, KeyError, ArithmeticError):
+        return 1
+
+
 def _seconds(moment: float | str) -> float:
     """Seconds since the epoch of a number of seconds or an ISO 8601 time (UTC where it names no zone)."""
     if isinstance(moment, (int, float)):

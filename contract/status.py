@@ -14,6 +14,7 @@ STATUS = "status.json"
 KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
 TERMINAL = ("ok", "failed", "diverged", "blocked")
 FAILED = ("failed", "diverged", "blocked", "corrupt")  # states of a stage that ended, and not well
+TO_COME = ("running", "missing")  # states of a stage that has not ended
 COLLECTED_FILES = (STATUS, "metrics.parquet", "items.parquet", "weights.json", "provenance.json")
 _MAX_BYTES = 1 << 20
 _MAX_WORDS = 500

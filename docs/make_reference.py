@@ -18,7 +18,8 @@ SHOWN = 60  # a longer default is one of a map, whose keys have rows of their ow
 COMMANDS_HEAD = """# Commands
 
 `ablation` is the same as `python -m tracker`. Errors are one line and exit status 2; `gate` ends with 1 where a run
-failed, `audit` where a finding is an error. This page is made from the parser by `make docs`.
+failed, `audit` where a finding is an error, `fit` where a stage cannot fit. This page is made from the parser by
+`make docs`.
 """
 
 

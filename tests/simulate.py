@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from contract.status import TO_COME
+
 METRICS_DTYPES = {"step": "int64", "name": "str", "value": "float64"}
 MODEL = {"model": {"kind": "model", "sources": [{"source": "random", "architecture": "llama"}]}}
 STARTED = "2026-01-01T00:00:00+00:00"
@@ -251,12 +253,12 @@ def _run(study: Study, variant: str, seed: int, *, train: dict, evaluate: dict, 
     state = study.states.get((variant, seed), "ok")
     reason = {"failed": "RuntimeError: simulated failure", "diverged": "train/m00 is not finite"}.get(state, "")
     folder = _finish(train, state, reason)
-    if state not in ("running", "missing"):
+    if state not in TO_COME:
         curves = _curves(study, _generator(root, study.name, variant, seed))
         watched = [_excursion(event) for event in study.health.get((variant, seed), ())]
         pd.concat([curves, *watched]).to_parquet(folder / "metrics.parquet", index=False)
     if state != "ok":
-        _finish(evaluate, "missing" if state in ("running", "missing") else "blocked", f"input train is {state}")
+        _finish(evaluate, "missing" if state in TO_COME else "blocked", f"input train is {state}")
         return
     folder = _finish(evaluate, "ok")
     items, metrics = _evaluation(study, variant, seed, root)

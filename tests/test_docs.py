@@ -4,6 +4,7 @@ import argparse
 import re
 import runpy
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 
 from tests.documented_metrics import NOT_AT_SCALE_SMOKE, differences, documented, fits
 from tests.documented_metrics import PAGES as METRIC_PAGES
+from tests.test_imports import ROOMS
 from tracker.cli.main import main
 from tracker.cli.parser import build_parser
 from tracker.config.settings import KNOWN
@@ -50,14 +52,17 @@ def test_no_page_is_left_of_a_study_that_went():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_commands_of_the_tracker_exist(path, capsys):
-    """Every `python -m tracker ...` in the documents is understood by the parser, options included."""
+def test_commands_of_the_tracker_exist(path):
+    """Every `python -m tracker ...` and `ablation ...` in the documents is understood by the parser, options too."""
     parser = build_parser()
     names = {
         name for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name in action.choices
     }
-    for command in commands(path.read_text(encoding="utf-8"), "python -m tracker"):
-        words = shlex.split(command.replace("...", ""))[3:]
+    text = path.read_text(encoding="utf-8")
+    found = [command.removeprefix("python -m tracker") for command in commands(text, "python -m tracker")]
+    found += [command.removeprefix("ablation") for command in commands(text, "ablation")]
+    for command in found:
+        words = shlex.split(command.replace("...", ""))
         if path.name == "commands.md":
             words = [word.strip("[]") for word in words]
         if not words:
@@ -93,6 +98,13 @@ def test_targets_of_make_exist():
         for command in commands(path.read_text(encoding="utf-8"), "make"):
             words = [word for word in command.split()[1:] if re.fullmatch("[a-z-]+", word) and word[0] != "-"]
             assert set(words[:1]) <= targets, f"{path.name}: {command}"
+
+
+def test_help_lists_every_target_of_make():
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    [phony] = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(line.split()[0] for line in listed) == sorted(phony.split())
+    assert all(len(line.split()) > 1 for line in listed)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -149,3 +161,12 @@ def test_every_setting_is_documented():
     assert keys_in_architecture("`configs/config.yaml`, the file that a user edits first") == written
     selection = re.search(r"# selection of jobs.*?: (.*)", architecture())[1]
     assert set(re.findall(r"([a-z]+):", selection)) | written == set(KNOWN)
+
+
+def test_every_package_is_in_the_architecture():
+    """Each folder of code is named, and the chain of imports is the one that tests/test_imports.py holds."""
+    packages = [path for room in ("contract", "tracker", "trainers") for path in ROOT.glob(f"{room}/*/__init__.py")]
+    names = {f"`{path.parent.relative_to(ROOT)}/`" for path in packages}
+    assert {name for name in names if name not in architecture()} == set()
+    [chain] = re.findall(r"Imports run one way: (.*), and trainers", architecture())
+    assert chain.split(" -> ")[::-1] == [room.removeprefix("tracker.") for room in ROOMS]

@@ -40,9 +40,12 @@ class Ranks:
         return model
 
     @contextmanager
-    def whole_weights(self, model: Any) -> Iterator[None]:
-        """Keep all weights of the model here meanwhile, so that a rank can call it more often than another."""
-        yield
+    def whole_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
+        """Return the model, or a copy as it is now, with all weights here, so that a rank can call it more often.
+
+        autocast: it will be called under bfloat16 autocast, and not be trained meanwhile.
+        """
+        yield model
 
     def whole(self, tensor: Any) -> Any:
         """Return all of a tensor of which this rank has a part. All must call it."""

@@ -7,13 +7,11 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from trainers.policy.config import Precision, Scratch, Vllm
-from trainers.policy.models import build_policy, load_policy, load_tokenizer, save_policy
-from trainers.policy.placement import Placement
+from tests.vllm.helpers import Engine
+from trainers.policy.config import Scratch
+from trainers.policy.models import build_policy, save_policy
 from trainers.policy.text import word_tokenizer
 from trainers.tasks.knights_knaves import WORDS
-
-CPU = Placement.of(["cpu"], Precision())
 
 
 def pytest_collection_modifyitems(items):
@@ -36,23 +34,6 @@ def folders(tmp_path_factory):
     )
     save_policy(root / "untied", untied, tokenizer)
     return root
-
-
-class Engine:
-    """A policy and the engine that samples for it."""
-
-    def __init__(self, folder):
-        from trainers.policy.vllm_engine import VllmEngine
-
-        self.folder = folder
-        self.model = load_policy(folder, torch.device("cpu"), trainable=True)
-        self.tokenizer = load_tokenizer(folder)
-        self.start = {name: value.detach().clone() for name, value in self.model.named_parameters()}
-        self.engine = VllmEngine(self.model, self.tokenizer, CPU, folder, Vllm())
-
-    def __call__(self, prompts, seed=0, **settings):
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        return self.engine(prompts, **{"group_size": 4, "limit": 20, "generator": generator, **settings})
 
 
 @pytest.fixture(scope="session")

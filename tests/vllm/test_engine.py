@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.vllm.conftest import CPU, Engine
+from tests.vllm.helpers import CPU, Engine
 from trainers.policy import vllm_engine
 from trainers.policy.batch import response_logits, token_logps
 from trainers.policy.config import Scratch, Vllm
@@ -94,7 +94,7 @@ def test_every_weight_follows(sampler):
 
 
 def test_a_tied_output_matrix_follows_its_embedding_and_would_not_by_itself(tied_engine, monkeypatch):
-    """On a CPU vLLM multiplies by a packed copy. Once the second half fails, vLLM packs it itself: drop `_repack_output`."""
+    """On a CPU vLLM multiplies by a packed copy. Once vLLM packs it itself, drop `_repack_output`."""
     embedding = tied_engine.model.get_input_embeddings().weight
     assert tied_engine.model.get_output_embeddings().weight is embedding
     with torch.no_grad():
@@ -149,15 +149,14 @@ def test_what_it_would_answer_otherwise_is_refused(tied_engine):
 def test_a_shape_that_vllm_cannot_run_is_refused_in_one_line(tmp_path):
     tokenizer = word_tokenizer(["a", "b"])
     save_policy(tmp_path, build_policy(Scratch(hidden=32, heads=2), tokenizer, 0), tokenizer)
-    with pytest.raises(ValueError, match=r"rollout.engine vllm: it cannot run this model here: .*head_dim=16") as caught:
+    with pytest.raises(ValueError, match=r"rollout.engine vllm: it cannot run this.*head_dim=16") as caught:
         Engine(tmp_path)
     assert "\n" not in str(caught.value)
 
 
 def test_fewer_tokens_may_be_enough(tied_engine):
-    engine = vllm_engine.VllmEngine(
-        tied_engine.model, tied_engine.tokenizer, CPU, tied_engine.folder, Vllm(longest=32, cpu_cache_gib=0.1), at_once=3
-    )
+    model, tokenizer, settings = tied_engine.model, tied_engine.tokenizer, Vllm(longest=32, cpu_cache_gib=0.1)
+    engine = vllm_engine.VllmEngine(model, tokenizer, CPU, tied_engine.folder, settings, at_once=3)
     generator = torch.Generator().manual_seed(0)
     sequences, _ = engine(PROMPTS, group_size=4, limit=20, generator=generator)
     expected, _ = tied_engine(PROMPTS)

@@ -13,7 +13,7 @@ import numpy as np
 from tracker.config.lineage import ancestors, compared
 from tracker.evaluations.arms import Arm
 from tracker.evaluations.check import check, common_items
-from tracker.evaluations.flips import Flips, find_flips
+from tracker.evaluations.flips import Flips, most_changed
 from tracker.evaluations.measure import Direction, Lineage, measurements, plan_analysis
 from tracker.evaluations.sheet import ANY, Wanted
 from tracker.judge.edges import Edge, judge_edges
@@ -139,7 +139,7 @@ def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: 
     noise = edge.noise
     known = edge.estimate is not None and (noise.seeds_known or not edge.estimate.items_only)
     own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if known else float("nan")
-    return Compared(edge, rows, find_flips(parent, child, analysis, count), own, unpaired)
+    return Compared(edge, rows, most_changed(parent, child, analysis, count), own, unpaired)
 
 
 def _subset(subset: str, arms: tuple[Arm, Arm], seeds: list[int], measured: Measurements) -> SubsetRow:

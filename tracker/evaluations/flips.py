@@ -1,6 +1,6 @@
 """The items that changed most between two arms, with their words.
 
-    find_flips(parent, child, measured, count) -> Flips
+    most_changed(parent, child, analysis, count) -> Flips
 
 The change of an item is the mean over the paired seeds of child minus parent, in the direction's sense. One item that
 changed is no finding: it is an example to read.
@@ -42,7 +42,7 @@ class Flips:
     worst: tuple[Flip, ...]
 
 
-def find_flips(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips:
+def most_changed(parent: Arm, child: Arm, analysis: Analysis, count: int) -> Flips:
     """Return the `count` items that improved most, and those that lost most."""
     seeds = sorted(parent.runs.keys() & child.runs.keys())
     if not seeds:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contract.status import TO_COME
 from tracker.judge.measurements import Measurements, Rule
 from tracker.judge.moderation import SeedPrior
 from tracker.judge.significance import Array
@@ -14,9 +15,6 @@ from tracker.judge.statistics import ArmDraws
 from tracker.store.database import ENDED_WELL
 
 Numbers = NDArray[np.int64]
-
-
-TO_COME = ("missing", "running")  # states of a run that has not ended
 
 
 @dataclass(frozen=True)

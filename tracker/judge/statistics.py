@@ -201,15 +201,12 @@ def contrast(
 
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
     if folds and not items_only and (chance := _chance_to_cross(unfolded, deviations, direction)) > _NEVER:
-        kept = [None if known is None else known.get(name) for name in names] or [None] * len(means)
-        draws = [
-            found or _draws_of_arm((replicates, seed), means[arm], deviations[:, arm], share[arm], direction)
-            for arm, found in enumerate(kept)
-        ]
-        if known is not None:
-            known.update(zip(names, draws, strict=False))
-        drawn_gains, together = (np.stack(part) for part in zip(*draws, strict=True))
-        folded = np.tensordot(drawn_gains, arms, ([0], [0])) - per_seed
+
+        def draw_arm(arm: int) -> ArmDraws:
+            return _draws_of_arm((replicates, seed), means[arm], deviations[:, arm], share[arm], direction)
+
+        gains, together = _draws_of_arms(draw_arm, len(means), names, known)
+        folded = np.tensordot(gains, arms, ([0], [0])) - per_seed
         other = np.cov(folded.T, ddof=0).reshape(products.shape)
         if shared_variance(other) > shared_variance(products):
             products, drawn_folded = other, folded.mean(axis=1)
@@ -217,10 +214,7 @@ def contrast(
             def draw_items() -> Array:
                 return drawn_folded
 
-        reach = np.tensordot(together, arms, ([0], [0])).mean(axis=1)
-        if seeds > 1 and reach.var() > 0:  # the seeds' noise widens the draws
-            reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
-        crossing = Crossing(_smaller_side(reach), chance, reach)
+        crossing = _crossing(np.tensordot(together, arms, ([0], [0])).mean(axis=1), chance, seed_variance, seeds)
 
     effect = float(per_seed.mean())
     noise = Noise(
@@ -264,6 +258,28 @@ def _draws_of_arm(
     moved = means + draw_sums(deviations, replicates, seed)
     unfolded = draw_together(moved[:, None], share[None])[:, 0]
     return gain(moved, direction).mean(axis=-1), gain(unfolded, direction).mean(axis=-1)
+
+
+def _draws_of_arms(
+    draw: Callable[[int], ArmDraws],
+    arms: int,
+    names: Sequence[Hashable],
+    known: MutableMapping[Hashable, ArmDraws] | None,
+) -> tuple[Array, Array]:
+    """What `draw` gives for every arm, [arms, replicates, seeds]; of a name it is taken from `known`, or left there."""
+    kept = [None if known is None else known.get(name) for name in names] or [None] * arms
+    found = [drawn or draw(arm) for arm, drawn in enumerate(kept)]
+    if known is not None:
+        known.update(zip(names, found, strict=False))
+    gains, together = (np.stack(part) for part in zip(*found, strict=True))
+    return gains, together
+
+
+def _crossing(reach: Array, chance: float, seed_variance: float, seeds: int) -> Crossing:
+    """What the draws [replicates] say of zero; the seeds' noise widens them."""
+    if seeds > 1 and reach.var() > 0:
+        reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
+    return Crossing(_smaller_side(reach), chance, reach)
 
 
 def _smaller_side(draws: Array) -> float:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from contract.code_files import FileCode, code_files
 from contract.errors import ConfigError
-from contract.fingerprint import HARNESS, Code, code_of, digest_of
+from contract.fingerprint import HARNESS, Code, Sources, code_of, digest_of
 from tracker.config import dotted
 from tracker.config.study import Study, Variant
 from tracker.config.study_schema import ASSET_PREFIX, Resources, StageDefinition
@@ -66,7 +66,7 @@ class Finder:
 
     def __init__(self, root: Path, project: Path = Path()) -> None:
         """Look at the packages below `root`, and at the files of commands below `project`, which holds configs/."""
-        self._root, self._project = root, project
+        self._root, self._project, self._sources = root, project, Sources(root)
         self._files: dict[tuple[str, ...], FileCode] = {}
         self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
         self._codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
@@ -133,7 +133,9 @@ class Finder:
 
     def _reached(self, modules: tuple[str, ...], exclude: frozenset[str]) -> Code:
         if (modules, exclude) not in self._codes:
-            self._codes[modules, exclude] = code_of((*modules, *HARNESS), self._root, exclude=exclude)
+            self._codes[modules, exclude] = code_of(
+                (*modules, *HARNESS), self._root, exclude=exclude, sources=self._sources
+            )
         return self._codes[modules, exclude]
 
     def _asset(self, study: Study, variant: Variant, name: str, where: str) -> Asset:

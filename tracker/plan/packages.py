@@ -15,8 +15,8 @@ def check_packages(plan: Plan, states: States) -> None:
     """
     for stage in pending(plan, states):
         study = plan.studies.get(stage.study)
-        for name in stage.variants if study is not None else ():
-            variant = study.variants[name]
+        variants = [] if study is None else [study.variants[name] for name in stage.variants]
+        for variant in variants:
             needed = getattr(variant.resolved, "needed_packages", None)
             for package, (key, remedy) in ({} if needed is None else needed(stage.stage)).items():
                 if find_spec(package) is None:

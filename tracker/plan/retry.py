@@ -16,12 +16,11 @@ from contract.atomic import write_json
 from contract.errors import ConfigError
 from contract.reading import read_json
 from contract.stage_folder import DATABASE
-from contract.status import FAILED, StageState, misplaced, read_state, replaced
+from contract.status import FAILED, TO_COME, StageState, misplaced, read_state, replaced
 from tracker.plan.plan import Address, Plan
 from tracker.plan.plan_file import PlannedStage
 
 COLLECTED = "collected.json"
-_NOT_ENDED = ("missing", "running")
 
 States = dict[Address, StageState]
 
@@ -42,7 +41,7 @@ def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
 
 def pending(plan: Plan, states: States, study: str | None = None) -> list[PlannedStage]:
     """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one."""
-    again = ("missing", "running", "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
+    again = (*TO_COME, "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
     return [stage for stage in plan.selected(study) if states[stage.id, stage.key].state in again]
 
 
@@ -55,14 +54,14 @@ def to_do(plan: Plan, states: States) -> list[PlannedStage]:
     millisecond.
     """
     found = pending(plan, states)
-    run = any(states[stage.id, stage.key].state in _NOT_ENDED for stage in found)
+    run = any(states[stage.id, stage.key].state in TO_COME for stage in found)
     return found if run or _is_current(plan, states) else plan.selected()
 
 
 def _is_current(plan: Plan, states: States) -> bool:
     try:
         collected = (plan.settings.results / DATABASE).stat().st_mtime_ns
-        ended = [stage.status for address, stage in plan.stages.items() if states[address].state not in _NOT_ENDED]
+        ended = [stage.status for address, stage in plan.stages.items() if states[address].state not in TO_COME]
         if any(os.stat(status).st_mtime_ns > collected for status in ended):
             return False
     except OSError:
@@ -94,7 +93,7 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
     again: dict[Address, PlannedStage] = {}
     for stage in plan.selected():
         state = states[stage.id, stage.key].state
-        if state == "corrupt" or (state not in _NOT_ENDED and stage.key in corrupt):
+        if state == "corrupt" or (state not in TO_COME and stage.key in corrupt):
             _set_aside(stage)
             again[stage.id, stage.key] = stage
     states.update(dict.fromkeys(again, StageState("missing")))
@@ -140,7 +139,7 @@ def note_collected(results: Path, states: dict[str, StageState], read: dict[str,
 
 def digest(states: Iterable[tuple[str, StageState]]) -> str:
     """Return a digest of which stages have ended, how and when."""
-    ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in _NOT_ENDED)
+    ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in TO_COME)
     return hashlib.sha256(json.dumps(ended).encode()).hexdigest()[:16]
 
 

@@ -46,7 +46,7 @@ class RunningStage:
         if self.silent is not None:
             return f"no step for {duration(self.silent)}"
         if self.left is None:
-            return "not known before its first step"
+            return "not known yet"
         if self.left <= 0:
             return "longer than its pace said"
         return f"about {duration(self.left)}"
@@ -132,7 +132,7 @@ class Watcher:
         )
 
     def _paced(self, view: StageView, now: float) -> StageView:
-        """Take the pace that was seen here: the average counts the steps of an attempt that this one continues."""
+        """Take the pace that was seen here: of a stage that was resumed there is no other."""
         progress, first = view.progress, self._seen.get(view.folder)
         if progress is None or first is None or first.started != progress.started:
             self._seen.pop(view.folder, None)

@@ -148,8 +148,8 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
         f" its {1 - analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and rests on at least {enough} seeds:"
         f" with fewer, more than {analysis.rare:.0%} of seeds might behave otherwise unseen {cite('clopper')}.",
         "Else it is undecided. Where more than one factor changed it is confounded, whatever its p; where a run failed,"
-        " diverged or broke a rule of severity abort, or seeds or items do not match, it is invalid, and nothing was"
-        " imputed.",
+        " diverged or broke a rule of severity abort, or seeds or items do not match, it is invalid, and where a"
+        " planned run has not ended it is not run. Nothing was imputed.",
     ]
     if analysis.looks:
         looks = ", ".join(map(str, analysis.looks))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from contract.status import FAILED
+from contract.status import FAILED, TO_COME
 from tracker.config import dotted
 from tracker.config.display_schema import ReferenceDefinition
 from tracker.plan.plan_file import PlannedVariant
@@ -154,7 +154,7 @@ def _without_published(column: ComparisonColumn) -> ComparisonColumn:
 
 def _worst(runs: pd.DataFrame) -> tuple[str, str]:
     """State and reason that speak for a variant: a failure before a missing run before success."""
-    for state in (*FAILED, "running", "missing"):
+    for state in (*FAILED, *TO_COME):
         hit = runs[runs["state"] == state]
         if len(hit):
             return state, str(hit["reason"].iloc[0])

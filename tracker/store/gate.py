@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from contract.status import FAILED
+from contract.status import FAILED, TO_COME
 from tracker.store.database import Store
 
 
@@ -17,7 +17,7 @@ def gate(database: Path) -> tuple[str, bool]:
     for state, study, stage, label, reason, folder in failed:
         identity = study if study == stage else f"{study}.{stage}"
         lines.append(f"{state}: {identity} {label}: {reason or 'no reason given'} ({folder})")
-    done, waiting = (sum(row[0] in states for row in stages) for states in (("ok",), ("missing", "running")))
+    done, waiting = (sum(row[0] in states for row in stages) for states in (("ok",), TO_COME))
     counts = f"{done} stages ok, {len(failed)} not" + (f", {waiting} not run" if waiting else "")
     if lines:
         lines.append("`snakemake ... --config retry=failed` runs these again")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from contract.stage_folder import Progress, read_progress
-from contract.status import FAILED, StageState, read_state
+from contract.stage_folder import Progress, read_attempt, read_progress
+from contract.status import FAILED, TO_COME, StageState, read_state
 from tracker.plan.plan_file import PLAN_FILE, PlannedStage, read_plan
 
 BAR = 24
@@ -16,7 +16,10 @@ BAR = 24
 
 @dataclass(frozen=True)
 class StageView:
-    """One planned stage as it is now; `left` is its own estimate if it runs."""
+    """One planned stage as it is now.
+
+    left: its own estimate if it runs; None where it was begun before, as its steps may be those of an earlier attempt.
+    """
 
     kind: str
     study: str
@@ -37,7 +40,7 @@ def look(results: Path, now: float) -> list[StageView]:
 def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
     state = read_state(folder, stage.key)
     progress = read_progress(folder) if state.state == "running" else None
-    left = progress.seconds_left(now) if progress else None
+    left = progress.seconds_left(now) if progress and read_attempt(folder) == 1 else None
     return StageView(stage.id, stage.study, stage.label, folder, state, progress, left)
 
 
@@ -58,7 +61,7 @@ def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
     for view in views:
         if view.state.state == "running" and view.left is not None:
             work.append(view.left)
-        elif view.state.state in ("running", "missing"):
+        elif view.state.state in TO_COME:
             if view.kind in took:
                 work.append(median(took[view.kind]))
             else:
@@ -78,7 +81,7 @@ def watch(results: Path, interval: float = 5.0) -> Iterator[str]:
     """Yield the status text every `interval` seconds until nothing is left to run."""
     while True:
         yield describe(results)
-        if all(view.state.state not in ("running", "missing") for view in look(results, time.time())):
+        if all(view.state.state not in TO_COME for view in look(results, time.time())):
             return
         time.sleep(interval)
 
@@ -99,7 +102,7 @@ def _studies(views: list[StageView]) -> list[str]:
         states = Counter(view.state.state for view in views if view.study == name)
         total, done = states.total(), states["ok"]
         bar = "#" * (BAR * done // total)
-        counts = [f"{done}/{total} done"] + [f"{states[s]} {s}" for s in (*FAILED, "running", "missing") if states[s]]
+        counts = [f"{done}/{total} done"] + [f"{states[s]} {s}" for s in (*FAILED, *TO_COME) if states[s]]
         lines.append(f"{name:<{width}}  [{bar:<{BAR}}]  {', '.join(counts)}")
     return lines
 
@@ -131,7 +134,7 @@ def _failures(views: list[StageView]) -> list[str]:
 
 def summary(views: list[StageView], now: float) -> str:
     """How much is to do and how long it takes, in one sentence."""
-    waiting = sum(view.state.state in ("running", "missing") for view in views)
+    waiting = sum(view.state.state in TO_COME for view in views)
     if not waiting:
         return "nothing is left to run"
     left, unknown = seconds_left(views, now)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from contract.errors import TrackerError
 from contract.reading import one_line, read_json
 from contract.rows import OPTIONAL, SHARDS
-from contract.status import StageState, misplaced
+from contract.status import TO_COME, StageState, misplaced
 from tracker.store.database import TYPES
 
 DOCUMENTS = ("provenance", "weights")
@@ -113,7 +113,7 @@ def _files(name: str, places: dict[str, Path], states: dict[str, StageState]) ->
     """Yield (key, path) of the stages that have ended and left the file `name`."""
     for key, folder in places.items():
         path = folder / name
-        if states[key].state not in ("corrupt", "missing", "running") and path.exists():
+        if states[key].state not in ("corrupt", *TO_COME) and path.exists():
             yield key, path
 
 

@@ -53,14 +53,20 @@ def _drawn(definition: StudyRecord) -> Iterator[tuple[str, str]]:
 def _unmeasured(store: Store, study: str, analysis: Analysis) -> Iterator[str]:
     query = "SELECT DISTINCT protocol, name, subset FROM finals JOIN items USING (key) WHERE study = ?"
     items = {tuple(row) for row in store.rows(query, [study])[1]}
-    wanted = analysis.protocol, analysis.value
-    subsets = {subset for protocol, name, subset in items if (protocol, name) == wanted}
-    if items and not subsets:
-        yield f"analysis: no item has the protocol {wanted[0]} and the value {wanted[1]}"
+    names = {name for protocol, name, _ in items if protocol == analysis.protocol}
+    subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
+    if not items:
         return
-    for subset in analysis.subsets:
-        if items and subset not in subsets:
-            yield f"analysis.subsets: no item is of {subset}{_meant(subset, subsets)}"
+    if not names:
+        meant = _meant(analysis.protocol, {protocol for protocol, _, _ in items})
+        yield f"analysis.protocol: no item was saved under the protocol {analysis.protocol}{meant}"
+    elif not subsets:
+        meant = _meant(analysis.value, names)
+        yield f"analysis.value: no item of the protocol {analysis.protocol} has a value called {analysis.value}{meant}"
+    else:
+        for subset in analysis.subsets:
+            if subset not in subsets:
+                yield f"analysis.subsets: no item is of the subset {subset}{_meant(subset, subsets)}"
 
 
 def _logged(store: Store, study: str) -> dict[str, set[str]]:

@@ -26,7 +26,7 @@ from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
-from trainers.policy.config import OBJECTIVES, VLLM_ENGINE, Vllm
+from trainers.policy.config import OBJECTIVES, VLLM_ENGINE
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.models import frozen_copy, load_policy, load_tokenizer
@@ -118,6 +118,7 @@ class Trainer:
             betas=config.critic.betas,
             max_grad_norm=config.critic.max_grad_norm,
             memory=stage.micro_batch(config.critic.micro_batch),
+            states=config.memory.optimizer_states,
         )
         self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}").group_advantages
         self.loss = build_loss(config)
@@ -219,6 +220,7 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
+            states=config.memory.optimizer_states,
         )
         return Actor(
             learner=learner,
@@ -240,7 +242,7 @@ class Trainer:
             self.tokenizer,
             self.placement,
             student,
-            rollout.vllm or Vllm(),
+            rollout.vllm,
             at_once=rollout.batch_size,
             version=lambda: steps_taken(self.student),
         )

@@ -22,6 +22,7 @@ from trainers.policy.config import (
     Scratch,
     Vllm,
 )
+from trainers.policy.memory_config import Memory
 from trainers.tasks import TASKS
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
@@ -82,6 +83,7 @@ class SeqKD(_Strict):
     )
     sample_prompts: int = Field(default=4, ge=1, description="Development prompts to which they answer.")
     sample_temperature: float = Field(default=0.8, gt=0, description="At which they are drawn.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in this stage.")
 
 
 class Adversarial(_Strict):
@@ -118,9 +120,7 @@ class Rollout(_Strict):
     engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
         default="own", description="What samples in training; evaluation is always the own sampler's."
     )
-    vllm: Annotated[Vllm | None, Absent(None)] = Field(
-        default=None, description="Settings of vLLM; null: its defaults."
-    )
+    vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
 
 
 class Update(_Strict):
@@ -233,6 +233,9 @@ class GadConfig(_Strict):
     hinge: Hinge = Field(default=Hinge(), description="Settings of v1 and v2.")
     balanced: Balanced = Field(default=Balanced(), description="Settings of final.")
     precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
+    memory: Annotated[Memory, Absent({})] = Field(
+        default=Memory(), description="Less memory in stages 2 and 3, for student and critic."
+    )
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
     keep_checkpoints: int | None = Field(
         default=None, ge=1, description="Keep the models after every so many steps, for `export --step`; null: none."
@@ -302,7 +305,7 @@ class GadConfig(_Strict):
                 keys |= dict.fromkeys([*others, f"{name}_source"], f"{name}.enabled is false")
         if self.seqkd.samples == 0:
             keys |= dict.fromkeys(("seqkd.sample_prompts", "seqkd.sample_temperature"), "seqkd.samples is 0")
-        if self.rollout.vllm is not None and self.rollout.engine != "vllm":
+        if self.rollout.engine != "vllm":
             keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if self.model is not None:
             keys |= dict.fromkeys(("scratch", "base"), "the student is `model`")
@@ -322,6 +325,8 @@ class GadConfig(_Strict):
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = [] if self.task is None else [f"{TASKS}.{self.task.name}"]
+        if stage == "seqkd":
+            return [*task, *self.seqkd.memory._modules]
         if stage not in ("warmup", "gad"):
             return task
         names = (
@@ -331,4 +336,4 @@ class GadConfig(_Strict):
             f"discriminators.{self.discriminator}",
         )
         engine = [VLLM_ENGINE] if self.rollout.engine == "vllm" else []
-        return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *engine]
+        return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *engine, *self.memory._modules]

@@ -19,7 +19,7 @@ from trainers.policy.text import message_tokens, pad, pad_token, response_tokens
 
 @dataclass
 class Rollouts:
-    """Samples with `model` as it is at that moment: there is no copy of its weights that could become stale.
+    """Samples with `model` as it is at that moment, or, with several ranks, with a copy made for each call.
 
     limit: longest response in tokens. temperature: None takes the most likely token, with log-probabilities at 1.
     engine: samples what is learnt from, in the place of the model itself; it has a copy of the weights.

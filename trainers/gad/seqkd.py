@@ -56,7 +56,7 @@ def run(stage: Stage) -> None:
         stage,
         model,
         examples,
-        Schedule(chosen, steps, settings.lr, constant, settings.micro_batch),
+        Schedule(chosen, steps, settings.lr, constant, settings.micro_batch, settings.memory.optimizer_states),
         metric="seqkd/loss",
         placement=placement,
         checkpoint_every=config.checkpoint_every,

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
+from trainers.parallel.rollout_copy import rollout_copy
 from trainers.ranks import Ranks
 
 T = TypeVar("T")
@@ -90,14 +91,19 @@ class Group(Ranks):
         return model
 
     @contextmanager
-    def whole_weights(self, model: Any) -> Iterator[None]:
-        """Gather the weights once; calls of the model meanwhile need no other rank."""
+    def whole_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
+        """Gather the weights once: into a copy in the precision of autocast, or where they belong."""
         modules = list(_sharded(model))
+        if autocast:
+            for module in modules:
+                module.reshard()  # the last forward may have left some whole
+            yield rollout_copy(model, self.whole)
+            return
         for module in modules:
             module.set_reshard_after_forward(False, recurse=False)
             module.unshard()
         try:
-            yield
+            yield model
         finally:
             for module in modules:
                 module.set_reshard_after_forward(True, recurse=False)

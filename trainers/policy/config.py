@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.choices import surrogate, transforms
+from trainers.policy.memory_config import Memory
 from trainers.tasks import TASKS
 from trainers.tasks.settings import TaskSettings
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
@@ -66,6 +67,7 @@ class WarmStart(_Strict):
     until: Annotated[Until | None, Absent(None)] = Field(
         default=None, description="End earlier, at an accuracy on training problems; null: after all steps."
     )
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in the warm start.")
 
 
 class Sampling(_Strict):
@@ -78,14 +80,18 @@ class Sampling(_Strict):
 class Vllm(_Strict):
     """Settings of vLLM as the sampler (docs/vllm.md)."""
 
-    memory_share: float = Field(
+    memory_share: Annotated[float, Absent(0.4)] = Field(
         default=0.4, gt=0, lt=1, description="Of a GPU's memory, for vLLM's weights, cache and activations."
     )
-    cpu_cache_gib: float = Field(default=0.25, gt=0, description="GiB for keys and values, on a CPU.")
-    longest: int | None = Field(
+    cpu_cache_gib: Annotated[float, Absent(0.25)] = Field(
+        default=0.25, gt=0, description="GiB for keys and values, on a CPU."
+    )
+    longest: Annotated[int | None, Absent(None)] = Field(
         default=None, ge=2, description="Tokens of the longest prompt and response; null: what the model takes."
     )
-    sleep: bool = Field(default=False, description="Give vLLM's memory of a GPU back between rollouts.")
+    sleep: Annotated[bool, Absent(False)] = Field(
+        default=False, description="Give vLLM's memory of a GPU back between rollouts."
+    )
 
 
 class Rollout(_Strict):
@@ -100,9 +106,7 @@ class Rollout(_Strict):
     engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
         default="own", description="What samples in training; evaluation is always the own sampler's."
     )
-    vllm: Annotated[Vllm | None, Absent(None)] = Field(
-        default=None, description="Settings of vLLM; null: its defaults."
-    )
+    vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
@@ -327,6 +331,7 @@ class PolicyConfig(_Strict):
     dynamic_sampling: DynamicSampling | None = Field(default=None, description="DAPO: informative groups only.")
     overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO: soft length penalty.")
     precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in reinforcement.")
     checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
     evaluate: Evaluate = Field(default=Evaluate(), description="How a policy is measured.")
 
@@ -426,11 +431,12 @@ class PolicyConfig(_Strict):
                 "warm_start.lr",
                 "warm_start.seed",
                 "warm_start.until",
+                "warm_start.memory",
                 "data.warm",
                 "task.sloppy",
             )
             keys |= dict.fromkeys(above, "there is no warm start at warm_start.steps 0")
-        if self.rollout.vllm is not None and self.rollout.engine != "vllm":
+        if self.rollout.engine != "vllm":
             keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if not self.task.reads_source:
             keys["data_source"] = f"the task {self.task.name} makes its own problems"
@@ -468,11 +474,14 @@ class PolicyConfig(_Strict):
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         task = f"{TASKS}.{self.task.name}"
+        if stage == "warm_start":
+            return [task, *self.warm_start.memory._modules]
         if stage == "judge":
             return [task, "trainers.policy.reward_training"] if self.reward_training.enabled else []
         if stage != "reinforce":
             return [task]
         modules = [task, f"{OBJECTIVES}.advantages.{self.advantage}", f"{OBJECTIVES}.ratios.{self.ratio}"]
+        modules += self.memory._modules
         modules += [f"{OBJECTIVES}.ratios.{name}" for name in transforms(self)]
         modules += [
             f"{OBJECTIVES}.weights.{name}" for name in ("gradient_adaptive", "temporal_decay") if getattr(self, name)

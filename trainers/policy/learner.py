@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
+from trainers.policy.memory_config import LOW_BIT
 
 T = TypeVar("T")
 
@@ -32,9 +34,16 @@ class Learner:
         weight_decay: float = 0.0,
         max_grad_norm: float = 1.0,
         memory: MicroBatch | None = None,
+        states: str = "float32",
     ) -> "Learner":
-        """Return a learner with a new AdamW over all parameters."""
-        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
+        """Return a learner with a new AdamW over all parameters that learn; `states`: `memory.optimizer_states`."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        settings: dict[str, Any] = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
+        if states == "float32":
+            optimizer: torch.optim.Optimizer = torch.optim.AdamW(parameters, **settings, fused=True)
+        else:
+            low_bit = import_module(LOW_BIT)
+            optimizer = low_bit.LowBitAdamW(parameters, **settings, bits={"bfloat16": 16, "8bit": 8}[states])
         return cls(model, optimizer, max_grad_norm, memory or MicroBatch())
 
     @contextmanager

@@ -34,6 +34,10 @@ class Placement:
         return self.policy if self.ranks.size == 1 else torch.device("cpu")
 
     def autocast(self, device: torch.device) -> AbstractContextManager[None]:
-        """Return the context of a forward on `device`: bfloat16 arithmetic where the precision asks for it."""
-        enabled = self.precision.compute == "bfloat16"
-        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
+        """Return the context of a forward on `device`: bfloat16 arithmetic where the precision asks for it.
+
+        Autocast keeps the bfloat16 copies of weights until the context ends; several ranks, which gather the weights of
+        one block at a time, do without: each weight is used once in a forward.
+        """
+        enabled, keep = self.precision.compute == "bfloat16", self.ranks.size == 1
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=keep)

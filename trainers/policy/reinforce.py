@@ -15,7 +15,7 @@ from trainers.loop import run_steps
 from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
-from trainers.policy.config import OBJECTIVES, VLLM_ENGINE, PolicyConfig, Vllm
+from trainers.policy.config import OBJECTIVES, VLLM_ENGINE, PolicyConfig
 from trainers.policy.experience import Experience, Responds, Sampler
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
@@ -186,6 +186,7 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
+            states=self.config.memory.optimizer_states,
         )
 
     def _critic(self, policy: Path, placement: Placement) -> "Critic":
@@ -199,9 +200,8 @@ class Trainer:
         rollout = self.config.rollout
         if rollout.engine == "own":
             return None
-        settings = rollout.vllm or Vllm()
         start = import_module(VLLM_ENGINE).VllmEngine
-        return start(self.policy, self.tokenizer, placement, policy, settings, at_once=rollout.batch_size)
+        return start(self.policy, self.tokenizer, placement, policy, rollout.vllm, at_once=rollout.batch_size)
 
     def _reward_model(self, policy: Path, placement: Placement) -> dict[str, Any]:
         """Return the sampler's reward model: of responses, or of tokens."""

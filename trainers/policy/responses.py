@@ -1,7 +1,9 @@
 """Sampled responses to prompts: token ids in, sequences and texts out, as many at once as memory allows."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ from trainers.policy.text import decode, pad, pad_token
 
 @dataclass(frozen=True)
 class Responder:
-    """Samples with `model` as it is at that moment: there is no copy of its weights that could become stale."""
+    """Samples with `model` as it is at that moment, or, with several ranks, with a copy made for each call."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -44,21 +46,22 @@ class Responder:
         mine = ranks.share(len(prompts))
         asked, numbers = prompts[mine], None if uniforms is None else uniforms[mine].flatten(0, 1)
 
-        def draw(batch_size: int) -> Sequences:
-            with self.placement.autocast(self.placement.policy):
-                return sample_all(
-                    self.model,
-                    *self.padded(asked),
-                    batch_size=batch_size,
-                    group_size=group_size,
-                    uniforms=numbers,
-                    max_new_tokens=limit,
-                    eos=self.tokenizer.eos_token_id,
-                    pad=pad_token(self.tokenizer),
-                    temperature=temperature,
-                )
+        with self._sampler() as model:
 
-        with ranks.whole_weights(self.model):
+            def draw(batch_size: int) -> Sequences:
+                with self.placement.autocast(self.placement.policy):
+                    return sample_all(
+                        model,
+                        *self.padded(asked),
+                        batch_size=batch_size,
+                        group_size=group_size,
+                        uniforms=numbers,
+                        max_new_tokens=limit,
+                        eos=self.tokenizer.eos_token_id,
+                        pad=pad_token(self.tokenizer),
+                        temperature=temperature,
+                    )
+
             found = (memory or MicroBatch()).retry(len(asked) * group_size, draw) if asked else None
         sequences = concatenate([part for part in ranks.gather(found) if part is not None], pad_token(self.tokenizer))
         return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
@@ -82,19 +85,20 @@ class Responder:
         mine = ranks.share(len(prompts))
         asked, numbers = prompts[mine], uniforms[mine]
 
-        def draw(batch_size: int) -> Distinct:
-            with self.placement.autocast(self.placement.policy):
-                return sample_evenly(
-                    self.model,
-                    *self.padded(asked),
-                    uniforms=numbers,
-                    eos=self.tokenizer.eos_token_id,
-                    pad=pad_token(self.tokenizer),
-                    temperature=temperature,
-                    batch_size=batch_size,
-                )
+        with self._sampler() as model:
 
-        with ranks.whole_weights(self.model):
+            def draw(batch_size: int) -> Distinct:
+                with self.placement.autocast(self.placement.policy):
+                    return sample_evenly(
+                        model,
+                        *self.padded(asked),
+                        uniforms=numbers,
+                        eos=self.tokenizer.eos_token_id,
+                        pad=pad_token(self.tokenizer),
+                        temperature=temperature,
+                        batch_size=batch_size,
+                    )
+
             here = memory.retry(len(asked) * samples, draw) if asked else None
         parts = [(start, part) for start, part in ranks.gather((mine.start, here)) if part is not None]
         found = Distinct.join(parts, pad_token(self.tokenizer))
@@ -104,3 +108,8 @@ class Responder:
         """Return ids and mask (B, P), padded on the left, on the policy's device."""
         ids, mask = pad(prompts, pad_token(self.tokenizer), left=True)
         return ids.to(self.placement.policy), mask.to(self.placement.policy)
+
+    def _sampler(self) -> AbstractContextManager[Any]:
+        """Return the context in which there is a model that samples without the other ranks."""
+        low = self.placement.precision.compute == "bfloat16"
+        return self.placement.ranks.whole_weights(self.model, autocast=low)

@@ -49,6 +49,7 @@ class Schedule:
     """Steps of AdamW. `rows`: the examples of a step; with checkpoints they must depend on the step alone.
 
     lr: the peak rate; rate: its share at a step. micro_batch: examples per forward and backward; None: a step's.
+    states: `memory.optimizer_states`.
     """
 
     rows: Callable[[int], Sequence[int]]
@@ -56,6 +57,7 @@ class Schedule:
     lr: float
     rate: Rate
     micro_batch: int | None = None
+    states: str = "float32"
 
     def lr_at(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -85,7 +87,8 @@ def train_on_responses(
     enough: likewise; True ends the training there. It must depend on the weights alone, as a resumed stage asks anew.
     """
     prefix = metric.rpartition("/")[0]
-    learner = Learner.adamw(model, lr=schedule.lr, memory=stage.micro_batch(schedule.micro_batch))
+    memory = stage.micro_batch(schedule.micro_batch)
+    learner = Learner.adamw(model, lr=schedule.lr, memory=memory, states=schedule.states)
     state = State({"model": model}, {"optimizer": learner.optimizer})
 
     def step(number: int) -> None:

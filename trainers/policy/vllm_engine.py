@@ -156,8 +156,8 @@ class VllmEngine:
         for row, output in enumerate(written):
             chosen = [each[token].logprob for token, each in zip(output.token_ids, output.logprobs, strict=True)]
             logps[row, : len(chosen)] = torch.tensor(chosen)
-        repeated = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
-        return Sequences(*repeated, responses, mask, logps).to(self.placement.policy)
+        prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
+        return Sequences(prompt_ids, prompt_mask, responses, mask, logps).to(self.placement.policy)
 
     def _refuse(
         self, prompts: Sequence[Sequence[int]], limit: int, temperature: float, generator: torch.Generator | None

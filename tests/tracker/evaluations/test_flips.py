@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from tracker.config.study_schema import Target
-from tracker.evaluations.flips import find_flips
+from tracker.evaluations.flips import most_changed
 from tracker.evaluations.sheet import ItemText
 
 
@@ -22,8 +22,8 @@ def test_an_item_is_quoted_in_the_seed_that_moved_it_as_the_mean_did():
     analysis = SimpleNamespace(subsets=["all"], direction=Target(target=0.5))
     parent = arm([0.0, 0.0], [0.9, 0.9])
     child = arm([0.4, 0.0], [0.8, 0.9])  # a: +0.4 below the target, -0.1 above it
-    (a,) = find_flips(parent, child, analysis, 3).best
+    (a,) = most_changed(parent, child, analysis, 3).best
     assert (a.item, a.seed) == ("a", 0)
     parent, child = arm([0.0, 0.0], [0.9, 0.9]), arm([0.1, 0.0], [0.4, 0.9])  # +0.1 and -0.5: got worse
-    (a,) = find_flips(parent, child, analysis, 3).worst
+    (a,) = most_changed(parent, child, analysis, 3).worst
     assert (a.item, a.seed) == ("a", 1)

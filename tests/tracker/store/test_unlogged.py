@@ -66,8 +66,18 @@ def rule(**changes):
             },
             ["figure f: no stage has logged unknown"],
         ),
-        ({"analysis": {"subsets": ["gendr", "race"]}}, ["analysis.subsets: no item is of gendr; did you mean gender?"]),
-        ({"analysis": {"value": "hits"}}, ["analysis: no item has the protocol edited and the value hits"]),
+        (
+            {"analysis": {"subsets": ["gendr", "race"]}},
+            ["analysis.subsets: no item is of the subset gendr; did you mean gender?"],
+        ),
+        (
+            {"analysis": {"value": "hits"}},
+            ["analysis.value: no item of the protocol edited has a value called hits; did you mean hit?"],
+        ),
+        (
+            {"analysis": {"protocol": "editd"}},
+            ["analysis.protocol: no item was saved under the protocol editd; did you mean edited?"],
+        ),
         (
             {
                 "figures": [

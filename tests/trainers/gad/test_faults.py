@@ -5,7 +5,9 @@ import copy
 import pytest
 import torch
 
-from tests.trainers.gad.helpers import config, run_stage, series, trainer
+from tests.trainers.gad.helpers import config, course, gad_stage, inputs_of, run_stage, series, trainer
+from tests.trainers.parallel.copying import Copying, Frozen
+from tests.trainers.policy.test_sampler_gap import broken, gap_rules
 from trainers.gad.adversarial import Trainer
 from trainers.gad.students import STUDENT
 from trainers.gad.version import steps_taken
@@ -47,6 +49,15 @@ def test_stale_weights_are_noticed(root):
     assert last["rollout/policy_lag"] == 0
     assert last["rollout/logp_gap"] < 1e-5
     assert steps_taken(run.student) == 16
+
+
+def test_a_rank_that_does_not_refresh_its_copy_breaks_the_rules(root):
+    settings = config(warmup={"critic_warmup": 0, "actor_lr": 1e-2}, precision={"compute": "bfloat16"})
+    for ranks, expected in ((Copying(), set()), (Frozen(), {"sampler-differs", "stale-rollouts"})):
+        stage = gad_stage(root / "warmup", settings, inputs_of(root, "warmup"))
+        stage.ranks = ranks
+        run = Trainer(stage, course(settings))
+        assert broken(gap_rules("gad", "warmup"), [run.step(step) for step in range(4)]) == expected
 
 
 def test_the_counter_is_not_part_of_a_saved_student(root):

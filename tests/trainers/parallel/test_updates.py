@@ -43,9 +43,14 @@ def test_several_processes_compute_what_one_does(case, alone, together):
     metrics, tensors = alone
     assert together[0][case] == pytest.approx(metrics[case], abs=1e-9)
     names = [name for name in tensors if name.startswith(f"{case}/")]
-    assert names
+    assert names or metrics[case]
     for name in names:
         torch.testing.assert_close(together[1][name], tensors[name], rtol=0, atol=1e-9, msg=name)
+
+
+def test_a_copy_of_the_weights_is_never_old(together):
+    found = together[0]["sampled after an update"]
+    assert found == {f"{what} {step}": True for step in range(3) for what in ("fresh", "moved")}
 
 
 def test_the_parts_of_the_ranks_are_all_rows_in_order_and_as_many():

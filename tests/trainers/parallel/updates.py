@@ -28,6 +28,7 @@ from trainers.policy.objective import build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
+from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.supervised import fit
 from trainers.policy.text import pad
 from trainers.policy.value_model import ValueModel
@@ -45,6 +46,12 @@ def qwen2():
 
 def llama():
     return LlamaForCausalLM(LlamaConfig(**SHAPE, **HEADS, tie_word_embeddings=False))
+
+
+def wide():
+    """Matrices that are worth 8 bits, some with a row of two blocks; fewer rows than values in a block."""
+    shape = {**SHAPE, "hidden_size": 48, "intermediate_size": 400, "num_hidden_layers": 1}
+    return Qwen2ForCausalLM(Qwen2Config(**shape, **HEADS, tie_word_embeddings=True))
 
 
 def gpt2():
@@ -67,7 +74,7 @@ def weights(ranks, module):
     return {name: ranks.whole(value).clone() for name, value in module.state_dict().items()}
 
 
-def policy(ranks, make, *, checkpointing=False, **update):
+def policy(ranks, make, *, checkpointing=False, states="float32", **update):
     """Three updates of a policy by GSPO, with a reference and an entropy bonus."""
     settings = Update(**{"lr": 1e-2, "epochs": 3, "minibatches": 1, "entropy_coef": 0.01, **update})
     model, placement = build(make), Placement.of(["cpu"], Precision(), ranks)
@@ -79,19 +86,25 @@ def policy(ranks, make, *, checkpointing=False, **update):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model = ranks.shard(model)
     memory = MicroBatch(settings.micro_batch, ranks=ranks)
-    learner = Learner.adamw(model, lr=settings.lr, memory=memory)
+    learner = Learner.adamw(model, lr=settings.lr, memory=memory, states=states)
     objective = build_objective(PolicyConfig(update=settings, ratio="gspo"))
     actor = Actor(learner, objective, settings, placement, reference=reference)
     advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = actor.batch(sequences, advantages)
     batch = Batch(sequences, advantages, old, found.reference_logps)
     metrics = actor.learn(batch, kl_coef=0.1, generator=torch.Generator().manual_seed(2))
-    return metrics, weights(ranks, model)
+    return metrics, weights(ranks, model) | optimizer_states(ranks, learner)
 
 
-def sampled(ranks):
-    """Responses by the ranks, each to its own prompts, with the same numbers."""
-    placement, model = Placement.of(["cpu"], Precision(), ranks), ranks.shard(build(qwen2))
+def optimizer_states(ranks, learner):
+    found = learner.optimizer.state_dict()["state"]
+    return {f"{n}/{slot}": ranks.whole(value) for n, slots in found.items() for slot, value in slots.items()}
+
+
+def sampled(ranks, make=qwen2, compute="float32"):
+    """Responses by the ranks, each to its own prompts, with the same numbers; in bfloat16 with a copy."""
+    model = build(make) if compute == "float32" else build(make).float()
+    placement, model = Placement.of(["cpu"], Precision(compute=compute), ranks), ranks.shard(model)
     tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
     tokenizer.batch_decode = tokenizer.decode = lambda ids, **_: ""
     prompts, generator = PROMPTS[:3], torch.Generator().manual_seed(3)
@@ -101,6 +114,27 @@ def sampled(ranks):
     distinct, _ = respond.evenly(prompts, samples=8, limit=6, temperature=1.0, generator=generator, memory=memory)
     found = {"responses": sequences.response_ids, "mask": sequences.mask, "logps": sequences.logps}
     return {}, found | {"distinct": distinct.sequences.response_ids, "shares": distinct.shares}
+
+
+def sampled_after_update(ranks):
+    """A forward leaves some weights whole, and an update changes them: the next copy has the new ones."""
+    model = build(qwen2).float()
+    placement = Placement.of(["cpu"], Precision(compute="bfloat16"), ranks)
+    learner = Learner.adamw(ranks.shard(model), lr=3e-2, memory=MicroBatch(3, ranks=ranks))
+    actor = Actor(learner, build_objective(PolicyConfig()), Update(epochs=2), placement)
+    tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
+    tokenizer.batch_decode = lambda ids, **_: ""
+    respond = Responder(learner.model, tokenizer, placement)
+    numbers, found = torch.Generator().manual_seed(8), {}
+    advantages = torch.randn(16, generator=numbers, dtype=torch.float64)
+    for step in range(3):
+        before = respond(PROMPTS, group_size=4, limit=8, generator=numbers, memory=MicroBatch(4, ranks=ranks))[0]
+        batch = actor.batch(before, advantages)
+        found[f"fresh {step}"] = sampler_gap(actor, batch, "bfloat16")["rollout/logp_gap"] < 0.05
+        actor.learn(batch, kl_coef=0.0, generator=torch.Generator().manual_seed(step))
+        moved = (actor.logps(before) - before.logps).abs()[before.mask.bool()].mean()
+        found[f"moved {step}"] = moved.item() > 0.2
+    return found, {}
 
 
 def value_model(ranks):
@@ -162,10 +196,15 @@ CASES = {
     "checkpointing": lambda ranks: policy(ranks, qwen2, checkpointing=True, micro_batch=2),
     "fewer rows than parts": lambda ranks: policy(ranks, qwen2, minibatches=5, micro_batch=1, epochs=1),
     "fewer rows than ranks": lambda ranks: policy(ranks, qwen2, minibatches=16, epochs=1),
+    "bfloat16 states": lambda ranks: policy(ranks, qwen2, states="bfloat16", micro_batch=2),
+    "8-bit states": lambda ranks: policy(ranks, wide, states="8bit", micro_batch=4),
     "ppo critic": ppo_critic,
     "discriminator": discriminator,
     "supervised": supervised,
     "sampled": sampled,
+    "sampled in bfloat16": lambda ranks: sampled(ranks, compute="bfloat16"),
+    "sampled after an update": sampled_after_update,
+    "sampled in bfloat16 by gpt2": lambda ranks: sampled(ranks, gpt2, "bfloat16"),
 }
 
 

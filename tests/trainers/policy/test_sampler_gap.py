@@ -9,12 +9,13 @@ import yaml
 from contract.health import parse_rules
 from contract.health.windows import Monitor, evaluate
 from tests.make_stage import make_stage
+from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.helpers import SMALL, sampled_batch
 from tests.trainers.policy.helpers import actor as make_actor
 from trainers.policy import reinforce
 from trainers.policy.actor import with_advantage
 from trainers.policy.batch import token_logps
-from trainers.policy.config import PolicyConfig, Update
+from trainers.policy.config import PolicyConfig, Precision, Update
 from trainers.policy.sampler_gap import LIMITS, sampler_gap
 from trainers.stage import Diverged
 from trainers.tasks.interface import read_problems
@@ -22,11 +23,18 @@ from trainers.tasks.interface import read_problems
 NAMES = ("rollout/logp_gap", "rollout/logp_gap_limit")
 
 
-def gap_rules(study):
-    """The rules of the study's file about the gap."""
+def gap_rules(study, stage="reinforce"):
+    """The rules of the study's file about the gap, of a stage."""
     with open(f"configs/studies/{study}/_study.yaml", encoding="utf-8") as file:
         declared = yaml.safe_load(file)["health"]
-    return parse_rules(rule for rule in declared if rule["metric"] == "rollout/logp_gap")
+    chosen = [rule for rule in declared if rule["metric"] == "rollout/logp_gap" and stage in rule["stage"]]
+    return parse_rules({**rule, "stage": stage} for rule in chosen)
+
+
+def broken(rules, steps):
+    """The ids of the rules that the metrics of steps break."""
+    series = {name: [(number + 1, metrics[name]) for number, metrics in enumerate(steps)] for name in NAMES}
+    return {event.rule.id for event in evaluate(rules, series)}
 
 
 def trainer(folder, inputs, **changes):
@@ -45,16 +53,23 @@ def test_a_sampler_that_keeps_old_weights_is_warned_of_and_ends_the_run(prepared
     """As vLLM in seed 002, section 18: weights of the start, for ever."""
     problems = read_problems(prepared["task_data"] / "train.jsonl")
     fresh, stale = trainer(tmp_path / "fresh", prepared), frozen(trainer(tmp_path / "stale", prepared))
-    steps = [run.step(number, problems) for run in (fresh, stale) for number in range(4)]
-    series = [
-        {name: [(number + 1, part[number][name]) for number in range(4)] for name in NAMES}
-        for part in (steps[:4], steps[4:])
-    ]
-    rules = gap_rules(study)
-    assert max(value for _, value in series[0]["rollout/logp_gap"]) < 1e-5
-    assert not evaluate(rules, series[0])
-    assert series[1]["rollout/logp_gap"][0][1] < 1e-5  # before the first update it is the policy
-    assert {event.rule.id for event in evaluate(rules, series[1])} == {"sampler-differs", "stale-rollouts"}
+    steps = [[run.step(number, problems) for number in range(4)] for run in (fresh, stale)]
+    assert max(metrics["rollout/logp_gap"] for metrics in steps[0]) < 1e-5
+    assert steps[1][0]["rollout/logp_gap"] < 1e-5  # before the first update it is the policy
+    assert not broken(gap_rules(study), steps[0])
+    assert broken(gap_rules(study), steps[1]) == {"sampler-differs", "stale-rollouts"}
+
+
+@pytest.mark.parametrize("study", ["gspo", "innovations"])
+def test_so_is_a_rank_that_does_not_refresh_its_copy(prepared, tmp_path, study):
+    problems = read_problems(prepared["task_data"] / "train.jsonl")
+    precision = Precision(compute="bfloat16")
+    config = PolicyConfig(**{**SMALL, "update": Update(lr=3e-2, warmup_steps=0), "precision": precision})
+    for ranks, expected in ((Copying(), set()), (Frozen(), {"sampler-differs", "stale-rollouts"})):
+        made = make_stage(tmp_path / type(ranks).__name__, "gspo.reinforce", config, prepared, seed=0)
+        made.ranks = ranks
+        run = reinforce.Trainer(made, config)
+        assert broken(gap_rules(study), [run.step(number, problems) for number in range(4)]) == expected
 
 
 def test_the_rule_ends_a_stage(prepared, tmp_path, monkeypatch):

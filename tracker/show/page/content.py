@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from contract.status import TO_COME
 from tracker.config.published_schema import PublishedFile
 from tracker.config.study_schema import Analysis
 from tracker.judge.audit.finding import Finding
@@ -265,7 +266,7 @@ def problems(store: Store, study: str) -> list[dict[str, Any]]:
         group = groups.setdefault((row["stage"], row["state"], row["reason"]), blank)
         group["runs"] += runs
         group["dirs"] += [] if row["state"] in ("blocked", "missing") else [row["dir"]]
-    return sorted(groups.values(), key=lambda group: group["state"] in ("missing", "running"))
+    return sorted(groups.values(), key=lambda group: group["state"] in TO_COME)
 
 
 def broken_rules(store: Store, study: str) -> list[dict[str, Any]]:

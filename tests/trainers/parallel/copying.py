@@ -1,0 +1,27 @@
+"""One rank that samples with a copy of the weights, as several do in bfloat16."""
+
+from contextlib import contextmanager
+
+from trainers.parallel.rollout_copy import rollout_copy
+from trainers.ranks import Ranks
+
+
+class Copying(Ranks):
+    """Makes the copy anew each time."""
+
+    @contextmanager
+    def whole_weights(self, model, *, autocast):
+        assert autocast
+        yield rollout_copy(model, self.whole)
+
+
+class Frozen(Ranks):
+    """Its copy is made once: nobody refreshes it."""
+
+    copied = None
+
+    @contextmanager
+    def whole_weights(self, model, *, autocast):
+        assert autocast
+        self.copied = self.copied or rollout_copy(model, self.whole)
+        yield self.copied
