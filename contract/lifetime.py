@@ -8,15 +8,16 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent(parent: int | None = None) -> None:
+def end_with_parent(parent: int | None = None, by: int = signal.SIGKILL) -> None:
     """Ask the kernel to kill this process when its parent ends, so that a killed Snakemake leaves no orphan.
 
-    parent: its process id as the caller knew it; if it is gone already, this process ends at once. Linux only;
+    parent: its process id as the caller knew it; if it is gone already, this process ends at once. by: the signal, of
+    which a program that is started in the place of this one (exec) gets the same. Linux only;
     elsewhere nothing happens and the folder lock still keeps a second process out.
     """
     if not sys.platform.startswith("linux"):
         return
     expected = parent or os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by)
     if os.getppid() != expected:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), by)

@@ -13,6 +13,8 @@ PAGES = {
 NOT_AT_SCALE_SMOKE = {
     "memory/halvings": "no device runs out of memory",
     "memory/micro_batch": "no device runs out of memory",
+    "rollout/importance_weight": "no variant samples with an engine of its own",
+    "rollout/importance_truncated": "no variant samples with an engine of its own",
     "rows/train_<stage>": "generated rows have one source",
     "rows/duplicates": "of files only",
     "rows/too_long": "of files only",

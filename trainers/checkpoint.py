@@ -1,23 +1,30 @@
 """Checkpoints: tensors as safetensors, the rest as JSON; never pickle.
 
-`state.json` names its tensor file together with its digest and is replaced last, so it is the commit point: a process
-killed at any moment leaves the previous checkpoint or the new one. What does not verify counts as no checkpoint.
+`state.json` names its tensor files together with their digests and is replaced last, so it is the commit point: a
+process killed at any moment leaves the previous checkpoint or the new one. What does not verify counts as none.
 
-Without tensors there is no tensor file, and torch is not imported: a trainer that does without can checkpoint too.
+    tensors-a.safetensors                         of one process
+    shard-b-00001-of-00002.safetensors, ...       of several: each writes the rows of its own that it keeps
+
+Any number of processes goes on from either. Without tensors there is no tensor file, and torch is not imported: a
+trainer that does without can checkpoint too.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError
 
 from contract.atomic import remove_leftovers, replacing, write_text
+from trainers.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     import torch
@@ -27,68 +34,102 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
-    """What `load` returns: the step after which it was taken, tensors by name (on the CPU), and JSON values."""
+    """What `load` returns: the step after which it was taken, tensors by name (on the CPU), and JSON values.
+
+    tensors: of several ranks `trainers.tensor_files.TensorFiles`, from which each reads its own rows.
+    """
 
     step: int
-    tensors: dict[str, torch.Tensor]
+    tensors: Mapping[str, torch.Tensor]
     state: dict[str, Any]
 
 
-def save(folder: Path, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+def save(
+    folder: Path, step: int, tensors: dict[str, torch.Tensor], state: dict[str, Any], ranks: Ranks = ALONE
+) -> None:
     """Replace the checkpoint in `folder`. `state` must be JSON (floats keep all their bits; NaN is allowed).
 
+    All ranks call it with the same names; of what is no part of a whole, and of `state`, the first rank's is kept.
     Raises TypeError or ValueError for a state that would not come back equal (a tuple, an integer key, an object),
     before anything is written.
     """
-    if json.loads(json.dumps(state)) != state and not _has_nan(state):
-        raise ValueError(
-            "the state of a checkpoint must survive JSON unchanged: no tuples, no keys that are not strings"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder)
-    name = digest = None
-    if tensors:
+    letter = "a"
+    if ranks.rank == 0:
+        if json.loads(json.dumps(state)) != state and not _has_nan(state):
+            raise ValueError(
+                "the state of a checkpoint must survive JSON unchanged: no tuples, no keys that are not strings"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
         current = _read_state(folder)
-        letter = "b" if current and current["file"] == "tensors-a.safetensors" else "a"
-        name = f"tensors-{letter}.safetensors"
-        digest = _write_tensors(folder / name, tensors)
-    write_text(folder / STATE, json.dumps({"step": step, "file": name, "sha256": digest, "state": state}))
-    for old in folder.glob("*.safetensors"):
-        if old.name != name:
-            old.unlink()
+        letter = "b" if current and any("-a" in name for name in _files(current)) else "a"
+    letter = ranks.same(letter)  # nobody writes before the first rank has tidied up
+    alone = ranks.size == 1
+    name = f"tensors-{letter}" if alone else f"shard-{letter}-{ranks.rank + 1:05}-of-{ranks.size:05}"
+    name += ".safetensors"
+    files = dict(ranks.gather((name, _write_tensors(folder / name, tensors, ranks)))) if tensors else {}
+    if ranks.rank == 0:
+        named = {"file": name if files else None, "sha256": files.get(name)} if alone else {"files": files}
+        write_text(folder / STATE, json.dumps({"step": step, **named, "state": state}))
+        for old in folder.glob("*.safetensors"):
+            if old.name not in files:
+                old.unlink()
+    ranks.gather(None)  # it is there for every rank that goes on
 
 
-def _write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> str:
-    """Replace `path`; return its digest."""
-    from safetensors.torch import save_file
+def _write_tensors(path: Path, tensors: dict[str, torch.Tensor], ranks: Ranks) -> str:
+    """Replace `path` by what this rank keeps of the tensors; return its digest."""
+    from trainers.tensor_files import Piece, write_tensors
 
-    # Clones: safetensors refuses views and tensors that share memory (tied weights, slices).
-    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    pieces = {name: piece for name, tensor in tensors.items() if (piece := ranks.piece(tensor)) is not None}
     with replacing(path) as temporary:
-        save_file(copies, temporary)
-        return _digest(temporary)
+        return write_tensors(temporary, {name: Piece(*piece) for name, piece in pieces.items()})
 
 
-def load(folder: Path) -> Checkpoint | None:
-    """Return the checkpoint in `folder`, or None where there is none that is whole."""
+def load(folder: Path, ranks: Ranks = ALONE) -> Checkpoint | None:
+    """Return the checkpoint in `folder`, or None where there is none that is whole. All ranks call it.
+
+    Each verifies some of the files. Raises OSError (EIO) where they do not see the same checkpoint.
+    """
     content = _read_state(folder)
+    files = {} if content is None else _files(content)
+    mine = None if content is None else (content["step"], files)
+    if any(seen != mine for seen in ranks.gather(mine)):
+        raise OSError(errno.EIO, "the ranks do not read the same checkpoint")
+    tensors, problem = _read_tensors(folder, files, ranks)
+    problem = next(filter(None, ranks.gather(problem)), "")
     if content is None:
         return None
     try:
-        tensors = {} if content["file"] is None else _read_tensors(folder / content["file"], content["sha256"])
+        if problem:
+            raise ValueError(problem)
         return Checkpoint(int(content["step"]), tensors, content["state"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (ValueError, TypeError) as error:
         _log.warning("checkpoint in %s ignored: %s", folder, error)
         return None
 
 
-def _read_tensors(path: Path, digest: str) -> dict[str, torch.Tensor]:
-    """Return the tensors of a file. Raises ValueError where it is not the file that was written."""
-    from safetensors.torch import load_file
+def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Mapping[str, torch.Tensor], str]:
+    """Return the tensors, and why they cannot be read or are not those that were written, or nothing."""
+    if not files:
+        return {}, ""
+    from trainers.tensor_files import TensorFiles
 
-    if _digest(path) != digest:
-        raise ValueError(f"{path.name} does not have the digest that {STATE} states")
-    return load_file(path)
+    try:
+        for name, digest in list(files.items())[ranks.rank :: ranks.size]:
+            if _digest(folder / name) != digest:
+                return {}, f"{name} does not have the digest that {STATE} states"
+        found = TensorFiles([folder / name for name in files])
+        return dict(found) if ranks.size == 1 else found, ""
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        return {}, str(error) or type(error).__name__
+
+
+def _files(content: dict[str, Any]) -> dict[str, str]:
+    """Return the digests of the tensor files by name."""
+    if "files" in content:
+        return content["files"]
+    return {} if content["file"] is None else {content["file"]: content["sha256"]}
 
 
 def _read_state(folder: Path) -> dict[str, Any] | None:
@@ -99,8 +140,12 @@ def _read_state(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         _log.warning("checkpoint in %s ignored: %s", folder, error)
         return None
-    whole = isinstance(content, dict) and content.keys() >= {"step", "file", "sha256", "state"}
-    return content if whole and isinstance(content["file"], str | None) and isinstance(content["state"], dict) else None
+    if not isinstance(content, dict) or not isinstance(content.get("state"), dict) or "step" not in content:
+        return None
+    if "files" in content:
+        return content if isinstance(content["files"], dict) else None
+    whole = content.keys() >= {"file", "sha256"} and isinstance(content["file"], str | None)
+    return content if whole else None
 
 
 def _digest(path: Path) -> str:

@@ -25,12 +25,18 @@ class Job:
     label: str
     arguments: Sequence[str] = ()
     gpu_share: float = 1.0
+    nodes: int = 1
     lock: int = -1
 
     @property
     def is_command(self) -> bool:
         """Tell whether the stage is a command, and no module of ours."""
         return isinstance(self.code, FileCode)
+
+    @property
+    def gpus_here(self) -> int:
+        """Return how many of its devices are on this machine: as many as on each of the others."""
+        return self.gpus // self.nodes
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -43,6 +49,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--gpu-share", type=float, default=1.0, help="0.25, 0.5 or 0.75: a part of one device is enough"
     )
+    parser.add_argument("--nodes", type=int, default=1, help="machines of a Slurm job that have the devices")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
     parser.add_argument("--label", default="", help="variant and seed, for the terminal")
     parser.add_argument("--wait", type=float, default=0, help="minutes to wait for another process that runs the stage")
@@ -74,4 +81,5 @@ def read_job(argv: Sequence[str]) -> Job:
         label=label,
         arguments=argv,
         gpu_share=arguments.gpu_share,
+        nodes=arguments.nodes,
     )

@@ -5,11 +5,12 @@ a model, each a part of them, and in the part of the weights that each keeps. Wh
 trainer needs all of it, so that what comes after is the same in all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -31,12 +32,27 @@ class Ranks:
         """Return what every rank gave, in order of their numbers. All must call it."""
         return [found]
 
+    def divided(self, things: Sequence[S], work: Callable[[S], T]) -> list[T]:
+        """Return what `work` returns for each thing, in order; each is done by one rank. All must call it."""
+        found = [work(thing) for thing in things[self.share(len(things))]]
+        return [result for of_rank in self.gather(found) for result in of_rank]
+
+    def add_up(self, tensors: Sequence[Any]) -> None:
+        """Replace each tensor by its sum over ranks, the same bits in all. All must call it, with equal shapes."""
+
     def same(self, value: T) -> T:
         """Return the value of the first rank. All must call it."""
         return value
 
+    def build(self, make: Callable[[], T]) -> T:
+        """Return the model that `make` makes, whole; of several ranks only the first has its weights, until `shard`."""
+        return make()
+
     def shard(self, model: T) -> T:
-        """Return the model, of which each rank keeps a part of every weight; gradients are summed over ranks."""
+        """Return the model, of which each rank keeps a part of every weight; gradients are summed over ranks.
+
+        The weights are the first rank's. What `shard` got is of no use to anyone afterwards.
+        """
         return model
 
     @contextmanager
@@ -55,9 +71,13 @@ class Ranks:
         """Return all of a tensor where files are written, in the first rank. All must call it."""
         return tensor
 
-    def part(self, tensor: Any, like: Any) -> Any:
-        """Return the part of a whole tensor that belongs here, as that of `like`."""
-        return tensor
+    def piece(self, tensor: Any) -> tuple[Any, int] | None:
+        """Return what this rank writes of a tensor, rows and the number of the first; None: nothing."""
+        return tensor, 0
+
+    def part(self, tensors: Mapping[str, Any], name: str, like: Any) -> Any:
+        """Return what belongs here of the whole tensor `name`, as of `like`."""
+        return tensors[name]
 
     def save(self, model: Any, folder: Path) -> None:
         """Write a model of transformers, whole, once. All must call it."""

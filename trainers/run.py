@@ -40,7 +40,7 @@ from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
 from contract.reading import one_line, read_json, read_text
 from contract.status import KEPT_STATUS, STATUS, read_state, sizes
-from trainers.devices import Lease, lease
+from trainers.devices import Lease, lease, visible_devices
 from trainers.job import Job, parse, read_job
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
 from trainers.memory import keep_freed_memory
@@ -104,7 +104,8 @@ def _run_alone(job: Job, since: Path | None) -> int:
         if reason := _blocked(job.inputs):
             return start.finish("blocked", reason)
         devices = _lease(job, start.terminal)
-        devices.export()
+        if job.nodes == 1:
+            devices.export()
         prepare_process(job.threads)
         keep_freed_memory()
         return _train(job, start, devices)
@@ -163,11 +164,15 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
-        if len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
+        if job.nodes * len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
             from trainers.parallel.launch import run_ranks
 
-            ranks = len(devices.tokens)
-            return run_ranks(job.arguments, job.out, count=ranks, log=log, terminal=start.terminal)
+            ranks = job.nodes * len(devices.tokens)
+            return run_ranks(job, log=log, terminal=start.terminal, count=len(devices.tokens))
+        if job.nodes > 1:
+            if not hasattr(entry, "RANKS"):
+                raise ValueError(f"nodes: {job.nodes}: this stage runs on one machine only; take it from `resources`")
+            log.warning("runs alone, on the CPU: there is no device on the first of %d machines", job.nodes)
         _limit_memory(devices)
         stage = build_stage(job, _usable(devices), log, mode, start.terminal)
         begun.append(stage)
@@ -189,7 +194,8 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     if job.is_command:
         device, count = devices.name, max(1, len(devices.tokens))
     else:
-        device, count = _device_name(devices), max(ranks, len(_usable(devices)))
+        count = max(ranks, len(_usable(devices)))
+        device = _device_name(devices, count)
     return start.finish(state, reason, device=device, devices=count)
 
 
@@ -270,6 +276,9 @@ def _blocked(inputs: dict[str, Path]) -> str:
 
 
 def _lease(job: Job, terminal: TextIO) -> Lease:
+    if job.nodes > 1:  # each machine's launcher leases its own, here as well
+        return Lease(visible_devices()[: job.gpus_here])
+
     def on_wait(pool: list[str]) -> None:
         count = job.gpus if job.gpu_share == 1 else job.gpu_share
         _say(job, f"waits for {count} of the devices {', '.join(pool)}", terminal)
@@ -323,9 +332,8 @@ def _limit_memory(devices: Lease) -> None:
         sys.modules["torch"].cuda.set_per_process_memory_fraction(devices.share)
 
 
-def _device_name(devices: Lease) -> str:
-    used = _usable(devices)
-    return "cpu" if used == ["cpu"] else f"{len(used)} x {sys.modules['torch'].cuda.get_device_name(0)}"
+def _device_name(devices: Lease, count: int) -> str:
+    return "cpu" if _usable(devices) == ["cpu"] else f"{count} x {sys.modules['torch'].cuda.get_device_name(0)}"
 
 
 def _count_attempt(out: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -105,10 +104,8 @@ class Stage:
         """
         from trainers import checkpoint
 
-        if self.ranks.rank > 0:
-            return
-        rows = [list(row) for row in self.metrics.rows]
-        checkpoint.save(self.out / "checkpoint", step, tensors, {"metrics": rows, "user": state})
+        rows, folder = [list(row) for row in self.metrics.rows], self.ranks.same(self.out) / "checkpoint"
+        checkpoint.save(folder, step, tensors, {"metrics": rows, "user": state}, self.ranks)
 
     def load_checkpoint(self) -> Checkpoint | None:
         """Return (step, tensors, state) of the last checkpoint and restore the metrics; None where there is none.
@@ -117,9 +114,7 @@ class Stage:
         """
         from trainers import checkpoint
 
-        found = checkpoint.load(self.ranks.same(self.out) / "checkpoint")
-        if len(set(self.ranks.gather(None if found is None else found.step))) > 1:
-            raise OSError(errno.EIO, "the ranks do not read the same checkpoint")
+        found = checkpoint.load(self.ranks.same(self.out) / "checkpoint", self.ranks)
         if found is None:
             return None
         self.metrics.restore((int(step), name, float(value)) for step, name, value in found.state["metrics"])

@@ -25,7 +25,7 @@ class State:
 
     def save(self, stage: Stage, step: int) -> None:
         """Write a checkpoint after `step` steps."""
-        stage.save_checkpoint(step, pack(self.modules, self.optimizers, self.generators, stage.ranks), self.values)
+        stage.save_checkpoint(step, pack(self.modules, self.optimizers, self.generators), self.values)
 
     def restore(self, stage: Stage) -> int:
         """Go back to the stage's last checkpoint, if there is one; return the number of steps done."""
@@ -41,14 +41,12 @@ def pack(
     modules: Mapping[str, nn.Module],
     optimizers: Mapping[str, torch.optim.Optimizer],
     generators: Mapping[str, torch.Generator],
-    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """Return the state of all of them under names that tell whose it is; of several ranks the first has it."""
+    """Return the state of all of them under names that tell whose it is; of sharded tensors what is here."""
     tensors = {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
     for name, optimizer in optimizers.items():
         for index, slots in optimizer.state_dict()["state"].items():
             tensors |= {f"{name}/{index}/{slot}": value for slot, value in slots.items()}
-    tensors = {name: ranks.kept(tensor) for name, tensor in tensors.items()}
     return tensors | {name: generator.get_state() for name, generator in generators.items()}
 
 
@@ -62,22 +60,25 @@ def unpack(
     """Put back what `pack` returned, in place, on any number of ranks."""
     for name, module in modules.items():
         weights = module.state_dict()
-        module.load_state_dict(
-            {key: ranks.part(value, weights.get(key)) for key, value in below(tensors, name).items()}
-        )
+        keys = {key: f"{name}/{key}" for key in names_below(tensors, name)}
+        module.load_state_dict({key: ranks.part(tensors, full, weights.get(key)) for key, full in keys.items()})
     for name, optimizer in optimizers.items():
         state: dict[int, dict[str, Tensor]] = {}
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for key, value in below(tensors, name).items():
+        for key in names_below(tensors, name):
             index, slot = key.split("/")
-            whole = value.shape == parameters[int(index)].shape  # not a count of steps
-            found = ranks.part(value, parameters[int(index)]) if whole else value
+            found = ranks.part(tensors, f"{name}/{key}", parameters[int(index)])
             state.setdefault(int(index), {})[slot] = found
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     for name, generator in generators.items():
         generator.set_state(tensors[name])
 
 
+def names_below(tensors: Mapping[str, Tensor], name: str) -> list[str]:
+    """Return the names that begin with `name/`, without that."""
+    return [key.removeprefix(f"{name}/") for key in tensors if key.startswith(f"{name}/")]
+
+
 def below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """Return the tensors whose names begin with `name/`, without that."""
-    return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+    return {key: tensors[f"{name}/{key}"] for key in names_below(tensors, name)}

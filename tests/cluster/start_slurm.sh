@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# start_slurm.sh FOLDER: a bare Debian machine (root, no systemd, no cgroups) becomes a Slurm of one node with two fake GPUs.
+# start_slurm.sh FOLDER: a bare Debian machine (root, no systemd, no cgroups) becomes a Slurm of two nodes with two fake GPUs each.
+# The second is in the partition `pair` only, so that other jobs find one.
 # Everything but the packages and three links in /etc/slurm lies in FOLDER; stop_slurm.sh FOLDER ends it. About 10 s.
 set -euo pipefail
 folder=$(realpath -m "$1") host=$(hostname -s) cpus=${CPUS:-2}
@@ -41,11 +42,11 @@ AuthType=auth/munge
 AuthInfo=socket=$folder/run/munge
 CredType=cred/munge
 StateSaveLocation=$folder/state
-SlurmdSpoolDir=$folder/spool
+SlurmdSpoolDir=$folder/spool/%n
 SlurmctldPidFile=$folder/run/slurmctld.pid
-SlurmdPidFile=$folder/run/slurmd.pid
+SlurmdPidFile=$folder/run/slurmd-%n.pid
 SlurmctldLogFile=$folder/log/slurmctld.log
-SlurmdLogFile=$folder/log/slurmd.log
+SlurmdLogFile=$folder/log/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
@@ -61,7 +62,9 @@ KillWait=3
 SchedulerParameters=sched_interval=5,bf_interval=5
 PropagateResourceLimits=NONE
 NodeName=node1 NodeHostname=$host NodeAddr=127.0.0.1 Port=16818 CPUs=$cpus RealMemory=16000 Gres=gpu:2
+NodeName=node2 NodeHostname=$host NodeAddr=127.0.0.1 Port=16819 CPUs=$cpus RealMemory=16000 Gres=gpu:2
 PartitionName=main Nodes=node1 Default=YES DefaultTime=10 MaxTime=1-0
+PartitionName=pair Nodes=node1,node2 DefaultTime=10 MaxTime=1-0
 END
 # SLURM_CONF would not do: Snakemake's jobs drop every SLURM_ variable before srun.
 mkdir -p /etc/slurm
@@ -71,9 +74,11 @@ for name in slurm.conf gres.conf cgroup.conf; do
 done
 
 slurmctld
-nice -n "${NICE:-0}" slurmd -N node1 # jobs inherit it
+for node in node1 node2; do
+  nice -n "${NICE:-0}" slurmd -N $node # jobs inherit it
+done
 for _ in $(seq 150); do
-  [ -z "$(sinfo --noheader --states=idle --format=%N 2>/dev/null)" ] || exit 0
+  [ "$(sinfo --noheader --states=idle --partition=pair --format=%D 2>/dev/null)" != 2 ] || exit 0
   sleep 0.1
 done
 tail -n 20 "$folder"/log/slurm*.log >&2

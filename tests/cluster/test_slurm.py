@@ -2,13 +2,16 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 
 import pytest
 
 from tests.cluster.grid import Grid, report
-from tests.workflow.project import MODULES, ROOT, kill
+from tests.trainers.parallel.test_stages import of_stage, write
+from tests.trainers.toy_stage import command, environment, status
+from tests.workflow.project import MODULES, ROOT, kill, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -150,22 +153,89 @@ def test_two_variants_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
     assert "baseline,v1" in report(grid.folder)["verdicts"]
 
 
-def test_a_job_of_two_devices_starts_once_and_runs_a_process_for_each(slurm, tmp_path):
-    grid = Grid.create(tmp_path / "grid")
-    found = "stage.ranks.gather([stage.ranks.rank, os.environ['CUDA_VISIBLE_DEVICES'], os.environ['SLURM_JOB_ID']])"
+def with_ranks(grid, resources):
+    """Give the train stage these devices, and let it say which rank was where."""
+    found = (
+        "[stage.ranks.rank] + [os.environ[name] for name in"
+        " ('CUDA_VISIBLE_DEVICES', 'SLURM_JOB_ID', 'SLURMD_NODENAME', 'LOCAL_WORLD_SIZE')]"
+    )
+    train = grid.read("trainers/debias/train.py")
     grid.write(
         "trainers/debias/train.py",
         "from trainers.parallel.join import join\n"
-        + MODULES["train"].replace("\ndef run(", "\nRANKS = join\n\ndef run(")
-        + f'    write_json(stage.out / "ranks.of.job.json", {found})\n',
+        + train.replace("\ndef run(", "\nRANKS = join\n\ndef run(")
+        + f'    write_json(stage.out / "ranks.of.job.json", stage.ranks.gather({found}))\n',
     )
     study = grid.read("configs/studies/debias/_study.yaml")
     assert study.count("gpu: 1") == 1
-    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
-    grid.finish(grid.submit("--config", "variant=a"))
+    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", resources))
+
+
+def ranks_of(grid):
+    """Return what each rank said, and the stage's status."""
     (path,) = grid.folder.glob("results/stages/debias/train/*/ranks.of.job.json")
-    ranks = json.loads(path.read_text())
-    assert [(rank, devices) for rank, devices, _ in ranks] == [(0, "0,1"), (1, "0,1")]
-    assert len({job for *_, job in ranks}) == 1
-    status = json.loads((path.parent / "status.json").read_text())
-    assert (status["state"], status["devices"], status["attempt"]) == ("ok", 2, 1)
+    return json.loads(path.read_text()), json.loads((path.parent / "status.json").read_text())
+
+
+def test_a_job_of_two_devices_starts_once_and_runs_a_process_for_each(slurm, tmp_path):
+    grid = Grid.create(tmp_path / "grid")
+    grid.write("trainers/debias/train.py", MODULES["train"])
+    with_ranks(grid, "gpu: 2")
+    grid.finish(grid.submit("--config", "variant=a"))
+    ranks, ended = ranks_of(grid)
+    assert [rank[:2] for rank in ranks] == [[0, "0,1"], [1, "0,1"]]
+    assert len({job for _, _, job, *_ in ranks}) == 1
+    assert (ended["state"], ended["devices"], ended["attempt"]) == ("ok", 2, 1)
+
+
+PAIR = ("--default-resources", "slurm_partition=pair", "mem_mb=500", "runtime=10", "gpu=0", "nodes=1")
+
+
+def test_a_job_of_two_nodes_runs_a_process_for_each_of_their_devices(slurm, tmp_path):
+    grid = Grid.create(tmp_path / "grid")
+    grid.write("trainers/debias/train.py", MODULES["train"])
+    with_ranks(grid, "gpu: 4, nodes: 2")
+    grid.finish(grid.submit("--config", "variant=a", "gpus=4", *PAIR))
+    ranks, ended = ranks_of(grid)
+    assert [rank for rank, *_ in ranks] == [0, 1, 2, 3]
+    assert [node for *_, node, _ in ranks] == ["node1", "node1", "node2", "node2"]
+    assert {(devices, local) for _, devices, _, _, local in ranks} == {("0,1", "2")}
+    assert len({job for _, _, job, *_ in ranks}) == 1
+    assert (ended["state"], ended["devices"], ended["attempt"]) == ("ok", 4, 1)
+
+
+def checkpoint_of(out):
+    path = out / "checkpoint" / "state.json"
+    return json.loads(path.read_text())["step"] if path.exists() else 0
+
+
+def submit(out):
+    """Submit a stage on two nodes as the plugin does, but without Snakemake; return the job's number."""
+    words = shlex.join(command(out, "--gpus", "2", "--nodes", "2"))
+    asked = ["--partition=pair", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--gpus=2", "--gpus-per-node=1"]
+    line = ["sbatch", "--parsable", f"--output={out.parent}/job.txt", *asked, "--mem=500", f"--wrap=exec {words}"]
+    env = environment(out, ABLATION_FAKE_GPUS="1")
+    return subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_two_nodes_end_with_scancel_with_a_rank_and_with_their_first_process(slurm, tmp_path):
+    """Each time within seconds, without a status, and the next job goes on from the checkpoint."""
+    out = write(tmp_path, pause=1.0)
+    job = submit(out)
+
+    def end(what, step):
+        """End the job once it has come so far; submit the stage again."""
+        nonlocal job
+        wait_for(lambda: checkpoint_of(out) >= step, 120)
+        what()
+        wait_for(lambda: job not in jobs(), 20)
+        wait_for(lambda: not of_stage(out, "trainers"), 10)
+        assert not (out / "status.json").exists(), (out / "status.json").read_text()
+        job = submit(out)
+
+    end(lambda: subprocess.run(["scancel", job], check=True), 1)
+    end(lambda: kill(of_stage(out, "trainers.parallel.worker")[-1]), 2)
+    end(lambda: kill(of_stage(out, "trainers.run")[0]), 3)
+    wait_for(lambda: job not in jobs(), 120)
+    assert status(out)["state"] == "ok", (out / "log.txt").read_text()
+    assert status(out)["attempt"] == 4

@@ -15,6 +15,7 @@ class ResourceOverride(Strict):
     mem_mb: int | None = Field(default=None, ge=1)
     runtime: int | None = Field(default=None, ge=1)
     gpu: int | None = Field(default=None, ge=0)
+    nodes: int | None = Field(default=None, ge=1)
     gpu_share: GpuShare | None = Field(default=None)
 
 

@@ -24,6 +24,7 @@ class Resources(Strict):
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
+    nodes: int = Field(default=1, ge=1, description="Machines that hold them, as many each; on Slurm.")
     gpu_share: GpuShare = Field(default=1.0, description="A part of one accelerator that is enough: 0.25, 0.5, 0.75.")
 
     @model_validator(mode="after")

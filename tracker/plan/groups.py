@@ -1,6 +1,7 @@
 """Short stages of the same runs, which become one job of a scheduler: waiting in its queue takes longer than they do.
 
-A group is made of stages that serve exactly the same runs, follow each other, and need at most `group_minutes` each.
+A group is made of stages that serve exactly the same runs, follow each other, and need one machine and at most
+`group_minutes` each.
 Such groups never wait for each other in a circle: what a stage reads serves at least its runs, so whatever lies between
 two stages of one set of runs serves that set too, and a long stage among them ends a group.
 """
@@ -61,7 +62,8 @@ def _short(plan: Plan, addresses: list[Address]) -> list[tuple[Address, ...]]:
     """Return the stretches of at least two short stages."""
     stretches: list[list[Address]] = [[]]
     for address in addresses:
-        if plan.stages[address].resources.runtime <= plan.settings.group_minutes:
+        needs = plan.stages[address].resources
+        if needs.runtime <= plan.settings.group_minutes and needs.nodes == 1:
             stretches[-1].append(address)
         else:
             stretches.append([])

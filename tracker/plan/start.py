@@ -15,11 +15,13 @@ from tracker.plan.clock import settle_times
 from tracker.plan.dirty_tree import check_trees
 from tracker.plan.fit import check_fit
 from tracker.plan.groups import Groups, groups_of, request_of
+from tracker.plan.idle_devices import idle_devices
+from tracker.plan.nodes import check_nodes
 from tracker.plan.packages import check_packages
 from tracker.plan.plan import Plan
 from tracker.plan.pool import check_pool
 from tracker.plan.reports import claim_reports
-from tracker.plan.retry import States, refuse_links, release, repair, retry_failed, states_of, to_do
+from tracker.plan.retry import States, pending, refuse_links, release, repair, retry_failed, states_of, to_do
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "States",
     "TrackerError",
     "build_plan",
+    "check_nodes",
     "check_pool",
     "groups_of",
     "load_settings",
@@ -91,6 +94,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
     check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
+    warnings += idle_devices(pending(plan, states), root or PROJECT)
     said += [f"warning: {warning}" for warning in warnings]
     if plan.settings.retry == "failed":
         retry_failed(plan, states)

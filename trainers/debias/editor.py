@@ -1,6 +1,6 @@
 """The MALMEN editor around a frozen model: predict shifts, apply them for a while, learn from what they did."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -38,6 +38,7 @@ def predict(
     *,
     chunk: int,
     update_normaliser: bool,
+    only: Collection[str] | None = None,
 ) -> dict[str, ModuleEdit]:
     """Predict the shifts that edit a batch of items, without a graph.
 
@@ -47,6 +48,7 @@ def predict(
         batches: the edit batch as micro-batches of item numbers.
         chunk: rows per pass through the hypernetwork.
         update_normaliser: true on training batches only; otherwise the normaliser stays as it is.
+        only: the modules whose shifts are asked for; None: all. The normaliser sees all modules in either case.
 
     Returns:
         per module name its part of the edit.
@@ -59,7 +61,7 @@ def predict(
             for name in names:
                 hypernetwork.update_normaliser(name, *inputs[name][number])
     same = prepared.same_keys([index for batch in batches for index in batch])
-    for name in names:
+    for name in names if only is None else only:
         keys, value_grads = (torch.cat(parts) for parts in zip(*inputs[name], strict=True))
         ridge = Ridge(keys, hypernetwork.log_lambda(name), same=same)
         differences = hypernetwork.value_differences(name, keys, value_grads, chunk)
@@ -99,11 +101,11 @@ def applied(
 
 
 def shift_gradients(model: SuffixModel, edited: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Gradients [d_in, d_out] of the loss w.r.t. the shifts, from the edited weights after a backward pass."""
+    """Gradients [d_in, d_out] of the loss w.r.t. the shifts, from the edited weights after a backward pass, if any."""
     gradients = {}
     for name, weight in edited.items():
-        assert weight.grad is not None  # after a backward pass
-        gradients[name] = (weight.grad.T if isinstance(model.module(name), nn.Linear) else weight.grad).float()
+        gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad  # of a rank without items
+        gradients[name] = (gradient.T if isinstance(model.module(name), nn.Linear) else gradient).float()
     return gradients
 
 

@@ -15,7 +15,7 @@ Items name their cluster (trainers.debias.clusters): those that share a target t
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from safetensors.torch import load_file
@@ -30,6 +30,7 @@ from trainers.debias.measure import ItemScores, load_suffix, measure, measure_ed
 from trainers.debias.prepared import PAIR, Prepared
 from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
+from trainers.parallel.join import join
 from trainers.samples import Row as Sample
 from trainers.samples import save_samples, some_items
 from trainers.stage import Stage
@@ -37,12 +38,14 @@ from trainers.stage import Stage
 Row = tuple[str, str, str, str, float]
 NAMES = {"anti": "anti-stereotype", "stereo": "stereotype", "unrelated": "unrelated"}
 WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
+RANKS = join  # several devices: a process for each, with some of the edit batches
 
 
 class Evaluator:
     """A trained editor, the model and the prepared items."""
 
     def __init__(self, stage: Stage) -> None:
+        self.stage = stage
         self.prepared = Prepared(stage.inputs["prepare"], stage.devices[0])
         self.model: SuffixModel = load_suffix(files(stage.inputs["model"]), self.prepared)
         self.editor = json.loads((stage.inputs["train"] / EDITOR_FILE).read_text(encoding="utf-8"))
@@ -51,33 +54,48 @@ class Evaluator:
         )
         self.hypernetwork.load_state_dict(load_file(stage.inputs["train"] / WEIGHTS_FILE))
         self.hypernetwork.to(self.prepared.device)
-        self._transfer: dict[str, Tensor] | None = None
 
     def transfer_shifts(self) -> dict[str, Tensor]:
-        """The shifts of protocol `transfer`: the mean over the batches of training items; predicted once."""
-        if self._transfer is None:
-            batches = micro_batches(self.prepared.indices("train"), self.editor["n_edits"])
-            total: dict[str, Tensor] = {}
-            for indices in batches:
-                pieces = micro_batches(indices, self.editor["batch_size"])
-                edits = predict(
-                    self.hypernetwork, self.prepared, pieces, chunk=self.editor["chunk"], update_normaliser=False
-                )
-                for name, edit in edits.items():
-                    total[name] = total.get(name, 0) + edit.shift / len(batches)
-            self._transfer = total
-        return self._transfer
-
-    def measure(self, protocol: str, indices: Sequence[int]) -> list[ItemScores]:
-        """Scores of one test batch of at most n_edits items under a protocol, micro-batch by micro-batch."""
-        size = self.editor["batch_size"]
-        if protocol == "unedited":
-            return [unedited(self.prepared, part) for part in micro_batches(indices, size)]
-        if protocol == "edited":
-            return measure_edited(
-                self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=self.editor["chunk"]
+        """The shifts of protocol `transfer`: the mean over the batches of training items. All ranks must call it."""
+        batches, ranks = micro_batches(self.prepared.indices("train"), self.editor["n_edits"]), self.stage.ranks
+        total: dict[str, Tensor] = {}
+        for indices in batches[ranks.share(len(batches))]:
+            pieces = micro_batches(indices, self.editor["batch_size"])
+            edits = predict(
+                self.hypernetwork, self.prepared, pieces, chunk=self.editor["chunk"], update_normaliser=False
             )
-        return measure(self.model, self.prepared, self.transfer_shifts(), micro_batches(indices, size))
+            for name, edit in edits.items():
+                total[name] = total.get(name, 0) + edit.shift / len(batches)
+        for module in self.prepared.modules:  # a rank without batches has none
+            total.setdefault(module.name, torch.zeros(module.d_in, module.d_out, device=self.prepared.device))
+        ranks.add_up([total[module.name] for module in self.prepared.modules])
+        return total
+
+    def measured(
+        self, protocol: str, batches: Sequence[Sequence[int]], note: Callable[[int], None]
+    ) -> list[list[ItemScores]]:
+        """Scores of test batches of at most n_edits items under a protocol, micro-batch by micro-batch.
+
+        note: called with the number of items of each batch that this rank has measured.
+        """
+        size = self.editor["batch_size"]
+        shifts = self.transfer_shifts() if protocol == "transfer" else {}
+
+        def scores(indices: Sequence[int]) -> list[ItemScores]:
+            if protocol == "unedited":
+                return [unedited(self.prepared, part) for part in micro_batches(indices, size)]
+            if protocol == "edited":
+                return measure_edited(
+                    self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=self.editor["chunk"]
+                )
+            return measure(self.model, self.prepared, shifts, micro_batches(indices, size))
+
+        def work(indices: Sequence[int]) -> list[ItemScores]:
+            found = scores(indices)
+            note(len(indices))
+            return found
+
+        return self.stage.ranks.divided(batches, work)
 
 
 def run(stage: Stage) -> None:
@@ -91,15 +109,18 @@ def run(stage: Stage) -> None:
     batches = {domain: micro_batches(prepared.indices("test", domain), n_edits) for domain in domains}
     rows: list[Row] = []
     done = 0
+
+    def note(items: int) -> None:
+        nonlocal done
+        done += items
+        stage.progress(min(done * stage.ranks.size, total), total, "items")  # the others are about as far
+
     for protocol in protocols:
         figures = {}
+        found = iter(evaluator.measured(protocol, [batch for domain in domains for batch in batches[domain]], note))
         for domain in domains:
             indices = prepared.indices("test", domain)
-            measured: list[list[ItemScores]] = []
-            for batch in batches[domain]:
-                measured.append(evaluator.measure(protocol, batch))
-                done += len(batch)
-                stage.progress(done, total, "items")
+            measured = [next(found) for _ in batches[domain]]
             parts = [part for batch in measured for part in batch]
             graded = _graded(prepared, indices, parts)
             rows += _rows(prepared, indices, protocol, parts, graded)

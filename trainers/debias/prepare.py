@@ -22,9 +22,11 @@ from trainers.debias.scores import PrefixTree, last_hidden, score
 from trainers.debias.suffix import SuffixModel, pad
 from trainers.models import load_model, load_tokenizer
 from trainers.objectives.debias.bias_edit import edit_loss
+from trainers.parallel.join import join
 from trainers.stage import Stage
 
 BATCH = 16  # items of similar length per pass
+RANKS = join  # several devices: a process for each, with some of the passes
 
 
 def run(stage: Stage) -> None:
@@ -43,7 +45,9 @@ def run(stage: Stage) -> None:
         stage.log.info("%s %s: %d items of %d terms", name, domain, count, terms)
     model = SuffixModel(load_model(folder, dtype=config.dtype, device=device), config.edit.modules)
     stage.log.info("edited modules: %s", ", ".join(module.name for module in model.modules))
-    save_prepared(stage.out, items, model.modules, unedited_pass(model, items, stage))
+    tensors = unedited_pass(model, items, stage)
+    if tensors is not None:
+        save_prepared(stage.out, items, model.modules, tensors)
 
 
 def _splits(stage: Stage) -> dict[str, list[Item]]:
@@ -113,16 +117,36 @@ def _record(model: SuffixModel) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
             handle.remove()
 
 
-def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Stage) -> dict[str, Tensor]:
-    """Compute all tensors of the prepared folder (listed in `prepared`), on the CPU.
+def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Stage) -> dict[str, Tensor] | None:
+    """Compute all tensors of the prepared folder (listed in `prepared`), on the CPU; None but in the first rank.
 
     Args:
         model: the whole unedited model.
         items: tokenised items.
-        stage: for progress.
+        stage: for progress, and for its ranks: each makes every so-manieth pass. As items are in the order of their
+            length, passes that are made at the same time take about as long.
     """
     _refuse_if_packing_matters(model, [items[0].tokens[kind] for kind in KINDS])
-    layout = Layout(items)
+    layout, ranks = Layout(items), stage.ranks
+    order = sorted(range(len(items)), key=lambda i: len(items[i].tokens["stereo"]))
+    passes = [order[begin : begin + BATCH] for begin in range(0, len(order), BATCH)]
+    tensors = _empty(model, items, layout) if ranks.rank == 0 else None
+    done = 0
+    for begin in range(0, len(passes), ranks.size):
+        here = passes[begin + ranks.rank : begin + ranks.rank + 1]  # none in the last round of some ranks
+        found = ranks.gather([_columns(model, items, chosen) for chosen in here])
+        for chosen, columns in zip(
+            passes[begin : begin + ranks.size], [c for rank in found for c in rank], strict=True
+        ):
+            done += len(chosen)
+            if tensors is not None:
+                _place(tensors, columns, items, chosen, layout)
+        stage.progress(done, len(order), "items")
+    return tensors
+
+
+def _empty(model: SuffixModel, items: Sequence[TokenisedItem], layout: Layout) -> dict[str, Tensor]:
+    """Room for all tensors."""
     width, count = model.matrix.weight.shape[1], layout.pair_start[-1]
     dtype = model.matrix.weight.dtype
     scores_dtype = torch.float64 if dtype == torch.float64 else torch.float32
@@ -135,13 +159,32 @@ def unedited_pass(model: SuffixModel, items: Sequence[TokenisedItem], stage: Sta
     for i, module in enumerate(model.modules):
         tensors[f"keys.{i}"] = torch.empty(count, module.d_in)
         tensors[f"value_grads.{i}"] = torch.empty(count, module.d_out)
-    order = sorted(range(len(items)), key=lambda i: len(items[i].tokens["stereo"]))
-    for begin in range(0, len(order), BATCH):
-        chosen = order[begin : begin + BATCH]
-        _prefix_and_unrelated(model, items, chosen, layout, tensors)
-        _pairs(model, items, chosen, layout, tensors)
-        stage.progress(min(begin + BATCH, len(order)), len(order), "items")
     return tensors
+
+
+def _columns(model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]) -> dict[str, Tensor]:
+    """What one pass finds, on the CPU: rows of each tensor, item by item."""
+    columns = _prefix_and_unrelated(model, items, chosen)
+    found = columns | _pairs(model, items, chosen, columns["hidden"])
+    return found | {"scores": torch.cat([found["scores"], columns["scores"]], 1)}
+
+
+def _place(
+    tensors: dict[str, Tensor],
+    columns: dict[str, Tensor],
+    items: Sequence[TokenisedItem],
+    chosen: Sequence[int],
+    layout: Layout,
+) -> None:
+    """Put what a pass found where its items belong."""
+    tensors["scores"][list(chosen)] = columns["scores"].to(tensors["scores"].dtype)
+    for name, values in columns.items():
+        if name == "scores":
+            continue
+        rows = layout.tokens if name == "hidden" else layout.pairs
+        sizes = [rows(index).stop - rows(index).start for index in chosen]
+        for index, part in zip(chosen, values.split(sizes), strict=True):
+            tensors[name][rows(index)] = part.to(tensors[name].dtype)
 
 
 def _packed_prefix(model: SuffixModel, sentences: Sequence[Sequence[int]]) -> Tensor:
@@ -169,36 +212,28 @@ def _refuse_if_packing_matters(model: SuffixModel, sentences: Sequence[Sequence[
 
 
 def _prefix_and_unrelated(
-    model: SuffixModel,
-    items: Sequence[TokenisedItem],
-    chosen: Sequence[int],
-    layout: Layout,
-    tensors: dict[str, Tensor],
-) -> None:
-    """Fill `hidden` for all sentences of the chosen items, and the scores of the unrelated ones."""
+    model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int]
+) -> dict[str, Tensor]:
+    """Return `hidden` of all sentences of the chosen items, and the scores [items, 1, 2] of the unrelated ones."""
     sentences = [items[i].tokens[kind] for i in chosen for kind in KINDS]
-    per_sentence = _packed_prefix(model, sentences).split([len(tokens) for tokens in sentences])
-    for n, index in enumerate(chosen):
-        tensors["hidden"][layout.tokens(index)] = torch.cat(per_sentence[3 * n : 3 * n + 3]).cpu()
+    hidden = _packed_prefix(model, sentences)
+    per_sentence = hidden.split([len(tokens) for tokens in sentences])
     unrelated = [items[i].tokens["unrelated"] for i in chosen]
     with torch.no_grad():
         scored = score(last_hidden(model, per_sentence[2::3], unrelated), unrelated, model.matrix)
-    tensors["scores"][list(chosen), 2] = torch.stack((scored.p, scored.logp), -1).cpu()
+    return {"hidden": hidden.cpu(), "scores": torch.stack((scored.p, scored.logp), -1).unsqueeze(1).cpu()}
 
 
 def _pairs(
-    model: SuffixModel,
-    items: Sequence[TokenisedItem],
-    chosen: Sequence[int],
-    layout: Layout,
-    tensors: dict[str, Tensor],
-) -> None:
-    """Fill keys, value gradients, reference distributions and scores of the chosen items' anti and stereo sentences."""
+    model: SuffixModel, items: Sequence[TokenisedItem], chosen: Sequence[int], entering: Tensor
+) -> dict[str, Tensor]:
+    """Return keys, value gradients, reference distributions and scores [items, 2, 2] of anti and stereo sentences.
+
+    entering: `hidden` of the chosen items.
+    """
     sentences = [items[i].tokens[kind] for i in chosen for kind in PAIR]
-    states = []
-    for index in chosen:
-        lengths = [len(items[index].tokens[kind]) for kind in KINDS]
-        states += tensors["hidden"][layout.tokens(index)].to(model.device).split(lengths)[:2]
+    lengths = [len(items[i].tokens[kind]) for i in chosen for kind in KINDS]
+    states = [state for n, state in enumerate(entering.to(model.device).split(lengths)) if n % len(KINDS) < len(PAIR)]
     hidden, mask = pad(states)
     with _record(model) as seen:
         final = model.forward(hidden, mask)[:, :-1][mask[:, 1:].bool()]
@@ -216,8 +251,5 @@ def _pairs(
     for i, (module, gradient) in enumerate(zip(model.modules, gradients, strict=True)):
         columns[f"keys.{i}"] = seen[module.name][0].detach()[labelled]
         columns[f"value_grads.{i}"] = gradient[labelled]
-    sizes = [items[i].pair_labels for i in chosen]
-    for name, values in columns.items():
-        for index, part in zip(chosen, values.split(sizes), strict=True):
-            tensors[name][layout.pairs(index)] = part.to(tensors[name].dtype).cpu()
-    tensors["scores"][list(chosen), :2] = torch.stack((p, logp), -1).detach().cpu()
+    columns["scores"] = torch.stack((p, logp), -1)
+    return {name: values.detach().cpu() for name, values in columns.items()}

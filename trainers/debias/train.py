@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from contract.atomic import replacing, write_text
 from trainers.assets import files
 from trainers.debias.early_stopping import EarlyStopping
-from trainers.debias.editor import accumulate, applied, micro_batches, predict, shift_gradients
+from trainers.debias.editor import ModuleEdit, accumulate, applied, micro_batches, predict, shift_gradients
 from trainers.debias.hypernetwork import Hypernetwork
 from trainers.debias.measure import (
     ItemScores,
@@ -33,11 +34,13 @@ from trainers.debias.objective import Objective, Reference
 from trainers.debias.prepared import Prepared
 from trainers.debias.scores import SentenceScores, detached, join
 from trainers.debias.suffix import SuffixModel
+from trainers.parallel.join import join as join_ranks
 from trainers.stage import Diverged, Stage
 from trainers.state import below, pack, unpack
 from trainers.weights import write_weights
 
 WEIGHTS_FILE, EDITOR_FILE = "hypernetwork.safetensors", "editor.json"
+RANKS = join_ranks  # several devices: a process for each, with the items of a batch divided among them
 
 
 def run(stage: Stage) -> None:
@@ -66,6 +69,7 @@ class Trainer:
     def __init__(self, stage: Stage, prepared: Prepared, model: SuffixModel) -> None:
         config = stage.config
         self.stage, self.config, self.prepared, self.model = stage, config, prepared, model
+        self.ranks = stage.ranks  # each has the whole model and the whole hypernetwork
         self.matrix = model.matrix
         if config.lm_head_dtype is not None:
             self.matrix = model.matrix.in_dtype(getattr(torch, config.lm_head_dtype))
@@ -107,7 +111,7 @@ class Trainer:
                 self.unsaved = 0
                 self.stage.save_checkpoint(self.step, *self.state())
             self.stage.progress(self.step, total)
-        figures = self.development()
+        figures = self.ranks.same(self.development())
         self._check(figures)
         self.stage.log_metrics(self.step, figures)
         if self.stopping.update(self.epoch, figures):
@@ -122,9 +126,10 @@ class Trainer:
         self.optimiser.zero_grad()
         figures = [self._edit_batch(batch, 1 / len(group)) for batch in group]
         parameters = list(self.hypernetwork.parameters())
+        self._sum_gradients(parameters)
         limit = self.config.max_grad_norm
         grad_norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
-        mean = _mean(figures) | {"grad_norm": float(grad_norm)}
+        mean = self.ranks.same(_mean(figures) | {"grad_norm": float(grad_norm)})
         self._check(mean)
         self.optimiser.step()
         self.step += 1
@@ -135,14 +140,14 @@ class Trainer:
         self.stage.log_metrics(self.step, {f"train/{name}": value for name, value in mean.items()})
 
     def _edit_batch(self, indices: Sequence[int], share: float) -> dict[str, float]:
-        """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's."""
+        """Edit on the items, measure, and add `share` of the gradient to the hypernetwork's.
+
+        Ranks divide the edited modules where shifts are predicted and learnt from, and the items in between.
+        """
         batches = micro_batches(indices, self.config.edit.batch_size)
         chunk = self.config.editor.batch_size
-        try:
-            edits = predict(self.hypernetwork, self.prepared, batches, chunk=chunk, update_normaliser=True)
-        except torch.linalg.LinAlgError as error:
-            raise Diverged(f"step {self.step + 1}: the ridge system has no solution ({error})") from error
-        shifts = {name: edit.shift for name, edit in edits.items()}
+        edits = self._predict(batches, chunk)
+        shifts = self._all_shifts(edits)
         with applied(self.model, shifts, gradients=True) as edited:
 
             def backward(size: int) -> list[dict[str, float]]:
@@ -150,32 +155,77 @@ class Trainer:
                     weight.grad = None
                 return [self._micro_batch(batch, size) for batch in batches]
 
-            figures = self.memory.retry(max(map(len, batches)), backward)
+            figures = self.memory.retry(-(-max(map(len, batches)) // self.ranks.size), backward)
             gradients = shift_gradients(self.model, edited)
+        self.ranks.add_up(list(gradients.values()))
         accumulate(self.hypernetwork, edits, gradients, chunk=chunk, share=share)
         norm = torch.stack([shift.square().sum() for shift in shifts.values()]).sum().sqrt()
         return _mean(figures) | {"shift_norm": float(norm)}
+
+    def _predict(self, batches: Sequence[Sequence[int]], chunk: int) -> dict[str, ModuleEdit]:
+        """Return the edits of this rank's modules."""
+        names = [module.name for module in self.prepared.modules]
+        edits, problem = {}, ""
+        try:
+            edits = predict(
+                self.hypernetwork,
+                self.prepared,
+                batches,
+                chunk=chunk,
+                update_normaliser=True,
+                only=names[self.ranks.share(len(names))],
+            )
+        except torch.linalg.LinAlgError as error:
+            problem = str(error)
+        for found in self.ranks.gather(problem):
+            if found:
+                raise Diverged(f"step {self.step + 1}: the ridge system has no solution ({found})")
+        return edits
+
+    def _all_shifts(self, edits: Mapping[str, ModuleEdit]) -> dict[str, Tensor]:
+        """Return the shifts [d_in, d_out] of all modules, those of other ranks too."""
+        shifts = {
+            module.name: edits[module.name].shift
+            if module.name in edits
+            else torch.zeros(module.d_in, module.d_out, device=self.prepared.device)
+            for module in self.prepared.modules
+        }
+        self.ranks.add_up(list(shifts.values()))
+        return shifts
+
+    def _sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Add up what each rank's modules said of the hypernetwork."""
+        if self.ranks.size == 1:
+            return
+        for parameter in parameters:
+            if parameter.grad is None:  # a rank without modules
+                parameter.grad = torch.zeros_like(parameter)
+        self.ranks.add_up([parameter.grad for parameter in parameters if parameter.grad is not None])
 
     def _micro_batch(self, batch: Sequence[int], size: int) -> dict[str, float]:
         """Add the gradient of one micro-batch to the edited weights', with at most `size` items in the model at once.
 
         The loss looks at all items of a micro-batch together (the curriculum weighs them by their SS). So where memory
         does not suffice for them the parts are scored twice: without a graph, to take the loss of all, and again to
-        take its gradient back through each (GradCache, arXiv 2101.06983).
+        take its gradient back through each (GradCache, arXiv 2101.06983). Likewise the ranks put together the scores of
+        their parts, each takes the loss of all, and its gradient back through its own.
         """
-        parts = micro_batches(batch, size)
+        parts = micro_batches(batch[self.ranks.share(len(batch))], size)
         reference, phase = self._reference(batch), self.epoch / self.config.n_epochs
-        if len(parts) == 1:
+        if self.ranks.size == 1 and len(parts) == 1:
             loss, values = self.objective(self._scores(batch), reference, phase)
             loss.backward()
             return values
-        with torch.no_grad():
+        whole = len(parts) == 1
+        with torch.set_grad_enabled(whole):
             scored = [self._scores(part) for part in parts]
         leaves = [detached(scores) for scores in scored]
-        loss, values = self.objective(join(leaves), reference, phase)
+        everyone = self.ranks.gather(leaves)
+        everyone[self.ranks.rank] = leaves
+        loss, values = self.objective(join([leaf for of_rank in everyone for leaf in of_rank]), reference, phase)
         loss.backward()
-        for part, leaf in zip(parts, leaves, strict=True):
-            scores = self._scores(part)
+        for number, (part, leaf) in enumerate(zip(parts, leaves, strict=True)):
+            scores = scored[number] if whole else self._scores(part)
             used = [name for name in ("p", "logp", "hidden", "partition") if getattr(leaf, name).grad is not None]
             torch.autograd.backward([getattr(scores, n) for n in used], [getattr(leaf, n).grad for n in used])
         return values
@@ -193,10 +243,14 @@ class Trainer:
         """Figures `edit/...` of protocol `edited` on the development items; the normaliser stays as it is."""
         config = self.config
         losses, domains, before_lms = [], {}, []
+        batches = {
+            domain: edit_batches(self.prepared.indices("dev", domain), config.edit.n_edits) for domain in self.domains
+        }
+        found = iter(self._measure_all([indices for of_domain in batches.values() for indices in of_domain]))
         for domain in self.domains:
             scored, unscored = [], []
-            for indices in edit_batches(self.prepared.indices("dev", domain), config.edit.n_edits):
-                measured = self._measure_edited(indices)
+            for indices in batches[domain]:
+                measured = next(found)
                 parts = micro_batches(indices, config.edit.batch_size)
                 references = [unedited(self.prepared, part) for part in parts]
                 losses += [scores.losses(before) for scores, before in zip(measured, references, strict=True)]
@@ -220,12 +274,14 @@ class Trainer:
     def _mixed(self) -> dict[str, float]:
         """SS as BiasEdit's validation has it: mean over edit batches that mix the domains (the same in every epoch)."""
         batches = edit_batches(self.prepared.indices("dev"), self.config.edit.n_edits, "mixed")
-        ss = batch_mean([self._measure_edited(indices) for indices in batches])
+        ss = batch_mean(self._measure_all(batches))
         return {"edit/ss_mixed": ss, "edit/ss_distance_mixed": abs(ss - 0.5)}
 
-    def _measure_edited(self, indices: Sequence[int]) -> list[ItemScores]:
+    def _measure_all(self, batches: Sequence[Sequence[int]]) -> list[list[ItemScores]]:
+        """Return the scores of edit batches, each under its own edit; each rank measures some."""
         size, chunk = self.config.edit.batch_size, self.config.editor.batch_size
-        return measure_edited(self.model, self.prepared, self.hypernetwork, indices, batch_size=size, chunk=chunk)
+        measured = partial(measure_edited, self.model, self.prepared, self.hypernetwork, batch_size=size, chunk=chunk)
+        return self.ranks.divided(batches, measured)
 
     def _check(self, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():

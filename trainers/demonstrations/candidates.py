@@ -15,8 +15,11 @@ from trainers.demonstrations.prepared import IMPORTED, Prepared, load_prepared
 from trainers.demonstrations.proposals import propose, similarities
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.source_json import read_sequences
+from trainers.parallel.join import join
 from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
+
+RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:

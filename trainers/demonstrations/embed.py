@@ -9,7 +9,10 @@ from trainers.demonstrations.in_context import InContextModel, load_in_context_m
 from trainers.demonstrations.prepared import IMPORTED, Prepared, save_prepared
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.source_json import Imported, imported_pools, read_sequences
+from trainers.parallel.join import join
 from trainers.stage import Stage
+
+RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:
@@ -24,7 +27,7 @@ def run(stage: Stage) -> None:
     queries, demonstrations = torch.tensor(division.queries), torch.tensor(division.demonstrations)
 
     def embedded(name: str, items: Tensor) -> Tensor:
-        return work.rows(name, len(items), lambda part: model.embed(items[part]).float().cpu())
+        return work.rows(name, len(items), lambda part: (model.embed(items[part]).float().cpu(), ()))
 
     prepared = Prepared(
         embedded("queries", queries),

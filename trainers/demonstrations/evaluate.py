@@ -17,10 +17,12 @@ from trainers.demonstrations.prepared import Prepared, load_prepared
 from trainers.demonstrations.proposals import similarities
 from trainers.demonstrations.resumable import Resumable
 from trainers.demonstrations.training import load_selector
+from trainers.parallel.join import join
 from trainers.samples import Row, save_samples, some_items
 from trainers.stage import Stage
 
 PROTOCOL, CHOICES = "selected", "choices.json"
+RANKS = join  # several devices: a process for each, with some of the batches
 
 
 def run(stage: Stage) -> None:

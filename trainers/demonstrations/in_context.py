@@ -13,7 +13,7 @@ from trainers.assets import files
 from trainers.demonstrations.config import IN_CONTEXT
 from trainers.demonstrations.division import Division
 from trainers.demonstrations.prepared import Prepared
-from trainers.demonstrations.resumable import Resumable
+from trainers.demonstrations.resumable import Found, Resumable
 from trainers.demonstrations.source_json import Imported
 from trainers.stage import Stage
 
@@ -77,10 +77,9 @@ def score_pointers(
     demonstrations = prepared.demonstration_items[prepared.pools[queries[:, None], pointers]]
     items = prepared.query_items[queries]
 
-    def rows(part: Tensor) -> Tensor:
+    def rows(part: Tensor) -> Found:
         scores = model.score(items[part], demonstrations[part])
-        numbers = [getattr(scores, field).float().cpu() for field in _NUMBERS]
-        return torch.stack([*numbers, work.numbered(scores.answers)], dim=1)
+        return torch.stack([getattr(scores, field).float().cpu() for field in _NUMBERS], dim=1), scores.answers
 
     correct, acc_score, gold_logp, accuracy, answers = work.rows(name, len(queries), rows).unbind(1)
     return Scores(correct, acc_score, gold_logp, accuracy, [work.texts[int(number)] for number in answers])

@@ -29,8 +29,8 @@ from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES, VLLM_ENGINE
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
-from trainers.policy.models import frozen_copy, load_policy, load_tokenizer
-from trainers.policy.objective import clipped_objective
+from trainers.policy.models import frozen_copy, load_tokenizer, load_trained
+from trainers.policy.objective import build_importance, clipped_objective
 from trainers.policy.placement import Placement
 from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files
@@ -47,6 +47,8 @@ ACTOR_METRICS = {
     "kl/divergence": "actor/kl",
     "policy/entropy": "actor/entropy",
     "policy/grad_norm": "actor/grad_norm",
+    "rollout/importance_weight": "rollout/importance_weight",
+    "rollout/importance_truncated": "rollout/importance_truncated",
 }
 
 
@@ -105,13 +107,13 @@ class Trainer:
         placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
-        student = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
+        student = load_trained(folder, placement)
         reference = frozen_copy(student, placement) if settings.kl_coef > 0 else None
         self.student = stage.ranks.shard(student)
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
         self.actor = self._actor(reference)
-        self.critic = stage.ranks.shard(self._critic(folder))
+        self.critic = stage.ranks.shard(stage.ranks.build(lambda: self._critic(folder)))
         self.critic_learner = Learner.adamw(
             self.critic,
             lr=settings.critic_lr,
@@ -230,6 +232,7 @@ class Trainer:
             reference=reference,
             temperature=config.sampling.temperature or 1.0,
             recompute_logps=config.rollout.recompute_logps,
+            importance=build_importance(config.rollout.importance_weights),
         )
 
     def _engine(self, student: Path) -> Any:

@@ -29,7 +29,7 @@ def run(stage: Stage) -> None:
     task, settings = load_task(config.task, None), config.base
     seed = with_run_seed(settings.seed, stage.seed)
     tokenizer = word_tokenizer(task.words or ())
-    model = build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding)
+    model = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))
     model = stage.ranks.shard(model)
     problems = read_problems(stage.inputs["data"] / WORKED)
     examples = Examples.of(

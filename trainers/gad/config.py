@@ -13,14 +13,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.config import (
+    IMPORTANCE_WEIGHTS,
     OBJECTIVES,
     VLLM_ENGINE,
     VLLM_REMEDY,
     Clip,
+    ImportanceWeights,
     LastSteps,
     Precision,
     Scratch,
     Vllm,
+    needs_recomputed_logps,
 )
 from trainers.policy.memory_config import Memory
 from trainers.tasks import TASKS
@@ -121,6 +124,12 @@ class Rollout(_Strict):
         default="own", description="What samples in training; evaluation is always the own sampler's."
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
+    importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = IMPORTANCE_WEIGHTS
+
+    @model_validator(mode="after")
+    def _recomputed(self) -> Self:
+        needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
+        return self
 
 
 class Update(_Strict):
@@ -329,11 +338,13 @@ class GadConfig(_Strict):
             return [*task, *self.seqkd.memory._modules]
         if stage not in ("warmup", "gad"):
             return task
-        names = (
+        names = [
             f"advantages.{self.advantage}",
             f"ratios.{self.ratio}",
             "losses.clipped",
             f"discriminators.{self.discriminator}",
-        )
+        ]
+        if self.rollout.importance_weights is not None:
+            names.append("weights.truncated_importance")
         engine = [VLLM_ENGINE] if self.rollout.engine == "vllm" else []
         return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *engine, *self.memory._modules]

@@ -4,6 +4,7 @@ Where `evaluate.checkpoints` asks for more students of the stage `gad` than the 
 means. The samples quote the last student.
 """
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,7 @@ from trainers.gad.data import teacher_lengths
 from trainers.gad.measure import COLUMNS, SUBSET, measure
 from trainers.gad.rows import Row, read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
+from trainers.parallel.join import join
 from trainers.policy.keep import nothing
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
@@ -25,12 +27,13 @@ from trainers.weights import MeasuredModels
 
 LATEST_FIRST = ("gad", "warmup", "seqkd", "base")
 START = "start"  # the input that holds the measurement of the student before adversarial training
+RANKS = join  # several devices: a process for each, with all of the student and a part of the critic
 
 
 def run(stage: Stage) -> None:
     """Measure the latest student among the inputs; with an input `start` its rows are kept beside, as `start_...`."""
     config: GadConfig = stage.config
-    placement = Placement.of(stage.devices, config.precision)
+    placement = Placement.of(stage.devices, config.precision, stage.ranks)
     earlier = [name for name in LATEST_FIRST if name in stage.inputs]
     folder, critic = latest_student(stage, earlier), latest_critic(stage, earlier)
     rows = read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl")
@@ -44,8 +47,10 @@ def run(stage: Stage) -> None:
         measured.add(student.state_dict(), folder)
         judge = None
         if critic is not None:
-            judge = ValueModel.load(critic, placement, sees_token=True)
-            measured.add(judge.state_dict(), critic)
+            judge = stage.ranks.build(partial(ValueModel.load, critic, placement, sees_token=True))
+            if stage.ranks.rank == 0:  # which has its weights
+                measured.add(judge.state_dict(), critic)
+            judge = stage.ranks.shard(judge)
         # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found = measure(

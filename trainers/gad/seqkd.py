@@ -15,7 +15,7 @@ from trainers.gad.rows import read_rows
 from trainers.gad.students import keep_models, latest_student, save_models
 from trainers.micro_batch import OutOfMemory
 from trainers.parallel.join import join
-from trainers.policy.models import load_policy, load_tokenizer
+from trainers.policy.models import load_tokenizer, load_trained
 from trainers.policy.placement import Placement
 from trainers.policy.supervised import Examples, Schedule, constant, train_on_responses
 from trainers.policy.text import message_tokens, response_tokens
@@ -35,8 +35,7 @@ def run(stage: Stage) -> None:
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
-    model = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
-    model = stage.ranks.shard(model)
+    model = stage.ranks.shard(load_trained(folder, placement))
     rows = training_rows(stage.inputs["data"], "seqkd")
     _look(stage, model, tokenizer, placement, 0)  # a resumed stage looks again: the same responses of the same model
 

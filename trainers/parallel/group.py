@@ -7,7 +7,7 @@ what all rows of a minibatch count (`trainers.micro_batch`), so gradients are su
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,11 +17,13 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard
 from transformers import PreTrainedModel
 
+from trainers.parallel import weightless
 from trainers.parallel.rollout_copy import rollout_copy
 from trainers.ranks import Ranks
+from trainers.tensor_files import TensorFiles
 
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=30)  # of a rank for the others; one that dies ends them all much sooner
@@ -33,6 +35,8 @@ class Group(Ranks):
     def __init__(self, mesh: DeviceMesh, objects: distributed.ProcessGroup, halvings: int) -> None:
         self.rank, self.size, self.halvings = mesh.get_rank(), mesh.size(), halvings
         self._mesh, self._objects = mesh, objects
+        cuda = mesh.device_type == "cuda"
+        self._device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
 
     @classmethod
     def join(cls, device: torch.device, halvings: int = 0) -> "Group":
@@ -73,18 +77,39 @@ class Group(Ranks):
 
         return [torch.load(io.BytesIO(each), map_location=place, weights_only=False) for each in received]
 
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over ranks, the same bits in all."""
+        whole = [tensor.contiguous() for tensor in tensors]
+        for work in [distributed.all_reduce(each, async_op=True) for each in whole]:
+            work.wait()
+        for tensor, each in zip(tensors, whole, strict=True):
+            if each is not tensor:
+                tensor.copy_(each)
+
     def same(self, value: T) -> T:
         """Return the value of the first rank."""
         values = [value]
         distributed.broadcast_object_list(values, src=0, group=self._objects)
         return values[0]
 
+    def build(self, make: Callable[[], T]) -> T:
+        """Return the model that `make` makes in the first rank; the others have it without weights."""
+        made = make() if self.rank == 0 else None
+        sent = self.same(None if made is None else (weightless.dump(made, self), weightless.random_state()))
+        assert sent is not None
+        if made is None:
+            content, state = sent
+            weightless.set_random_state(state)
+            made = weightless.load(content, self, self._device)
+        return made
+
     def shard(self, model: T) -> T:
-        """Shard a model, block by block, in place; its weights may be on the CPU until then."""
+        """Shard a model, block by block, in place, with the first rank's weights; no rank gets more than its block."""
         assert isinstance(model, nn.Module)
-        for block in _blocks(model):
-            fully_shard(block, mesh=self._mesh)
-        fully_shard(model, mesh=self._mesh)
+        modules: list[nn.Module] = [*_blocks(model), model]
+        for each in modules:
+            weightless.send_weights(each, self._mesh)
+            fully_shard(each, mesh=self._mesh)
         for module in _sharded(model):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no sum that divides
             module.set_gradient_divide_factor(1.0)
@@ -94,6 +119,9 @@ class Group(Ranks):
     def whole_weights(self, model: Any, *, autocast: bool) -> Iterator[Any]:
         """Gather the weights once: into a copy in the precision of autocast, or where they belong."""
         modules = list(_sharded(model))
+        if not modules:  # what is only measured is whole everywhere
+            yield model
+            return
         if autocast:
             for module in modules:
                 module.reshard()  # the last forward may have left some whole
@@ -113,16 +141,34 @@ class Group(Ranks):
         """Return all of a tensor."""
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
-    def part(self, tensor: Tensor, like: Any) -> Any:
-        """Return this rank's part; every rank has the whole."""
-        if not isinstance(like, DTensor):
-            return tensor
-        there = tensor.to(like.device, like.dtype)
-        return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+    def piece(self, tensor: Tensor) -> tuple[Tensor, int] | None:
+        """Return this rank's rows; what is not sharded, and what has no rows, is the first rank's."""
+        if not isinstance(tensor, DTensor):
+            return (tensor, 0) if self.rank == 0 else None
+        rows = _rows(tensor)
+        return (tensor.to_local(), rows.start) if rows.start < rows.stop or self.rank == 0 else None
+
+    def part(self, tensors: Any, name: str, like: Any) -> Any:
+        """Return this rank's rows; what has not as many rows as `like` (a count of steps) is whole in every rank."""
+        assert isinstance(tensors, TensorFiles)
+        shape = tensors.shape(name)
+        if not isinstance(like, DTensor) or shape[:1] != like.shape[:1]:
+            return tensors[name]
+        rows, stride = _rows(like), torch.empty(shape, device="meta").stride()
+        found = tensors.rows(name, rows.start, rows.stop).to(like.device)
+        mesh, placements = like.device_mesh, like.placements
+        part = DTensor.from_local(found, mesh, placements, run_check=False, shape=shape, stride=stride)
+        return part.to(like.device)  # offloaded weights: the mesh's devices are others
 
     def save(self, model: Any, folder: Path) -> None:
-        """Gather a model's weights one by one, and write them from the first rank's memory."""
-        weights = {name: self.kept(tensor) for name, tensor in model.state_dict().items()}
+        """Gather a model's weights one by one, and write them from the first rank's memory; what is tied, once."""
+        state, gathered = model.state_dict(), {}
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        own = {name: parameters.get(name, tensor) for name, tensor in state.items()}
+        for name, tensor in state.items():
+            if own[name] not in gathered:
+                gathered[own[name]] = self.kept(tensor)
+        weights = {name: gathered[own[name]] for name in state}
         folder.mkdir(parents=True, exist_ok=True)
         if self.rank == 0:
             model.save_pretrained(folder, state_dict=weights)
@@ -131,6 +177,15 @@ class Group(Ranks):
         """Return all of a tensor on the first rank's CPU, and nothing elsewhere."""
         found = self.whole(tensor)
         return found.cpu() if self.rank == 0 else found.new_empty(0, device="cpu")
+
+
+def _rows(tensor: DTensor) -> slice:
+    """Return which rows of a sharded tensor are here, as `torch.chunk` divides them."""
+    assert tensor.placements == (Shard(0),)
+    rows, mesh = tensor.shape[0], tensor.device_mesh
+    share = -(-rows // mesh.size())
+    start = min(rows, mesh.get_local_rank() * share)
+    return slice(start, min(rows, start + share))
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:

@@ -1,6 +1,7 @@
 """Starts the ranks of a stage and waits for them.
 
     stage's process (lock, leases, status)  ->  launcher (torchrun's)  ->  one worker per device
+    on several machines:  stage's process (lock, status)  ->  srun  ->  a launcher on each (leases)  ->  workers
 
 Each ends with the one before it, however that ends. The first rank that fails says why in `ranks.json`, and the
 launcher ends the others. Where one runs out of memory, all start again, from the checkpoint, with half the micro-batch:
@@ -9,44 +10,50 @@ a rank that fails alone cannot be waited for.
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
 from logging import Logger
 from pathlib import Path
 from typing import TextIO
 
 from contract.atomic import write_json
 from contract.reading import read_json
+from trainers.job import Job
 
 OUTCOME = "ranks.json"
 LESS_MEMORY = "out of memory"
 _MOST_HALVINGS = 30
+_LATENCY = 60.0  # seconds until a file that another machine wrote is seen here
 
 
-def run_ranks(arguments: Sequence[str], out: Path, *, count: int, log: Logger, terminal: TextIO) -> tuple[str, str]:
-    """Run a stage on `count` devices; return its state and the reason.
+def run_ranks(job: Job, *, log: Logger, terminal: TextIO, count: int) -> tuple[str, str]:
+    """Run a stage on `count` devices of each of its machines; return its state and the reason.
 
-    arguments: of `trainers.run`. terminal: for the first rank's lines of progress.
+    terminal: for the first rank's lines of progress.
 
     Raises OSError (ECANCELED) where the ranks were ended from outside, or by a fault of the machine: another attempt
     goes on from the checkpoint.
     """
     for halvings in range(_MOST_HALVINGS):
-        (out / OUTCOME).unlink(missing_ok=True)
-        log.info("%d processes, one for each device", count)
-        command = [sys.executable, "-m", "trainers.parallel.launcher", str(os.getpid()), str(count), *arguments]
-        # Its standard input is how the ranks find the terminal: the launcher hands down no other descriptor.
-        with tempfile.TemporaryDirectory() as scratch:
-            environment = {"ABLATION_HALVINGS": str(halvings), "ABLATION_SCRATCH": scratch}
-            process = subprocess.run(command, stdin=terminal.fileno(), env={**os.environ, **environment}, check=False)
+        (job.out / OUTCOME).unlink(missing_ok=True)
+        log.info("%d processes, one for each device", job.nodes * count)
+        environment = {**os.environ, "ABLATION_HALVINGS": str(halvings)}
+        if job.nodes == 1:
+            status = _run_here(job, environment, terminal, count)
+        else:
+            from trainers.parallel.nodes import run_on_nodes
+
+            status = run_on_nodes(job, environment, terminal, count)
+            _wait_for(job.out / OUTCOME, _LATENCY if status == 0 else 5)  # where they were ended there is none
         try:
-            found = read_json(out / OUTCOME)
+            found = read_json(job.out / OUTCOME)
         except (OSError, ValueError) as error:
-            reason = f"the ranks ended with exit status {process.returncode} and left no {OUTCOME}"
+            reason = f"the ranks ended with exit status {status} and left no {OUTCOME}; see log.txt"
             raise OSError(errno.ECANCELED, reason) from error
-        (out / OUTCOME).unlink()
+        (job.out / OUTCOME).unlink()
         if found["state"] == LESS_MEMORY:
             log.warning("%s: all ranks start again with half of the micro-batches", found["reason"])
             continue
@@ -56,10 +63,31 @@ def run_ranks(arguments: Sequence[str], out: Path, *, count: int, log: Logger, t
     return "failed", f"out of memory after {_MOST_HALVINGS} halvings of the micro-batches"
 
 
-def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False) -> None:
-    """Say how the ranks ended, unless another rank has: the errors of the others follow from its own."""
-    own = out / f".{OUTCOME}.tmp.{os.getpid()}"  # `remove_leftovers` knows it
+def _wait_for(path: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+def _run_here(job: Job, environment: dict[str, str], terminal: TextIO, count: int) -> int:
+    """Run torchrun's launcher on this machine; return its exit status."""
+    command = [sys.executable, "-m", "trainers.parallel.launcher", str(os.getpid()), str(count), *job.arguments]
+    # Its standard input is how the ranks find the terminal: the launcher hands down no other descriptor.
+    with tempfile.TemporaryDirectory() as scratch:
+        environment["ABLATION_SCRATCH"] = scratch
+        return subprocess.run(command, stdin=terminal.fileno(), env=environment, check=False).returncode
+
+
+def write_outcome(out: Path, state: str, reason: str, *, machine: bool = False, over: bool = False) -> None:
+    """Say how the ranks ended, unless another rank has: the errors of the others follow from its own.
+
+    over: whatever another said. A rank that was killed says nothing, and others only that it is gone.
+    """
+    own = out / f".{OUTCOME}.tmp.{socket.gethostname()}.{os.getpid()}"  # `remove_leftovers` knows it
     write_json(own, {"state": state, "reason": reason, "machine": machine})
+    if over:
+        own.replace(out / OUTCOME)
+        return
     try:
         os.link(own, out / OUTCOME)
     except FileExistsError:

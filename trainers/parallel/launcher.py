@@ -2,47 +2,48 @@
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from signal import SIGKILL
+from typing import Any
 
 from contract.lifetime import end_with_parent
 
+# Any free port; by number, as a machine's own name need not resolve.
+HERE = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "127.0.0.1"}
 
-def main(parent: int, count: int, arguments: list[str]) -> int:
-    """Run `count` workers with the arguments of `trainers.run`; end them all when one fails. Return the exit status."""
-    end_with_parent(parent)
+
+def launch(count: int, arguments: Sequence[str], *, nodes: int = 1, meeting: Mapping[str, Any] = HERE) -> int:
+    """Run `count` workers with the arguments of `trainers.run`; end them all when one fails. Return the exit status.
+
+    meeting: how the launchers of so many machines find each other, in the words of torch's LaunchConfig.
+    """
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     from trainers.job import parse
-    from trainers.parallel.launch import OUTCOME, write_outcome
+    from trainers.parallel.launch import write_outcome
 
     config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
+        min_nodes=nodes,
+        max_nodes=nodes,
         nproc_per_node=count,
-        run_id=str(os.getpid()),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",  # any free port
-        local_addr="127.0.0.1",  # a machine's own name need not resolve
         logs_specs=DefaultLogsSpecs(log_dir=os.environ["ABLATION_SCRATCH"]),
         max_restarts=0,
         shutdown_timeout=5,  # seconds from SIGTERM to SIGKILL
+        **{"run_id": str(os.getpid()), **meeting},
     )
     try:
         elastic_launch(config, sys.executable)("-m", "trainers.parallel.worker", *arguments)
     except ChildFailedError as error:
-        out, (rank, _) = parse(arguments).out, error.get_first_failure()
-        # A rank that can, says why itself. One that was killed could not, and others say only that it is gone.
-        for each, failure in error.failures.items():
-            if failure.exitcode == -SIGKILL:
-                rank = each
-                (out / OUTCOME).unlink(missing_ok=True)
-        status = error.failures[rank].exitcode
-        write_outcome(out, "failed", f"rank {rank} ended with exit status {status}", machine=True)
+        killed = [rank for rank, failure in error.failures.items() if failure.exitcode == -SIGKILL]
+        rank = killed[0] if killed else error.get_first_failure()[0]
+        reason = f"rank {rank} ended with exit status {error.failures[rank].exitcode}"
+        write_outcome(parse(arguments).out, "failed", reason, machine=True, over=bool(killed))
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+    end_with_parent(int(sys.argv[1]))
+    sys.exit(launch(int(sys.argv[2]), sys.argv[3:]))

@@ -29,12 +29,14 @@ def main(argv: Sequence[str]) -> int:
     end_with_parent()
     end_on_signals()
     job, rank = read_job(argv), int(os.environ["RANK"])
-    job.threads = max(1, job.threads // int(os.environ["WORLD_SIZE"]))
+    job.threads = max(1, job.threads // int(os.environ["LOCAL_WORLD_SIZE"]))
     prepare_process(job.threads)
     keep_freed_memory()
     from trainers.runlog import open_log
 
-    log = open_log(job.out / "log.txt", job.plan["stage"] + (f" rank {rank}" if rank else ""))
+    # Machines that append to one file of NFS overwrite each other: there srun brings everything to the stage's process.
+    path = job.out / "log.txt" if job.nodes == 1 else Path("/dev/stderr")
+    log = open_log(path, job.plan["stage"] + (f" rank {rank}" if rank else ""))
     own = job
     if rank:
         own = replace(job, out=Path(os.environ["ABLATION_SCRATCH"]) / str(rank))
@@ -83,11 +85,11 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
 
     from trainers.runlog import wandb_mode
 
-    local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+    local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device = f"cuda:{local}" if torch.cuda.device_count() >= size else "cpu"
     halvings = int(os.environ["ABLATION_HALVINGS"])
     group = entry.RANKS(torch.device(device), halvings)
-    # The first rank's standard input is the terminal: see trainers.parallel.launch.
+    # The first rank's standard input is the terminal: see trainers.parallel.launch and trainers.parallel.node.
     terminal = open(os.devnull if rank else 0, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
     stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, ranks=group)
     begun.append(stage)

@@ -14,7 +14,7 @@ from trainers.objectives.losses.kl import k3
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.minibatches import Averages, Passes, minibatches
-from trainers.policy.objective import Objective
+from trainers.policy.objective import Importance, Objective
 from trainers.policy.placement import Placement
 
 
@@ -34,6 +34,7 @@ class Batch:
     """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's.
 
     `needed`: (N,), true where a response has a term in the loss; None: everywhere. The others are not forwarded.
+    `importance`: (N, T), weights of the policy loss against a sampler that is not the policy; None: 1.
     """
 
     sequences: Sequences
@@ -41,6 +42,7 @@ class Batch:
     old_logps: Tensor
     reference_logps: Tensor | None
     needed: Tensor | None = None
+    importance: Tensor | None = None
 
     def select(self, rows: Tensor) -> "Batch":
         """Return the rows, without columns that are padding in all of them."""
@@ -53,6 +55,7 @@ class Batch:
             self.old_logps[rows, :width],
             None if self.reference_logps is None else self.reference_logps[rows, :width],
             None if self.needed is None else self.needed[rows],
+            None if self.importance is None else self.importance[rows, :width],
         )
 
 
@@ -61,7 +64,8 @@ class Actor:
     """A policy with its optimiser, and what its loss is made of: objective, KL to the reference, entropy bonus.
 
     temperature: of sampling, and so of all log-probabilities. recompute_logps: take the old log-probabilities from a
-    forward pass before the update, not from the sampler. reference: None: there is no KL.
+    forward pass before the update, not from the sampler. reference: None: there is no KL. importance: weights of the
+    policy loss by recomputed log-probabilities and the sampler's; None: 1.
     """
 
     learner: Learner
@@ -71,6 +75,7 @@ class Actor:
     reference: PreTrainedModel | None = None
     temperature: float = 1.0
     recompute_logps: bool = False
+    importance: Importance | None = None
 
     def batch(self, sequences: Sequences, advantages: Tensor) -> Batch:
         """Return what the update needs of all responses, with advantages (N,) or (N, T).
@@ -90,7 +95,10 @@ class Actor:
                 there = sequences.to(self.placement.reference)
                 reference_logps = batched_logps(self.reference, there, self.temperature, self.learner.memory)
             reference_logps = reference_logps.to(self.placement.policy)
-        return Batch(sequences, advantages.to(self.placement.policy), old_logps, reference_logps, needed)
+        importance = None
+        if self.importance is not None and sequences.logps is not None:
+            importance = self.importance.weights(old_logps, sequences.logps, sequences.mask)
+        return Batch(sequences, advantages.to(self.placement.policy), old_logps, reference_logps, needed, importance)
 
     def logps(self, sequences: Sequences, needed: Tensor | None = None) -> Tensor:
         """Return the policy's log-probabilities (N, T) of the responses `needed` (None: of all), 0 of the others."""
@@ -133,7 +141,13 @@ class Actor:
         mask, update = batch.sequences.mask, self.update
         with self.placement.autocast(self.placement.policy):
             logps, entropy = token_logps(self.learner.model, batch.sequences, self.temperature)
-        policy_loss, diagnostics = self.objective(logps, batch.old_logps, batch.advantages, mask, units=units)
+        policy_loss, diagnostics = self.objective(
+            logps, batch.old_logps, batch.advantages, mask, units=units, importance=batch.importance
+        )
+        if self.importance is not None and batch.importance is not None:
+            diagnostics["rollout/importance_weight"] = Mean.of(batch.importance, mask)
+            at_cap = (batch.importance >= self.importance.cap).float()
+            diagnostics["rollout/importance_truncated"] = Mean.of(at_cap, mask)
         if update.entropy_coef == 0:
             entropy = entropy.detach()  # no gradient of zeros
         entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)

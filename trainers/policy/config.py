@@ -94,6 +94,29 @@ class Vllm(_Strict):
     )
 
 
+class ImportanceWeights(_Strict):
+    """min(pi_old / pi_sampler, cap): corrects for a sampler that gives tokens other probabilities than the trainer."""
+
+    cap: float = Field(default=2.0, gt=0, description="Largest weight.")
+    level: Literal["token", "sequence"] = Field(
+        default="token", description="Of each token, or of a response: the product of its tokens'."
+    )
+
+
+IMPORTANCE_WEIGHTS = Field(
+    default=None,
+    description="Truncated importance weights of the policy loss (TIS); needs recompute_logps. null: none.",
+)
+
+
+def needs_recomputed_logps(weights: ImportanceWeights | None, *, recompute_logps: bool) -> None:
+    """Raise ValueError where importance weights would compare the sampler with itself."""
+    if weights is not None and not recompute_logps:
+        raise ValueError(
+            "importance_weights compare the sampler's log-probabilities with recomputed ones: set recompute_logps: true"
+        )
+
+
 class Rollout(_Strict):
     """Responses per step. The number of responses is fixed, so that group sizes are compared at equal cost."""
 
@@ -107,9 +130,11 @@ class Rollout(_Strict):
         default="own", description="What samples in training; evaluation is always the own sampler's."
     )
     vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
+    importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = IMPORTANCE_WEIGHTS
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
+        needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
         if self.responses % self.group_size:
             raise ValueError(f"responses = {self.responses} is not a multiple of group_size = {self.group_size}")
         return self
@@ -489,6 +514,8 @@ class PolicyConfig(_Strict):
         modules.append(f"{OBJECTIVES}.losses.{surrogate(self)}")
         if self.advantage == "gae":
             modules += [f"{OBJECTIVES}.losses.value_loss", "trainers.policy.critic"]
+        if self.rollout.importance_weights is not None:
+            modules.append(f"{OBJECTIVES}.weights.truncated_importance")
         if self.overlong_penalty is not None:
             modules.append(f"{OBJECTIVES}.rewards.overlong_penalty")
         if self.dynamic_sampling is not None:

@@ -21,7 +21,8 @@ from trainers.policy.value_model import ValueModel
 
 def build_critic(folder: Path, placement: Placement) -> ValueModel:
     """Return the value model that starts from the body of the policy in `folder`."""
-    return placement.ranks.shard(ValueModel.from_causal(folder, placement, sees_token=False))
+    ranks = placement.ranks
+    return ranks.shard(ranks.build(lambda: ValueModel.from_causal(folder, placement, sees_token=False)))
 
 
 class Estimate(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from trainers.parallel.join import join
 from trainers.policy.config import PolicyConfig
 from trainers.policy.experience import Sampler
 from trainers.policy.keep import nothing
@@ -25,6 +26,7 @@ from trainers.weights import MeasuredModels
 
 SUBSET = "test"
 COLUMNS = ["item", "subset", "protocol", "name", "value"]
+RANKS = join  # several devices: a process for each, which samples for its prompts with all of the policy
 
 
 def run(stage: Stage) -> None:
@@ -34,7 +36,7 @@ def run(stage: Stage) -> None:
     measured, and the rows of the warm start are kept beside, as `warm_...`.
     """
     config: PolicyConfig = stage.config
-    placement = Placement.of(stage.devices, config.precision)
+    placement = Placement.of(stage.devices, config.precision, stage.ranks)
     folder = policy_folder(stage, "policy")
     problems = read_problems(stage.inputs["task_data"] / "test.jsonl")
     memory = stage.micro_batch(config.evaluate.batch_size)

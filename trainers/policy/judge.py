@@ -2,8 +2,11 @@
 
 from importlib import import_module
 
+from trainers.parallel.join import join
 from trainers.policy.config import PolicyConfig
 from trainers.stage import Stage
+
+RANKS = join  # several devices: a process for each
 
 
 def run(stage: Stage) -> None:

@@ -90,12 +90,22 @@ def refuse_other_tokenizer(folder: Path, policy: Path) -> None:
 def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedModel:
     """Return what `load_policy` makes of the policy's weights as they are now, without reading them again.
 
-    With several ranks it is made before the policy is sharded, and is sharded itself.
+    With several ranks it is made before the policy is sharded, by all of them, and is sharded itself.
     """
-    model = copy.deepcopy(policy).requires_grad_(False).eval()
-    device = placement.reference if placement.ranks.size == 1 else placement.before_sharding
-    low = placement.precision.compute == "bfloat16"
-    return placement.ranks.shard(model.to(device=device, dtype=torch.bfloat16 if low else torch.float32))
+    dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
+    # One by one, so that there is no copy in another precision in between.
+    weights = {id(one): nn.Parameter(one.detach().to(dtype, copy=True), False) for one in policy.parameters()}
+    model = copy.deepcopy(policy, weights).eval().to(dtype)
+    return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.reference)
+
+
+def load_trained(folder: Path, placement: Placement) -> PreTrainedModel:
+    """Return the causal model in `folder` that is trained; of several ranks only the first reads its weights.
+
+    The others have it without, until `ranks.shard`.
+    """
+    device, precision = placement.before_sharding, placement.precision
+    return placement.ranks.build(lambda: load_policy(folder, device, precision, trainable=True))
 
 
 def load_policy(

@@ -1,6 +1,7 @@
 """From a variant's configuration to its objective: loads exactly the modules that the variant uses."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -11,7 +12,7 @@ from trainers.objectives.diagnostics.statistics import Diagnostics
 from trainers.objectives.losses.aggregation import Aggregation
 from trainers.objectives.losses.policy_loss import policy_loss
 from trainers.policy import choices
-from trainers.policy.config import OBJECTIVES, Clip, PolicyConfig
+from trainers.policy.config import OBJECTIVES, Clip, ImportanceWeights, PolicyConfig
 
 Objective = Callable[..., tuple[Tensor, Diagnostics]]
 
@@ -45,6 +46,21 @@ def clipped_objective(ratio: str, clip: Clip, aggregation: Aggregation) -> Objec
         surrogate=_bind(_load("losses.clipped").surrogate, clip),
         aggregation=aggregation,
     )
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Weights (N, T) of old log-probabilities, the sampler's and the mask, at most `cap`."""
+
+    weights: Callable[[Tensor, Tensor, Tensor], Tensor]
+    cap: float
+
+
+def build_importance(settings: ImportanceWeights | None) -> Importance | None:
+    """Return what corrects for a sampler that is not the policy; None where nothing does."""
+    if settings is None:
+        return None
+    return Importance(_bind(_load("weights.truncated_importance").importance_weights, settings), settings.cap)
 
 
 def _load(name: str) -> Any:

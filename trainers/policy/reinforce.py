@@ -20,8 +20,8 @@ from trainers.policy.experience import Experience, Responds, Sampler
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
-from trainers.policy.models import POLICY, frozen_copy, load_policy, load_tokenizer, save_policy
-from trainers.policy.objective import build_objective
+from trainers.policy.models import POLICY, frozen_copy, load_tokenizer, load_trained, save_policy
+from trainers.policy.objective import build_importance, build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
 from trainers.policy.sampler_gap import sampler_gap
@@ -68,7 +68,7 @@ class Trainer:
         placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
-        policy = load_policy(folder, placement.before_sharding, config.precision, trainable=True)
+        policy = load_trained(folder, placement)
         reference = frozen_copy(policy, placement) if config.kl.coef > 0 else None
         self.policy = stage.ranks.shard(policy)
         self.actor = Actor(
@@ -79,6 +79,7 @@ class Trainer:
             reference=reference,
             temperature=config.sampling.temperature,
             recompute_logps=config.rollout.recompute_logps,
+            importance=build_importance(config.rollout.importance_weights),
         )
         self.critic = self._critic(folder, placement) if config.advantage == "gae" else None
         self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}")

@@ -30,12 +30,13 @@ HELD_OUT = 10  # every tenth problem
 def train(stage: Stage) -> None:
     """Sample, fit, measure on held-out problems, save."""
     config: PolicyConfig = stage.config
-    settings, placement = config.reward_training, Placement.of(stage.devices, config.precision)
+    settings, placement = config.reward_training, Placement.of(stage.devices, config.precision, stage.ranks)
     folder, seed = policy_folder(stage, "warm_start"), with_run_seed(settings.seed, stage.seed)
     texts, targets, correct = _judged(stage, folder, placement, seed)
     tokenizer = prepare_tokenizer(load_tokenizer(folder))
-    model = new_classifier(folder, placement.policy, config.precision, seed)
+    model = stage.ranks.build(lambda: new_classifier(folder, placement.before_sharding, config.precision, seed))
     model.config.pad_token_id = tokenizer.pad_token_id
+    model = stage.ranks.shard(model)
     held_out = torch.arange(len(texts)) // settings.samples % HELD_OUT == 0
     rows = (~held_out).nonzero()[:, 0]
     classifier = _Classifier(model, tokenizer, placement)
@@ -45,7 +46,7 @@ def train(stage: Stage) -> None:
         memory = stage.micro_batch(settings.micro_batch)
         scores = torch.cat(memory.run([texts[i] for i in rows], lambda part: classifier.scores(part).cpu()))
     stage.log_metrics(settings.steps, agreement(scores, targets[rows], correct[rows]))
-    save_policy(stage.out / REWARD_MODEL, model, tokenizer)
+    save_policy(stage.out / REWARD_MODEL, model, tokenizer, stage.ranks)
 
 
 def new_classifier(folder: Path, device: torch.device, precision: Precision, seed: int) -> PreTrainedModel:
@@ -116,7 +117,7 @@ def _fit(
     def backward(part: Tensor) -> Tensor:
         scores = classifier.scores([texts[i] for i in part])
         loss = (scores - targets[part].to(scores)).square().sum() / settings.batch_size
-        loss.backward()
+        learner.memory.backward(loss)
         return loss.detach()
 
     def step(number: int) -> None:

@@ -74,7 +74,8 @@ class ValueModel(nn.Module):
         ranks = self.placement.ranks
         ranks.save(self.body, folder)
         head = {name: ranks.kept(value).contiguous() for name, value in self.head.state_dict().items()}
-        save_file(head, folder / HEAD)
+        if ranks.rank == 0:
+            save_file(head, folder / HEAD)
 
     @classmethod
     def load(cls, folder: Path, placement: Placement, *, sees_token: bool) -> Self:

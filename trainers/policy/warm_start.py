@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.micro_batch import MicroBatch
 from trainers.parallel.join import join
 from trainers.policy.config import PolicyConfig, Until, WarmStart
-from trainers.policy.models import POLICY, build_policy, load_policy, load_tokenizer, save_policy
+from trainers.policy.models import POLICY, build_policy, load_tokenizer, load_trained, save_policy
 from trainers.policy.placement import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.sources import asset_files, load_task, mark_untrained
@@ -34,13 +34,13 @@ def run(stage: Stage) -> None:
         return
     if source is not None:
         tokenizer = load_tokenizer(source)
-        model = load_policy(source, placement.before_sharding, config.precision, trainable=True)
+        model = load_trained(source, placement)
     else:
         if task.words is None:
             raise ValueError(f"task = {config.task!r}: its text needs a pretrained `model`")
         tokenizer = word_tokenizer(task.words)
         seed = with_run_seed(config.warm_start.seed, stage.seed)
-        model = build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding)
+        model = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))
     model = stage.ranks.shard(model)
     problems = read_problems(stage.inputs["task_data"] / "warm.jsonl")
     train(stage, model, tokenizer, task, problems, settings=config.warm_start, placement=placement)

@@ -19,6 +19,7 @@ from tracker.plan.start import (
     States,
     TrackerError,
     build_plan,
+    check_nodes,
     check_pool,
     groups_of,
     load_settings,
@@ -113,6 +114,10 @@ def statuses(wildcards: Any) -> list[str]:
         return PLAN.statuses()
     if STATES is None:
         STATES = states_of(PLAN)
+    try:
+        check_nodes(PLAN, STATES, on_slurm=runs_on_slurm())
+    except TrackerError as error:
+        sys.exit(f"error: {error}")
     return [stage.status for stage in to_do(PLAN, STATES)]
 
 
@@ -155,6 +160,13 @@ def runs_here() -> bool:
     return workflow.is_main_process and workflow.local_exec
 
 
+def runs_on_slurm() -> bool:
+    """Tell whether Slurm runs the jobs. A dry run does not know its scheduler: with `--jobs`, or a profile, it may be."""
+    if workflow.output_settings.dryrun:
+        return not runs_here()
+    return workflow.executor_plugin.name == "slurm"
+
+
 def gpu_of(id: str) -> Callable[[Any], int]:
     """Return the function for the devices that Snakemake counts, or asks a scheduler for: whole ones.
 
@@ -173,6 +185,31 @@ def share_of(id: str) -> dict[str, Callable[[Any], int]]:
     if not SHARES:
         return {}
     return {"gpu_quarters": lambda wildcards: runs_here() * PLAN.stage(id, wildcards.key).resources.gpu_quarters}
+
+
+def nodes_of(id: str) -> dict[str, Any]:
+    """Return the resources of a stage on several machines, in the words of the Slurm plugin; none for others.
+
+    With `mpi` it starts the job in the batch script, on the first machine, and no step around it: the stage starts a step
+    of its own on all of them. `--gpus`, of the plugin, are all devices of the job.
+    """
+    needs = next((stage.resources for address, stage in PLAN.stages.items() if address[0] == id), None)
+    if needs is None or needs.nodes == 1:
+        return {}
+    extra = (workflow.resource_settings.default_resources or {}).get("slurm_extra")
+    nodes, words = needs.nodes, f"{extra.raw} " if extra is not None and extra.raw else ""
+
+    def asked(wildcards: Any) -> str:
+        each = PLAN.stage(id, wildcards.key).resources.gpu // nodes  # a variant may have another `gpu`
+        return f"{words}--gpus-per-node={each} --ntasks-per-node=1"
+
+    return {
+        "nodes": nodes,
+        "mpi": "srun",
+        "tasks": nodes,
+        "tasks_per_gpu": 0,  # or `tasks` would be for each device
+        "slurm_extra": asked,
+    }
 
 
 def group_of(id: str) -> Callable[[Any], str | None]:
@@ -236,6 +273,8 @@ def arguments_of(id: str) -> Callable[[Any, Any], str]:
         stage = PLAN.stage(id, wildcards.key)
         words = ["--config", f"{stage.dir}/config.json", "--out", str(stage.dir), "--label", stage.label]
         words += ["--gpus", str(stage.resources.gpu)]
+        if stage.resources.nodes > 1:
+            words += ["--nodes", str(stage.resources.nodes)]
         if stage.resources.gpu_share < 1:
             words += ["--gpu-share", f"{stage.resources.gpu_share:g}"]
         for name, folder in stage.inputs.items():

@@ -24,6 +24,7 @@ for id in PLAN.stage_ids():
         resources:
             **scheduler_request(id),
             **share_of(id),
+            **nodes_of(id),
             mem_mb=resource_of(id, "mem_mb"),
             runtime=resource_of(id, "runtime"),
             gpu=gpu_of(id),

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -72,9 +73,18 @@ def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_n
     def modules(entry):
         return code_of((entry, *HARNESS), ROOT).trees
 
-    for entry in ("policy.reinforce", "policy.warm_start", "gad.base", "gad.seqkd", "gad.warmup", "gad.gad"):
+    for entry in (
+        *("policy.reinforce", "policy.warm_start", "policy.judge", "policy.evaluate"),
+        *("gad.base", "gad.seqkd", "gad.warmup", "gad.gad", "gad.evaluate"),
+        *("debias.prepare", "debias.train", "debias.evaluate"),
+        *("demonstrations.embed", "demonstrations.candidates", "demonstrations.evaluate"),
+    ):
         assert "trainers.parallel.group" in modules(f"trainers.{entry}")
-    for entry in ("debias.train", "demonstrations.grpo", "policy.evaluate"):
+        assert hasattr(import_module(f"trainers.{entry}"), "RANKS")
+    for entry in (
+        *("policy.task_data", "gad.data", "assets", "command"),
+        *("demonstrations.learner", "demonstrations.rce", "demonstrations.grpo"),
+    ):
         assert "trainers.parallel.group" not in modules(f"trainers.{entry}")
 
 

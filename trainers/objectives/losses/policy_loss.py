@@ -27,6 +27,7 @@ def policy_loss(
     weight_on: Literal["advantage", "ratio"] = "advantage",
     aggregation: Aggregation = "sequence_mean",
     units: float | None = None,
+    importance: Tensor | None = None,
 ) -> tuple[Tensor, Diagnostics]:
     """Return the loss to minimise (a scalar with gradient) and diagnostics that join with those of other parts.
 
@@ -43,6 +44,7 @@ def policy_loss(
             the ratio before it is clipped.
         aggregation: how tokens become one number.
         units: divisor of a minibatch of which this batch is a part; see `aggregate`.
+        importance: (B, T), truncated importance weights, by which the loss of each token is multiplied; None: 1.
 
     Diagnostics of every variant: `ratio/mean`, `ratio/max`; `ratio/token_variance` (of w_t), `ratio/used_variance` (of
     what the surrogate gets) and `ratio/variance_reduction` = 1 - used / token (undefined while w is 1 everywhere);
@@ -63,6 +65,8 @@ def policy_loss(
         else:
             advantages = advantages * weight.detach()
     losses, extra = surrogate(used, advantages, mask)
+    if importance is not None:
+        losses = losses * importance
     return aggregate(losses, mask, aggregation, units=units), diagnostics | extra
 
 
