@@ -3,12 +3,14 @@
     python -m trainers.export --from results/stages/gad/gad/KEY/student --to my-student
     python -m trainers.export --from results/stages/gad/gad/KEY/critic --to my-critic
     python -m trainers.export --from checkpoints/global_step_200/actor --to my-actor     # verl's, one file per rank
+    python -m trainers.export --from results/stages/gspo/reinforce/KEY/checkpoint --hf-model BASE --to so-far
 
 A critic, which is a body and one linear head, becomes a token classifier with one label: its logit at a token is the
 critic's score there, and verl and `critic.init: reward_model` take it as it is. What a distributed backend left as
 pieces of tensors, one file per rank (torch's safetensors checkpoints `shard-*.safetensors`, FSDP's
-`model_world_size_*_rank_*.pt`), is merged. The model is loaded before it is written, so a folder that would not load is
-never made. Weights keep their precision, unless another is asked for.
+`model_world_size_*_rank_*.pt`), is merged, and so is the checkpoint of a stage that runs or has failed. The model is
+loaded before it is written, so a folder that would not load is never made. Weights keep their precision, unless another
+is asked for.
 """
 
 import argparse
@@ -23,17 +25,21 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
 from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, PretrainedConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
+from trainers.checkpoint import STATE
+from trainers.checkpoint import load as load_checkpoint
 from trainers.fsdp_shards import has_shards, merge_shards
 from trainers.models import refuse_pickles
 from trainers.policy.models import load_tokenizer
 from trainers.policy.value_model import HEAD
+from trainers.state import below
 
 PIECES = "shard-*.safetensors"
+TRAINED = ("policy", "student", "model")  # what stages call a language model in their checkpoints
 PRECISIONS = ("float32", "bfloat16", "float16")
 
 
@@ -52,6 +58,8 @@ def export(source: Path, target: Path, *, described_by: Path | None = None, prec
     described = described_by or _description(source)
     if has_shards(source):
         model = _from_shards(source, described)
+    elif (source / STATE).exists():
+        model = _from_checkpoint(source, described)
     elif (source / HEAD).exists():
         model = _critic(source)
     else:
@@ -79,7 +87,23 @@ def _from_safetensors(source: Path) -> PreTrainedModel:
 
 
 def _from_shards(source: Path, described: Path) -> PreTrainedModel:
-    state = merge_shards(source)
+    return _from_tensors(source, described, merge_shards(source))
+
+
+def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
+    """Return the language model that a stage of one or of several processes was training."""
+    found = load_checkpoint(source)
+    if found is None:
+        raise ValueError(f"{source}: the checkpoint is not whole, or was replaced meanwhile; try again")
+    for name in TRAINED:
+        if state := below(found.tensors, name):
+            return _from_tensors(source, described, state)
+    raise ValueError(f"{source}: the checkpoint holds no {' or '.join(TRAINED)}")
+
+
+def _from_tensors(source: Path, described: Path, state: dict[str, Tensor]) -> PreTrainedModel:
+    if lora := [name for name in state if "lora_" in name]:
+        raise ValueError(f"{source}: {lora[0]} is a LoRA adapter's; merge the adapter into the model before")
     config = AutoConfig.from_pretrained(described, local_files_only=True)
     dtype = next(value.dtype for value in state.values() if value.is_floating_point())
     return _load(source, None, config=config, state_dict=state, dtype=dtype)

@@ -174,9 +174,15 @@ class Group(Ranks):
             model.save_pretrained(folder, state_dict=weights)
 
     def kept(self, tensor: Tensor) -> Tensor:
-        """Return all of a tensor on the first rank's CPU, and nothing elsewhere."""
-        found = self.whole(tensor)
-        return found.cpu() if self.rank == 0 else found.new_empty(0, device="cpu")
+        """Return all of a tensor on the first rank's CPU, and nothing elsewhere; no other rank ever has all of it."""
+        nothing = tensor.new_empty(0, device="cpu")
+        if not isinstance(tensor, DTensor):
+            return tensor.cpu() if self.rank == 0 else nothing
+        here, share = tensor.to_local(), -(-tensor.shape[0] // self.size)
+        here = torch.cat([here, here.new_zeros(share - len(here), *here.shape[1:])])  # of all ranks as many rows
+        parts = [torch.empty_like(here) for _ in range(self.size)] if self.rank == 0 else None
+        distributed.gather(here, parts, dst=0, group=self._mesh.get_group())
+        return nothing if parts is None else torch.cat([part.cpu() for part in parts])[: tensor.shape[0]]
 
 
 def _rows(tensor: DTensor) -> slice:
