@@ -23,7 +23,7 @@ from trainers.policy.config import (
     Precision,
     Scratch,
     Vllm,
-    needs_recomputed_logps,
+    _needs_recomputed_logps,
 )
 from trainers.policy.memory_config import Memory
 from trainers.tasks import TASKS
@@ -128,7 +128,7 @@ class Rollout(_Strict):
 
     @model_validator(mode="after")
     def _recomputed(self) -> Self:
-        needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
+        _needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
         return self
 
 

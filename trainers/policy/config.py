@@ -109,7 +109,7 @@ IMPORTANCE_WEIGHTS = Field(
 )
 
 
-def needs_recomputed_logps(weights: ImportanceWeights | None, *, recompute_logps: bool) -> None:
+def _needs_recomputed_logps(weights: ImportanceWeights | None, *, recompute_logps: bool) -> None:
     """Raise ValueError where importance weights would compare the sampler with itself."""
     if weights is not None and not recompute_logps:
         raise ValueError(
@@ -134,7 +134,7 @@ class Rollout(_Strict):
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
-        needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
+        _needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
         if self.responses % self.group_size:
             raise ValueError(f"responses = {self.responses} is not a multiple of group_size = {self.group_size}")
         return self
