@@ -1,13 +1,9 @@
 """Stages on several machines: which can run so, and where."""
 
-import ast
-from collections.abc import Iterable
-from pathlib import Path
-
 from contract.errors import ConfigError
-from contract.fingerprint import read_source
 from tracker.config.study_schema import COMMAND_ENTRY
 from tracker.plan.build import PROJECT
+from tracker.plan.entries import names_of
 from tracker.plan.plan import Plan
 from tracker.plan.pool import source_of
 from tracker.plan.retry import States, pending
@@ -23,7 +19,7 @@ def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
         if nodes == 1:
             continue
         where = source_of(plan, stage, "nodes")
-        if not _has_ranks(stage.entry, (PROJECT, plan.settings.configs.parent)):
+        if "RANKS" not in (names_of(stage.entry, (PROJECT, plan.settings.configs.parent)) or ()):
             what = "a command" if stage.entry == COMMAND_ENTRY else stage.entry
             raise ConfigError(*where, nodes, f"{stage.id} ({what}) runs on one machine only", "take it away, or set 1")
         if gpu < nodes or gpu % nodes:
@@ -36,13 +32,3 @@ def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
             problem = f"several machines are one job of Slurm, and {stage.id} would run without it"
             remedy = "start snakemake with --workflow-profile workflow/profiles/slurm (docs/clusters.md), or set 1"
             raise ConfigError(*where, nodes, problem, remedy)
-
-
-def _has_ranks(entry: str, folders: Iterable[Path]) -> bool:
-    """Tell whether an entry module says `RANKS = ...` (trainers/parallel/join.py), without importing it."""
-    paths = [folder.joinpath(*entry.split(".")).with_suffix(".py") for folder in folders]
-    body = [node for path in paths if path.is_file() for node in ast.parse(read_source(path)).body]
-    assigned = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
-    imported = [alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
-    names = {target.id for target in assigned if isinstance(target, ast.Name)}
-    return "RANKS" in names | {alias.asname or alias.name for alias in imported}

@@ -94,7 +94,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
     check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
-    warnings += idle_devices(pending(plan, states), root or PROJECT)
+    warnings += idle_devices(pending(plan, states), (root or PROJECT, plan.settings.configs.parent))
     said += [f"warning: {warning}" for warning in warnings]
     if plan.settings.retry == "failed":
         retry_failed(plan, states)
