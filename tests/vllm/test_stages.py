@@ -153,7 +153,8 @@ def test_a_variant_runs_through_snakemake(study, devices, tmp_path):
     """At scale smoke, beside its parent, whose responses the policy draws itself."""
     parent, text = VARIANTS[study]
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    shutil.copy(ROOT / "Snakefile", tmp_path)
+    for name in ("Snakefile", "environment.yml"):
+        shutil.copy(ROOT / name, tmp_path)
     for name in ("contract", "tracker", "trainers", "workflow", "profiles"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "configs" / "studies" / study / "sampled.yaml").write_text(text)

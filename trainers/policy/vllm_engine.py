@@ -133,7 +133,7 @@ class VllmEngine:
 
         asked = [
             SamplingParams(
-                n=group_size,
+                n=group_size if seed is not None else 1,  # the most likely response is one
                 seed=seed,
                 temperature=0.0 if seed is None else temperature,
                 max_tokens=limit,
@@ -146,7 +146,8 @@ class VllmEngine:
         ]
         inputs = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         answers = self.llm.generate(inputs, asked, use_tqdm=False)
-        written = [output for answer in answers for output in sorted(answer.outputs, key=lambda each: each.index)]
+        groups = [sorted(answer.outputs, key=lambda each: each.index) for answer in answers]
+        written = [each for group in groups for each in (group * group_size if len(group) == 1 else group)]
         if len(written) != len(prompts) * group_size:
             raise RuntimeError(f"vLLM gave {len(written)} responses; asked for were {len(prompts) * group_size}")
         padding = pad_token(self.tokenizer)
