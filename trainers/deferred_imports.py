@@ -131,8 +131,19 @@ def _without_marks(name: str = "torch") -> Any:
     if not isinstance(torch.__dict__.get("_dynamo"), _Compiler):
         torch._dynamo = _Compiler(COMPILER)  # until its import, which puts the real one here
         for mark in set(_Compiler.MARKS) & set(dir(torch.compiler)):
+            _marks.setdefault(mark, getattr(torch.compiler, mark))
             setattr(torch.compiler, mark, _Compiler.mark)
     return torch
+
+
+_marks: dict[str, Any] = {}  # what torch.compiler has by these names
+
+
+def restore_compiler() -> None:
+    """Give torch its own decorators back, for a library that compiles; call it before that is imported."""
+    import_module(COMPILER)
+    for mark, original in _marks.items():
+        setattr(sys.modules["torch"].compiler, mark, original)
 
 
 # torch's own imports, at run time: (importer, name) -> what it gets.

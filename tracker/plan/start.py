@@ -81,7 +81,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     Raises:
         ConfigError: a study wants a clean tree below `root`, by default the project, and it is not; a stage's folder is
             a link; the folder of reports shows other results; a stage that is to run asks for more devices than there
-            are, or cannot fit into memory.
+            are, needs a package that is not installed, or cannot fit into memory.
     """
     claim_reports(plan.settings.results, plan.settings.reports)
     said = [f"warning: {warning}" for warning in settle_times(plan)]

@@ -6,6 +6,7 @@ Metrics are defined in docs/metrics-gad.md.
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
-from trainers.policy.config import OBJECTIVES
+from trainers.policy.config import OBJECTIVES, VLLM_ENGINE
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.models import learning, load_learner, load_tokenizer
@@ -138,6 +139,7 @@ class Trainer:
             placement,
             limit=response_limit(config, self.lengths),
             temperature=config.sampling.temperature,
+            engine=self._engine(folder),
         )
 
     def restore(self) -> int:
@@ -165,10 +167,10 @@ class Trainer:
         """Sample, score, update; return the step's metrics."""
         config, group = self.config, self.config.rollout.group_size
         rows = self._rows_of(step)
-        metrics = {"rollout/policy_lag": float(steps_taken(self.student) - steps_taken(self.rollouts.model))}
         sequences, texts = self.rollouts.sample(
             rows, group_size=group, generator=self._generator("sampling", step), memory=self.memory["sample"]
         )
+        metrics = {"rollout/policy_lag": float(steps_taken(self.student) - self.rollouts.version)}
         teacher = self.rollouts.teacher(rows)
         scores, teacher_scores = (
             score(self.critic, some, self.memory["score"], config.pooling) for some in (sequences, teacher)
@@ -229,6 +231,21 @@ class Trainer:
             temperature=config.sampling.temperature or 1.0,
             recompute_logps=config.rollout.recompute_logps,
             importance=build_importance(config.rollout.importance_weights),
+        )
+
+    def _engine(self, student: Path) -> Any:
+        """Return what samples in the place of the student itself, if anything does."""
+        rollout = self.config.rollout
+        if rollout.engine == "own":
+            return None
+        return import_module(VLLM_ENGINE).VllmEngine(
+            self.student,
+            self.tokenizer,
+            self.placement,
+            student,
+            rollout.vllm,
+            at_once=rollout.batch_size,
+            version=lambda: steps_taken(self.student),
         )
 
     def _critic(self, student: Path) -> ValueModel:

@@ -15,12 +15,15 @@ from trainers.assets_config import Asset
 from trainers.policy.config import (
     IMPORTANCE_WEIGHTS,
     OBJECTIVES,
+    VLLM_ENGINE,
+    VLLM_REMEDY,
     Clip,
     ImportanceWeights,
     LastSteps,
     Precision,
     Scratch,
-    needs_recomputed_logps,
+    Vllm,
+    _needs_recomputed_logps,
 )
 from trainers.policy.memory_config import Memory
 from trainers.tasks import TASKS
@@ -117,11 +120,20 @@ class Rollout(_Strict):
     recompute_logps: bool = Field(
         default=False, description="Old log-probabilities from a training forward instead of from the sampler."
     )
+    engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
+        default="own", description="What samples in training; evaluation is always the own sampler's."
+    )
+    vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
     importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = IMPORTANCE_WEIGHTS
+
+    @property
+    def _packages(self) -> dict[str, tuple[str, str]]:
+        """The package that the engine needs: the key that asks for it, and the remedy."""
+        return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
 
     @model_validator(mode="after")
     def _recomputed(self) -> Self:
-        needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
+        _needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
         return self
 
 
@@ -250,6 +262,10 @@ class GadConfig(_Strict):
             return self
         problems = [
             (self.task is None and self.data_source is None, "task null needs a data_source"),
+            (
+                self.rollout.engine == "vllm" and self.memory.lora is not None,
+                "rollout.engine vllm has not been tried with memory.lora: set one of them to its default",
+            ),
             (self.task is None and self.model is None, "task null needs a pretrained `model`"),
             (
                 self.task is not None and self.data_source is not None,
@@ -307,6 +323,8 @@ class GadConfig(_Strict):
                 keys |= dict.fromkeys([*others, f"{name}_source"], f"{name}.enabled is false")
         if self.seqkd.samples == 0:
             keys |= dict.fromkeys(("seqkd.sample_prompts", "seqkd.sample_temperature"), "seqkd.samples is 0")
+        if self.rollout.engine != "vllm":
+            keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if self.model is not None:
             keys |= dict.fromkeys(("scratch", "base"), "the student is `model`")
         if self.critic.init == "reward_model":
@@ -320,8 +338,9 @@ class GadConfig(_Strict):
         """Return packages that only some environments have and `stage` needs: the key that asks, and the remedy."""
         if stage == "seqkd" and self.seqkd.enabled:
             return self.seqkd.memory._packages("seqkd.memory")
-        here = stage in ("warmup", "gad") and getattr(self, stage).enabled
-        return self.memory._packages("memory") if here else {}
+        if stage not in ("warmup", "gad") or not getattr(self, stage).enabled:
+            return {}
+        return self.memory._packages("memory") | self.rollout._packages
 
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
@@ -338,4 +357,5 @@ class GadConfig(_Strict):
         ]
         if self.rollout.importance_weights is not None:
             names.append("weights.truncated_importance")
-        return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *self.memory._modules]
+        engine = [VLLM_ENGINE] if self.rollout.engine == "vllm" else []
+        return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *engine, *self.memory._modules]

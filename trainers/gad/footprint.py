@@ -10,7 +10,7 @@ from trainers.footprint.shapes import Shape, shape_of
 from trainers.footprint.tensors import drawing, frozen, share
 from trainers.footprint.training import Learnt, host_of
 from trainers.gad.config import Adversarial, GadConfig
-from trainers.policy.footprint import scratch_shape
+from trainers.policy.footprint import engine_of, scratch_shape
 
 ASSUMED_PROMPT, ASSUMED_RESPONSE = 512, 256  # tokens, where the configuration gives no limit
 TRIED = {  # what makes a stage smaller
@@ -45,6 +45,7 @@ def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], d
     critic, unknown = _critic(config, student, models)
     if stage in ("warmup", "gad"):
         made = _adversarial(getattr(config, stage), config, student, critic, found, devices=devices)
+        unknown += engine_of(config.rollout.engine)
     else:
         scores = stage == "evaluate" and (config.warmup.enabled or config.gad.enabled)
         made = _evaluate(config, student, critic if scores else None, found, devices=devices)

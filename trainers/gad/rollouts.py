@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.rows import Row
+from trainers.gad.version import steps_taken
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
@@ -20,6 +22,7 @@ class Rollouts:
     """Samples with `model` as it is at that moment, or, with several ranks, with a copy made for each call.
 
     limit: longest response in tokens. temperature: None takes the most likely token, with log-probabilities at 1.
+    engine: samples what is learnt from, in the place of the model itself; it has a copy of the weights.
     """
 
     model: PreTrainedModel
@@ -27,6 +30,7 @@ class Rollouts:
     placement: Placement
     limit: int
     temperature: float | None = None
+    engine: Any = None
     _prompts: dict[str, list[int]] = field(default_factory=dict)
     _teacher: dict[str, list[int]] = field(default_factory=dict)
 
@@ -37,7 +41,8 @@ class Rollouts:
 
         memory: how many responses are drawn at once; fewer where memory does not suffice.
         """
-        return self._responder(
+        respond = self.engine or self._responder
+        return respond(
             self._prompts_of(rows),
             group_size=group_size,
             limit=self.limit,
@@ -66,6 +71,11 @@ class Rollouts:
                 self._teacher[row.id] = response_tokens(self.tokenizer, row.teacher_response)[: self.limit]
         ids, mask = pad([self._teacher[row.id] for row in rows], pad_token(self.tokenizer), left=False)
         return Sequences(*self._responder.padded(self._prompts_of(rows)), ids, mask).to(self.placement.policy)
+
+    @property
+    def version(self) -> int:
+        """Return how many updates the weights have seen that sampled last."""
+        return steps_taken(self.model) if self.engine is None else self.engine.seen
 
     def cut(self, sequences: Sequences) -> torch.Tensor:
         """Return (N,) booleans: the response reached the limit and did not end."""

@@ -19,6 +19,8 @@ from trainers.tasks.settings.knights_knaves import KnightsKnaves
 from trainers.tasks.settings.question_answer import QuestionAnswer
 
 OBJECTIVES = "trainers.objectives"
+VLLM_ENGINE = "trainers.policy.vllm_engine"
+VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"
 
 
 class _Strict(BaseModel):
@@ -75,6 +77,23 @@ class Sampling(_Strict):
     temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
 
 
+class Vllm(_Strict):
+    """Settings of vLLM as the sampler (docs/vllm.md)."""
+
+    memory_share: Annotated[float, Absent(0.4)] = Field(
+        default=0.4, gt=0, lt=1, description="Of a GPU's memory, for vLLM's weights, cache and activations."
+    )
+    cpu_cache_gib: Annotated[float, Absent(0.25)] = Field(
+        default=0.25, gt=0, description="GiB for keys and values, on a CPU."
+    )
+    longest: Annotated[int | None, Absent(None)] = Field(
+        default=None, ge=2, description="Tokens of the longest prompt and response; null: what the model takes."
+    )
+    sleep: Annotated[bool, Absent(False)] = Field(
+        default=False, description="Give vLLM's memory of a GPU back between rollouts."
+    )
+
+
 class ImportanceWeights(_Strict):
     """min(pi_old / pi_sampler, cap): corrects for a sampler that gives tokens other probabilities than the trainer."""
 
@@ -90,7 +109,7 @@ IMPORTANCE_WEIGHTS = Field(
 )
 
 
-def needs_recomputed_logps(weights: ImportanceWeights | None, *, recompute_logps: bool) -> None:
+def _needs_recomputed_logps(weights: ImportanceWeights | None, *, recompute_logps: bool) -> None:
     """Raise ValueError where importance weights would compare the sampler with itself."""
     if weights is not None and not recompute_logps:
         raise ValueError(
@@ -107,11 +126,20 @@ class Rollout(_Strict):
     recompute_logps: bool = Field(
         default=False, description="Old log-probabilities from a training forward instead of from the sampler."
     )
+    engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
+        default="own", description="What samples in training; evaluation is always the own sampler's."
+    )
+    vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
     importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = IMPORTANCE_WEIGHTS
+
+    @property
+    def _packages(self) -> dict[str, tuple[str, str]]:
+        """The package that the engine needs: the key that asks for it, and the remedy."""
+        return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
-        needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
+        _needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
         if self.responses % self.group_size:
             raise ValueError(f"responses = {self.responses} is not a multiple of group_size = {self.group_size}")
         return self
@@ -343,6 +371,10 @@ class PolicyConfig(_Strict):
             return self
         problems = [
             (self.advantage == "gae" and self.rollout.group_size != 1, "advantage gae needs rollout.group_size 1"),
+            (
+                self.rollout.engine == "vllm" and self.memory.lora is not None,
+                "rollout.engine vllm has not been tried with memory.lora: set one of them to its default",
+            ),
             (self.advantage != "gae" and self.rollout.group_size < 2, "group advantages need rollout.group_size >= 2"),
             (
                 self.ema_smoothing is not None and self.ratio != "token",
@@ -442,6 +474,8 @@ class PolicyConfig(_Strict):
                 "task.sloppy",
             )
             keys |= dict.fromkeys(above, "there is no warm start at warm_start.steps 0")
+        if self.rollout.engine != "vllm":
+            keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if not self.task.reads_source:
             keys["data_source"] = f"the task {self.task.name} makes its own problems"
         return keys | self._rewards_without_effect() | self._weights_without_effect()
@@ -473,7 +507,7 @@ class PolicyConfig(_Strict):
         """Return packages that only some environments have and `stage` needs: the key that asks, and the remedy."""
         if stage == "warm_start" and self.warm_start.steps > 0:
             return self.warm_start.memory._packages("warm_start.memory")
-        return self.memory._packages("memory") if stage == "reinforce" else {}
+        return self.memory._packages("memory") | self.rollout._packages if stage == "reinforce" else {}
 
     def used_modules(self, stage: str) -> list[str]:
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
@@ -499,6 +533,8 @@ class PolicyConfig(_Strict):
             modules.append(f"{OBJECTIVES}.rewards.overlong_penalty")
         if self.dynamic_sampling is not None:
             modules.append("trainers.policy.dynamic_sampling")
+        if self.rollout.engine == "vllm":
+            modules.append(VLLM_ENGINE)
         if self.reward.level == "token":
             modules += ["trainers.policy.token_rewards", f"{OBJECTIVES}.rewards.token_rewards"]
         return modules

@@ -19,6 +19,7 @@ from trainers.tasks.interface import Problem, Task
 
 LengthPenalty = Callable[..., Tensor]
 TokenRewards = Callable[[Sequences, int], Tensor]
+Responds = Callable[..., tuple[Sequences, list[str]]]  # as `Responder` does
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,10 @@ class Experience:
 
 @dataclass
 class Sampler:
-    """Samples responses to problems with a policy and scores them; `memory`: how many are drawn at once."""
+    """Samples responses to problems with a policy and scores them; `memory`: how many are drawn at once.
+
+    engine: samples what is learnt from, in the place of the policy itself.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -55,6 +59,7 @@ class Sampler:
     token_rewards: TokenRewards | None = None
     penalty: tuple[LengthPenalty, OverlongPenalty] | None = None
     memory: MicroBatch = field(default_factory=MicroBatch)
+    engine: Responds | None = None
     _prompts: dict[str, list[int]] = field(default_factory=dict)
 
     def prompts(self, problems: Sequence[Problem]) -> list[list[int]]:
@@ -77,7 +82,8 @@ class Sampler:
 
         temperature: by default that of the sampling settings. memory: how many are drawn at once; None: all.
         """
-        return Responder(self.model, self.tokenizer, self.placement)(
+        respond = self.engine or Responder(self.model, self.tokenizer, self.placement)
+        return respond(
             self.prompts(problems),
             group_size=group_size,
             limit=self.sampling.max_new_tokens,

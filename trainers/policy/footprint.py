@@ -42,6 +42,7 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
     reward, scoring, unknown = _reward_model(config, models, policy, prompt + config.sampling.max_new_tokens, devices)
     if stage == "reinforce":
         made = _reinforce(config, policy, prompt, devices)
+        unknown += engine_of(config.rollout.engine)
         held, works = (*made.held, *reward), (*made.works, *scoring)
         return replace(made, held=held, works=works, assumed=assumed, unknown=unknown)
     sizes: dict[str, Any] = {"prompt": prompt, "response": config.sampling.max_new_tokens, "group": 1}
@@ -112,6 +113,11 @@ def _reinforce(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -
         learners.append(critic)
         works.append(critic.update("update of the critic", rows, tokens))
     return Footprint(tuple(held), tuple(works), host_of(learners, reference=config.kl.coef > 0))
+
+
+def engine_of(engine: str) -> tuple[str, ...]:
+    """Return what is not known of the sampler."""
+    return ("the engine: vLLM takes rollout.vllm.memory_share of a device",) if engine == "vllm" else ()
 
 
 def scratch_shape(scratch: Scratch, task: Any) -> Shape:

@@ -15,8 +15,8 @@ from trainers.loop import run_steps
 from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
-from trainers.policy.config import OBJECTIVES, PolicyConfig
-from trainers.policy.experience import Experience, Sampler
+from trainers.policy.config import OBJECTIVES, VLLM_ENGINE, PolicyConfig
+from trainers.policy.experience import Experience, Responds, Sampler
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
@@ -93,6 +93,7 @@ class Trainer:
             **self._reward_model(folder, placement),
             penalty=self._penalty(),
             memory=stage.micro_batch(config.rollout.batch_size),
+            engine=self._engine(folder, placement),
         )
         self.measured = stage.micro_batch(config.evaluate.batch_size)
         learners = {"policy": self.actor.learner} | ({} if self.critic is None else {"critic": self.critic.learner})
@@ -193,6 +194,14 @@ class Trainer:
         module = import_module("trainers.policy.critic")
         model = module.build_critic(policy, placement, self.config.memory, self.stage.seed)
         return module.Critic(self._learner(model, self.config.critic.lr), self.config.critic)
+
+    def _engine(self, policy: Path, placement: Placement) -> Responds | None:
+        """Return what samples in the place of the policy itself, if anything does."""
+        rollout = self.config.rollout
+        if rollout.engine == "own":
+            return None
+        start = import_module(VLLM_ENGINE).VllmEngine
+        return start(self.policy, self.tokenizer, placement, policy, rollout.vllm, at_once=rollout.batch_size)
 
     def _reward_model(self, policy: Path, placement: Placement) -> dict[str, Any]:
         """Return the sampler's reward model: of responses, or of tokens."""

