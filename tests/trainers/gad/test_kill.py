@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 SEEDED = ("warmup", "gad", "evaluate")
 READS = sorted(
     {"task", "data", "scratch", "base", "seqkd", "warmup", "gad", "sampling", "rollout", "pooling", "reward"}
-) + sorted({"advantage", "ratio", "clip", "update", "critic", "discriminator", "hinge", "balanced", "precision", "memory"})
+) + sorted(
+    {"advantage", "ratio", "clip", "update", "critic", "discriminator", "hinge", "balanced", "precision", "memory"}
+)
 SETTINGS = {
     **TINY,
     "base": {**TINY["base"], "steps": 10},
