@@ -97,6 +97,11 @@ def _from_checkpoint(source: Path, described: Path) -> PreTrainedModel:
         raise ValueError(f"{source}: the checkpoint is not whole, or was replaced meanwhile; try again")
     for name in TRAINED:
         if state := below(found.tensors, name):
+            if any("lora_" in each for each in state):
+                raise ValueError(
+                    f"{source}: a training with memory.lora keeps nothing but its adapters in checkpoints; the merged "
+                    "model lies beside it when the stage is done"
+                )
             return _from_tensors(source, described, state)
     raise ValueError(f"{source}: the checkpoint holds no {' or '.join(TRAINED)}")
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.config import (
+    COLDEST,
     IMPORTANCE_WEIGHTS,
     OBJECTIVES,
     VLLM_ENGINE,
@@ -265,6 +266,11 @@ class GadConfig(_Strict):
             (
                 self.rollout.engine == "vllm" and self.memory.lora is not None,
                 "rollout.engine vllm has not been tried with memory.lora: set one of them to its default",
+            ),
+            (
+                self.rollout.engine == "vllm" and (self.sampling.temperature or 1.0) < COLDEST,
+                f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}: sampling.temperature is "
+                f"{self.sampling.temperature}",
             ),
             (self.task is None and self.model is None, "task null needs a pretrained `model`"),
             (

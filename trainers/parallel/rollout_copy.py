@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule
 from transformers.pytorch_utils import Conv1D
 
 Whole = Callable[[Tensor], Tensor]
-Known = dict[tuple[int, bool], Tensor]  # what was copied, by its number and whether in bfloat16
+Known = dict[tuple[int, torch.dtype], Tensor]  # what was copied, by its number and the copy's precision
 LINEAR = (nn.Linear, Conv1D)  # all that they do with weight and bias is a product that autocast casts
 
 
@@ -22,7 +22,7 @@ def rollout_copy(model: nn.Module, whole: Whole) -> Any:
     """Return a copy of a model without hooks, that needs no other rank and does not follow the model's updates.
 
     whole: returns all of a tensor of which this rank has a part (`Ranks.whole`). Tensors are gathered one by one, those
-    of linear layers in bfloat16. A tied output matrix is two: one to look words up in float32, one to multiply with.
+    of linear layers in bfloat16. A tied output matrix in float32 is two: one to look words up, one to multiply with.
     """
     return _bare(model, whole, {}).eval()
 
@@ -46,8 +46,8 @@ def _bare(module: nn.Module, whole: Whole, known: Known) -> nn.Module:
 
 
 def _copy(value: Tensor, low: bool, whole: Whole, known: Known) -> Tensor:
-    name = (id(value), low)
+    dtype = torch.bfloat16 if low and value.dtype == torch.float32 else value.dtype
+    name = (id(value), dtype)
     if name not in known:
-        dtype = torch.bfloat16 if low and value.dtype == torch.float32 else value.dtype
         known[name] = whole(value.detach().to(dtype, copy=True))  # cast before it is sent
     return known[name]

@@ -5,6 +5,7 @@ The defaults of a method are its published ones (KL control: seed 004; clipping:
 stage is given the keys that it reads and no others.
 """
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -20,6 +21,7 @@ from trainers.tasks.settings.question_answer import QuestionAnswer
 
 OBJECTIVES = "trainers.objectives"
 VLLM_ENGINE = "trainers.policy.vllm_engine"
+COLDEST = 0.01  # vLLM takes lower temperatures for this one
 VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"
 
 
@@ -374,6 +376,17 @@ class PolicyConfig(_Strict):
             (
                 self.rollout.engine == "vllm" and self.memory.lora is not None,
                 "rollout.engine vllm has not been tried with memory.lora: set one of them to its default",
+            ),
+            (
+                self.rollout.engine == "vllm" and self.sampling.temperature < COLDEST,
+                f"rollout.engine vllm takes temperatures below {COLDEST:g} for {COLDEST:g}: sampling.temperature is "
+                f"{self.sampling.temperature:g}",
+            ),
+            (
+                self.rollout.engine == "vllm"
+                and (self.rollout.vllm.longest or math.inf) <= self.sampling.max_new_tokens,
+                f"rollout.vllm.longest {self.rollout.vllm.longest} leaves no room for a prompt beside "
+                f"sampling.max_new_tokens {self.sampling.max_new_tokens}",
             ),
             (self.advantage != "gae" and self.rollout.group_size < 2, "group advantages need rollout.group_size >= 2"),
             (

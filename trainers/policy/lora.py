@@ -47,7 +47,7 @@ def adapt(model: PreTrainedModel, settings: Settings, precision: Precision, *, s
     """
     targets = _targets(model, settings.targets)
     config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules=targets)
-    with torch.random.fork_rng():  # peft draws numbers that are not used
+    with torch.random.fork_rng(devices=[]):  # peft draws numbers that are not used
         inject_adapter_in_model(config, model, NAME)
     generator = torch.Generator().manual_seed(seed)
     low = precision.compute == "bfloat16"
@@ -140,7 +140,7 @@ class Learning(nn.Module):
 
 
 def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights of a model without adapters that computes the same, one after the other, float32.
+    """Yield the weights of a model without adapters that computes the same, one after the other, float32, on the CPU.
 
     Each is whole where files are written, in the first rank, and empty elsewhere. All must call it.
     """
@@ -155,7 +155,7 @@ def merged(model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
             if first.numel():
                 change = layer.scaling[NAME] * (second @ first)
                 weight = weight + (change.T if layer.fan_in_fan_out else change)
-        yield name.replace(".base_layer.", "."), weight
+        yield name.replace(".base_layer.", "."), weight.cpu()  # together they are more than the model on the device
 
 
 def _is_adapted(module: nn.Module) -> bool:

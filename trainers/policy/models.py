@@ -115,7 +115,7 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
     dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
     # One by one, so that there is no copy in another precision in between.
     weights = {id(one): nn.Parameter(one.detach().to(dtype, copy=True), False) for one in policy.parameters()}
-    model = copy.deepcopy(policy, weights).eval().to(dtype)
+    model = copy.deepcopy(policy, weights).eval()  # buffers stay: rotary frequencies in bfloat16 are other positions
     return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.reference)
 
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.deferred_imports import restore_compiler
 from trainers.micro_batch import MicroBatch
 from trainers.policy.batch import Sequences
-from trainers.policy.config import Vllm
+from trainers.policy.config import COLDEST, Vllm
 from trainers.policy.placement import Placement
 from trainers.policy.rollout import concatenate
 from trainers.policy.text import decode, pad, pad_token
@@ -29,7 +29,6 @@ SETTINGS = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
-COLDEST = 0.01  # vLLM takes lower temperatures for this one
 SEEDS = 2**62  # and below: the seed of a group's i-th response is i more
 
 

@@ -14,6 +14,7 @@ from contract.errors import TrackerError
 from tracker.cli.main import main
 from tracker.plan.plan_file import PlanFile
 from tracker.store.export import find_model
+from trainers import checkpoint
 from trainers.export import export
 from trainers.export import main as trainers_export
 from trainers.gad.students import save_models
@@ -371,3 +372,11 @@ def test_a_checkpoint_of_one_rank_and_one_of_another_architecture(tmp_path, toke
     torch.save({"base_model.model.lora_A.weight": torch.ones(2)}, file)
     with pytest.raises(ValueError, match="LoRA"):
         export(tmp_path / "actor", tmp_path / "x")
+
+
+def test_a_checkpoint_of_adapters_is_refused_with_what_to_do(tmp_path, tokenizer):
+    save_policy(tmp_path / "base", model_of(tokenizer, 8), tokenizer)
+    checkpoint.save(tmp_path / "checkpoint", 1, {"policy/model.q_proj.lora_A.default.weight": torch.ones(2)}, {})
+    with pytest.raises(ValueError, match=r"memory.lora .* the merged model lies beside it when the stage is done"):
+        export(tmp_path / "checkpoint", tmp_path / "x", described_by=tmp_path / "base")
+    assert not (tmp_path / "x").exists()

@@ -87,6 +87,13 @@ def test_a_tied_output_matrix_follows_the_embedding(model):
     assert torch.equal(output, words.bfloat16()) == model.config.tie_word_embeddings
 
 
+def test_of_frozen_weights_in_bfloat16_a_tied_matrix_is_copied_once(model):
+    """As those beside adapters are; the embedding is in bfloat16 itself."""
+    made = rollout_copy(model.bfloat16(), ALONE.whole)
+    words, output = made.get_input_embeddings().weight, made.get_output_embeddings().weight
+    assert (words.data_ptr() == output.data_ptr()) == model.config.tie_word_embeddings
+
+
 def test_it_is_apart_from_the_model(model):
     made = rollout_copy(model, ALONE.whole)
     expected = drawn(made).logps

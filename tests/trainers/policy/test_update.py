@@ -5,8 +5,9 @@ import torch
 
 from tests.trainers.policy.helpers import TINY, actor, sampled_batch
 from trainers.policy.batch import Sequences, token_logps
-from trainers.policy.config import Update
-from trainers.policy.models import build_policy
+from trainers.policy.config import Precision, Update
+from trainers.policy.models import build_policy, frozen_copy, load_policy
+from trainers.policy.placement import Placement
 
 
 def trajectory(tokenizer, prompts, update, steps=3, **config):
@@ -133,3 +134,21 @@ def test_selecting_rows_cuts_padding_on_both_sides():
     assert row.prompt_ids.tolist() == [[5]]
     assert row.response_ids.tolist() == [[4, 1]]
     assert whole.model_inputs()["position_ids"][0].tolist() == [0, 0, 0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_a_frozen_copy_is_what_is_loaded_frozen_with_the_same_positions(tokenizer, tmp_path, compute):
+    """In bfloat16 its weights; not a rotary embedding's frequencies, which rounded are those of other positions."""
+    build_policy(TINY, tokenizer, seed=0).save_pretrained(tmp_path)
+    precision, there = Precision(compute=compute), torch.device("cpu")
+    loaded = load_policy(tmp_path, there, precision)
+    copied = frozen_copy(load_policy(tmp_path, there, trainable=True), Placement.of(["cpu"], precision))
+    tensors = [model.state_dict() | dict(model.named_buffers()) for model in (loaded, copied)]
+    assert tensors[0].keys() == tensors[1].keys()
+    for name, value in tensors[0].items():
+        assert value.dtype == tensors[1][name].dtype, name
+        assert torch.equal(value, tensors[1][name]), name
+    assert copied.model.rotary_emb.inv_freq.dtype == torch.float32
+    assert not any(parameter.requires_grad for parameter in copied.parameters())
+    ids = torch.arange(80)[None] % 20
+    assert torch.equal(copied(ids).logits, loaded(ids).logits)

@@ -5,8 +5,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from tests.trainers.policy.helpers import TINY
+from trainers.gad.config import GadConfig
 from trainers.policy import vllm_engine
 from trainers.policy.config import PolicyConfig, Precision, Rollout, Vllm
 from trainers.policy.models import build_policy
@@ -165,3 +167,15 @@ def test_only_variants_that_use_it_depend_on_its_code():
     assert other.used_modules("evaluate") == own.used_modules("evaluate")
     assert other.needed_packages("evaluate") == own.needed_packages("reinforce") == {}
     assert own.without_effect()["rollout.vllm"] == "rollout.engine is own"
+
+
+def test_what_vllm_would_refuse_at_the_first_step_is_refused_before_any_job():
+    vllm = {"engine": "vllm"}
+    for config in (PolicyConfig, GadConfig):
+        config(rollout=vllm)
+        config(sampling={"temperature": 0.001})
+        with pytest.raises(ValidationError, match=r"sampling.temperature is 0.001"):
+            config(rollout=vllm, sampling={"temperature": 0.001})
+    GadConfig(rollout=vllm, sampling={"temperature": None})  # the most likely tokens
+    with pytest.raises(ValidationError, match=r"rollout.vllm.longest 32 leaves no room for a prompt"):
+        PolicyConfig(rollout={**vllm, "vllm": {"longest": 32}}, sampling={"max_new_tokens": 32})
