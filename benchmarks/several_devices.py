@@ -205,18 +205,16 @@ def estimate(arguments: argparse.Namespace, config: Any, devices: int) -> int:
     """Return the bytes of the fullest device, as `ablation fit` counts a supervised stage."""
     from contract.footprint import Footprint
     from trainers.footprint.shapes import of_config
-    from trainers.footprint.tensors import gathered, trained, update, work
+    from trainers.footprint.tensors import share
+    from trainers.footprint.training import Learnt
     from trainers.policy.config import Precision
 
     shape, precision = of_config(config.to_dict()), Precision(compute=arguments.compute)
     length, half = arguments.tokens // 2 * 2, arguments.tokens // 2
-    learn = work(
-        "training",
-        min(arguments.micro_batch, -(-arguments.rows // devices)),
-        lambda rows: update(shape, precision, rows * length, predicted=rows * half, entropy="kept"),
-        gathered(shape),
-    )
-    return Footprint(trained("model", shape.parameters), (learn,), sharded=True).peak(devices)
+    model = Learnt("model", shape, precision, devices)
+    rows = share(arguments.rows, arguments.micro_batch, devices)
+    learn = model.update("training", rows, length, predicted=half, entropy="kept")
+    return Footprint(model.held, (learn,)).peak
 
 
 def compare(arguments: argparse.Namespace, results: list[dict[str, Any]]) -> None:

@@ -277,7 +277,11 @@ def _blocked(inputs: dict[str, Path]) -> str:
 
 def _lease(job: Job, terminal: TextIO) -> Lease:
     if job.nodes > 1:  # each machine's launcher leases its own, here as well
-        return Lease(visible_devices()[: job.gpus_here])
+        found = visible_devices()
+        if 0 < len(found) < job.gpus_here:
+            many = f"{job.gpus_here} devices asked of each of {job.nodes} machines, {len(found)} visible on this one"
+            raise ValueError(f"{many} ({', '.join(found)}): lower `gpu`, or take more machines")
+        return Lease(found[: job.gpus_here])
 
     def on_wait(pool: list[str]) -> None:
         count = job.gpus if job.gpu_share == 1 else job.gpu_share

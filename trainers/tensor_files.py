@@ -91,7 +91,8 @@ class TensorFiles(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         """Return a whole tensor, on the CPU."""
         pieces = self._found[name]
-        return pieces[0][2].get_tensor(name) if len(pieces) == 1 else self.rows(name, 0, pieces[-1][1])
+        alone = len(pieces) == 1 and pieces[0][0] == 0  # and maybe without dimensions
+        return pieces[0][2].get_tensor(name) if alone else self.rows(name, 0, pieces[-1][1])
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names."""
@@ -114,10 +115,9 @@ class TensorFiles(Mapping[str, Tensor]):
             for begin, end, file in self._found[name]
             if begin < stop and start < end
         ]
-        if not parts:
-            return self._found[name][0][2].get_slice(name)[0:0]
+        parts = parts or [self._found[name][0][2].get_slice(name)[0:0]]
         found = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if len(found) != stop - start:
+        if len(found) != max(0, stop - start):
             raise ValueError(f"{name}: rows {start} to {stop} are not all there")
         return found
 

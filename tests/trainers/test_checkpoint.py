@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from trainers import checkpoint
+from trainers.tensor_files import Piece, TensorFiles, write_tensors
 
 
 def test_comes_back_with_all_bits(tmp_path):
@@ -142,3 +143,19 @@ def test_kill_9_at_random_moments_always_leaves_a_consistent_one(tmp_path):
         assert torch.equal(tensors["w"], torch.full((20000,), float(step)))
         last = max(last, step)
     assert last > 0
+
+
+def test_rows_whose_file_is_missing_are_an_error_and_not_fewer_rows(tmp_path):
+    whole, paths = torch.arange(12.0).view(6, 2), []
+    for start in (0, 2, 4):
+        paths.append(tmp_path / f"{start}.safetensors")
+        write_tensors(paths[-1], {"w": Piece(whole[start : start + 2], start)})
+    with TensorFiles(paths) as found:
+        assert torch.equal(found["w"], whole)
+        assert torch.equal(found.rows("w", 1, 5), whole[1:5])
+        assert found.rows("w", 6, 6).shape == (0, 2)
+    with TensorFiles(paths[:2]) as found, pytest.raises(ValueError, match="rows 4 to 6 are not all there"):
+        found.rows("w", 4, 6)
+    for left in (paths[1:2], paths[::2], paths[1:]):
+        with TensorFiles(left) as found, pytest.raises(ValueError, match="are not all there"):
+            found["w"]

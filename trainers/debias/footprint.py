@@ -40,15 +40,15 @@ def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset]
             "edited weights": 2 * size * sum(a * b for _, a, b in edited),
         }
 
+    host = {"weights": devices * size * shape.parameters}  # each process reads the model for itself
     works: tuple[Work, ...] = (work("items", share(config.edit.batch_size, None, devices), passing),)
     if stage == "prepare":
         whole = (Held("model: weights", size * shape.parameters),)
-        return Footprint(whole, works, {"weights": size * shape.parameters}, assumed=assumed)
+        return Footprint(whole, works, host, assumed=assumed)
     # The blocks below the first edited one are dropped after loading.
     rest = shape.parameters - first * shape.block
     editor = _editor(config, edited)
     held.append(Held("model: weights", size * rest))
-    host = {"weights": size * shape.parameters}
     if stage == "train":
         held += [*trained("editor", editor), Held("editor: best epoch", FLOAT * editor)]
     else:

@@ -60,7 +60,7 @@ def footprint(
     if image:
         assumed.append(f"{image} tokens for an image of task.max_pixels")
         unknown.append("activations of the vision tower and of the embedder")
-    host = {"weights": sum(part.size for part in held)}
+    host = {"weights": devices * sum(part.size for part in held)}  # each process reads the models for itself
     return Footprint(tuple(held), works, host, assumed=tuple(assumed), unknown=tuple(unknown))
 
 

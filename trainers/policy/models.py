@@ -113,9 +113,10 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
     With several ranks it is made before the policy is sharded, by all of them, and is sharded itself.
     """
     dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
-    # One by one, so that there is no copy in another precision in between.
+    # One by one, so that there is no copy in another precision in between; not the buffers: a rotary embedding's
+    # frequencies are float32 in every precision, else the reference would turn late tokens by other angles.
     weights = {id(one): nn.Parameter(one.detach().to(dtype, copy=True), False) for one in policy.parameters()}
-    model = copy.deepcopy(policy, weights).eval()  # buffers stay: rotary frequencies in bfloat16 are other positions
+    model = copy.deepcopy(policy, weights).eval()
     return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.reference)
 
 

@@ -188,6 +188,14 @@ def test_the_memory_of_the_machine_counts_as_well():
     assert "studies.gspo.resources.reinforce.mem_mb" in problem.remedy
 
 
+@pytest.mark.parametrize(("study", "stages"), [("debias", 3), ("demonstrations", 3)])
+def test_the_machine_holds_what_each_process_reads_for_itself(study, stages):
+    read = [need for need in needs(planned(study)).values() if "weights" in need.footprint.host]
+    assert len(read) == stages
+    for need in read:
+        assert need.on(4).footprint.host_size == 4 * need.on(1).footprint.host_size > 0
+
+
 def test_every_study_says_what_each_stage_with_a_model_holds():
     plan = planned("debias,demonstrations,gad,gspo,innovations", scale="smoke")
     found = {need.stage.id for need in needs_of(plan, plan.content.stages, device_memory=None)}

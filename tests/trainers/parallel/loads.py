@@ -28,6 +28,7 @@ from trainers.gad.critic import new_critic
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision, Scratch
 from trainers.policy.critic import build_critic
+from trainers.policy.memory_config import Memory
 from trainers.policy.models import build_policy, frozen_copy, load_trained
 from trainers.policy.placement import Placement
 from trainers.policy.text import word_tokenizer
@@ -111,7 +112,7 @@ CASES = {
     "reference": lambda ranks, folder: reference(ranks, folder / "qwen2"),
     "reference in bfloat16": lambda ranks, folder: reference(ranks, folder / "qwen2", compute="bfloat16"),
     "scratch": scratch,
-    "critic of ppo": lambda ranks, folder: build_critic(folder / "qwen2", placement(ranks)),
+    "critic of ppo": lambda ranks, folder: build_critic(folder / "qwen2", placement(ranks), Memory(), 0),
     "critic from the student": lambda ranks, folder: critic(ranks, folder, "student"),
     "critic from a reward model": lambda ranks, folder: critic(ranks, folder, "reward model"),
     "saved critic": lambda ranks, folder: critic(ranks, folder, "saved"),

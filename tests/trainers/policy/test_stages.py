@@ -21,6 +21,7 @@ from trainers.policy.config import (
     Update,
 )
 from trainers.policy.learner import Learner
+from trainers.policy.memory_config import Memory
 from trainers.policy.placement import Placement
 from trainers.tasks.interface import read_problems
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
@@ -114,7 +115,7 @@ def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
     found = []
     for checkpointing in (False, True):
         placement = Placement.of(["cpu"], Precision(activation_checkpointing=checkpointing))
-        critic = build_critic(prepared["warm_start"] / "policy", placement)
+        critic = build_critic(prepared["warm_start"] / "policy", placement, Memory(), 0)
         calls = []
         critic.body.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         torch.nn.init.constant_(critic.head.weight, 0.1)
@@ -201,7 +202,7 @@ def test_the_items_of_a_held_out_structure_are_a_cluster(prepared, tmp_path):
 def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompts):
     from trainers.policy.critic import build_critic
 
-    critic = build_critic(prepared["warm_start"] / "policy", CPU)
+    critic = build_critic(prepared["warm_start"] / "policy", CPU, Memory(), 0)
     torch.nn.init.normal_(critic.head.weight)
     batch = sampled_batch(model, prompts, torch.zeros(16)).sequences
     with torch.no_grad():

@@ -11,6 +11,7 @@ from trainers.objectives.diagnostics.statistics import Maximum, Mean, Reduction,
 from trainers.policy import critic
 from trainers.policy.config import Critic, Update
 from trainers.policy.learner import Learner
+from trainers.policy.memory_config import Memory
 from trainers.policy.minibatches import Averages
 from trainers.policy.models import build_policy
 
@@ -115,7 +116,7 @@ def test_no_number_of_the_critic_depends_on_the_micro_batch(tokenizer, prompts, 
     estimate = critic.Estimate(returns, returns, torch.zeros_like(returns))
     reported = []
     for micro_batch in (None, 5, 1):
-        value_model = critic.build_critic(tmp_path, CPU).double()
+        value_model = critic.build_critic(tmp_path, CPU, Memory(), 0).double()
         reported.append(
             critic.Critic(Learner.adamw(value_model, lr=0.01, memory=MicroBatch(micro_batch)), Critic(clip=0.05)).learn(
                 sequences, estimate, passes=Update(), generator=torch.Generator().manual_seed(5)
