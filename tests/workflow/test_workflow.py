@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -175,10 +176,20 @@ def test_a_wrong_setting_is_one_line(finished, arguments, text):
 def test_a_gpu_request_above_the_pool_is_refused(project):
     text = project.read("configs/studies/debias/b.yaml")
     project.write("configs/studies/debias/b.yaml", text + "gpu: 3\n")
+    # How many devices it had is not part of a result, and it has ended.
+    assert project.would_run("--resources", "gpu=2") == RENDERED
+    status = next(path for path in project.statuses() if "/train/" in str(path) and variants_of(project, path) == ["b"])
+    for path in status.parent.glob("*status.json*"):
+        path.unlink()
     done = project.snakemake("-n", "--resources", "gpu=2", check=False)
     assert done.returncode != 0
-    assert "gpu" in done.stdout
-    assert project.would_run("--resources", "gpu=3") == RENDERED  # how many devices it had is not part of a result
+    assert "b.yaml: gpu = 3: debias.train asks for more devices than the pool of 2" in done.stdout
+    assert project.would_run("--resources", "gpu=3")["debias_train"] == 1
+
+
+def variants_of(project, status):
+    plan = json.loads(project.read("results/plan.json"))
+    return next(stage["variants"] for stage in plan["stages"] if Path(stage["dir"]).name == status.parent.name)
 
 
 def test_a_dirty_tree_is_warned_of_or_refused_before_any_job(finished, project):
