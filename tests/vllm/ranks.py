@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from trainers.policy.config import Precision, Vllm
+from trainers.policy.config import Precision
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
+from trainers.policy.rollout_config import Vllm
 from trainers.policy.vllm_engine import VllmEngine
 from trainers.ranks import ALONE
 

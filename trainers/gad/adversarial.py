@@ -25,12 +25,13 @@ from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
-from trainers.policy.config import OBJECTIVES, VLLM_ENGINE
+from trainers.policy.config import OBJECTIVES
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.models import learning, load_learner, load_tokenizer
 from trainers.policy.objective import build_importance, clipped_objective
 from trainers.policy.placement import Placement
+from trainers.policy.rollout_config import VLLM_ENGINE
 from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel

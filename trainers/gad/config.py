@@ -13,20 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.config import (
-    COLDEST,
-    IMPORTANCE_WEIGHTS,
     OBJECTIVES,
-    VLLM_ENGINE,
-    VLLM_REMEDY,
     Clip,
-    ImportanceWeights,
     LastSteps,
     Precision,
     Scratch,
-    Vllm,
-    _needs_recomputed_logps,
 )
 from trainers.policy.memory_config import Memory
+from trainers.policy.rollout_config import COLDEST, VLLM_ENGINE, Sampled
 from trainers.tasks import TASKS
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
@@ -112,30 +106,11 @@ class Sampling(_Strict):
     length_factor: float = Field(default=1.0, gt=0, description="Multiplies the limit; rounded up.")
 
 
-class Rollout(_Strict):
+class Rollout(Sampled):
     """Responses per step: prompts * group_size."""
 
     prompts: int = Field(default=256, ge=1, description="Prompts per step.")
     group_size: int = Field(default=8, ge=2, description="Responses per prompt.")
-    batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all of a step.")
-    recompute_logps: bool = Field(
-        default=False, description="Old log-probabilities from a training forward instead of from the sampler."
-    )
-    engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
-        default="own", description="What samples in training; evaluation is always the own sampler's."
-    )
-    vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
-    importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = IMPORTANCE_WEIGHTS
-
-    @property
-    def _packages(self) -> dict[str, tuple[str, str]]:
-        """The package that the engine needs: the key that asks for it, and the remedy."""
-        return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
-
-    @model_validator(mode="after")
-    def _recomputed(self) -> Self:
-        _needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
-        return self
 
 
 class Update(_Strict):

@@ -14,15 +14,13 @@ from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.choices import surrogate, transforms
 from trainers.policy.memory_config import Memory
+from trainers.policy.rollout_config import COLDEST, VLLM_ENGINE, Sampled
 from trainers.tasks import TASKS
 from trainers.tasks.settings import TaskSettings
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
 from trainers.tasks.settings.question_answer import QuestionAnswer
 
 OBJECTIVES = "trainers.objectives"
-VLLM_ENGINE = "trainers.policy.vllm_engine"
-COLDEST = 0.01  # vLLM takes lower temperatures for this one
-VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"
 
 
 class _Strict(BaseModel):
@@ -79,69 +77,14 @@ class Sampling(_Strict):
     temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
 
 
-class Vllm(_Strict):
-    """Settings of vLLM as the sampler (docs/vllm.md)."""
-
-    memory_share: Annotated[float, Absent(0.4)] = Field(
-        default=0.4, gt=0, lt=1, description="Of a GPU's memory, for vLLM's weights, cache and activations."
-    )
-    cpu_cache_gib: Annotated[float, Absent(0.25)] = Field(
-        default=0.25, gt=0, description="GiB for keys and values, on a CPU."
-    )
-    longest: Annotated[int | None, Absent(None)] = Field(
-        default=None, ge=2, description="Tokens of the longest prompt and response; null: what the model takes."
-    )
-    sleep: Annotated[bool, Absent(False)] = Field(
-        default=False, description="Give vLLM's memory of a GPU back between rollouts."
-    )
-
-
-class ImportanceWeights(_Strict):
-    """min(pi_old / pi_sampler, cap): corrects for a sampler that gives tokens other probabilities than the trainer."""
-
-    cap: float = Field(default=2.0, gt=0, description="Largest weight.")
-    level: Literal["token", "sequence"] = Field(
-        default="token", description="Of each token, or of a response: the product of its tokens'."
-    )
-
-
-IMPORTANCE_WEIGHTS = Field(
-    default=None,
-    description="Truncated importance weights of the policy loss (TIS); needs recompute_logps. null: none.",
-)
-
-
-def _needs_recomputed_logps(weights: ImportanceWeights | None, *, recompute_logps: bool) -> None:
-    """Raise ValueError where importance weights would compare the sampler with itself."""
-    if weights is not None and not recompute_logps:
-        raise ValueError(
-            "importance_weights compare the sampler's log-probabilities with recomputed ones: set recompute_logps: true"
-        )
-
-
-class Rollout(_Strict):
+class Rollout(Sampled):
     """Responses per step. The number of responses is fixed, so that group sizes are compared at equal cost."""
 
     responses: int = Field(default=128, ge=1, description="Responses per step; a multiple of group_size.")
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
-    batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all of a step.")
-    recompute_logps: bool = Field(
-        default=False, description="Old log-probabilities from a training forward instead of from the sampler."
-    )
-    engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
-        default="own", description="What samples in training; evaluation is always the own sampler's."
-    )
-    vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
-    importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = IMPORTANCE_WEIGHTS
-
-    @property
-    def _packages(self) -> dict[str, tuple[str, str]]:
-        """The package that the engine needs: the key that asks for it, and the remedy."""
-        return {"vllm": ("rollout.engine", VLLM_REMEDY)} if self.engine == "vllm" else {}
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
-        _needs_recomputed_logps(self.importance_weights, recompute_logps=self.recompute_logps)
         if self.responses % self.group_size:
             raise ValueError(f"responses = {self.responses} is not a multiple of group_size = {self.group_size}")
         return self

@@ -12,7 +12,8 @@ from trainers.objectives.diagnostics.statistics import Diagnostics
 from trainers.objectives.losses.aggregation import Aggregation
 from trainers.objectives.losses.policy_loss import policy_loss
 from trainers.policy import choices
-from trainers.policy.config import OBJECTIVES, Clip, ImportanceWeights, PolicyConfig
+from trainers.policy.config import OBJECTIVES, Clip, PolicyConfig
+from trainers.policy.rollout_config import ImportanceWeights
 
 Objective = Callable[..., tuple[Tensor, Diagnostics]]
 

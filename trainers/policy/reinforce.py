@@ -15,7 +15,7 @@ from trainers.loop import run_steps
 from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
-from trainers.policy.config import OBJECTIVES, VLLM_ENGINE, PolicyConfig
+from trainers.policy.config import OBJECTIVES, PolicyConfig
 from trainers.policy.experience import Experience, Responds, Sampler
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
@@ -24,6 +24,7 @@ from trainers.policy.models import POLICY, learning, load_learner, load_tokenize
 from trainers.policy.objective import build_importance, build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import load_reward_model
+from trainers.policy.rollout_config import VLLM_ENGINE
 from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files, load_task, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token

@@ -10,9 +10,10 @@ from pydantic import ValidationError
 from tests.trainers.policy.helpers import TINY
 from trainers.gad.config import GadConfig
 from trainers.policy import vllm_engine
-from trainers.policy.config import PolicyConfig, Precision, Rollout, Vllm
+from trainers.policy.config import PolicyConfig, Precision, Rollout
 from trainers.policy.models import build_policy
 from trainers.policy.placement import Placement
+from trainers.policy.rollout_config import Vllm
 from trainers.ranks import Ranks
 
 PROMPTS = [[5, 9, 12], [7, 3, 8, 20], [6]]
