@@ -98,7 +98,7 @@ def gathered(shape: Shape, *, size: int = FLOAT, learnt: bool = True) -> int:
 
     One block is computed, the next is fetched. size: bytes of a parameter. learnt: their gradients are whole as well.
     """
-    return (2 if learnt else 1) * size * (shape.parameters - (shape.layers - 2) * shape.block)
+    return (2 if learnt else 1) * size * (shape.parameters - max(0, shape.layers - 2) * shape.block)
 
 
 def update(

@@ -11,10 +11,8 @@ from trainers.footprint.shapes import Shape
 from trainers.footprint.tensors import FLOAT, Precision
 
 _STATES = {"float32": 8, "bfloat16": 4}  # bytes of AdamW's two moments, of each parameter
-_8BIT_BLOCK, _8BIT_LEAST = (
-    256,
-    4096,
-)  # columns with one scale; smaller tensors keep float32 (trainers.policy.low_bit_adamw)
+_8BIT_BLOCK = 256  # columns with one scale (trainers.policy.low_bit_adamw)
+_8BIT_LEAST = 4096  # of a matrix; smaller tensors keep float32
 
 
 class Saving(Protocol):

@@ -43,7 +43,7 @@ def run(stage: Stage) -> None:
     quotes = Quotes(asked, SUBSET, outcome="rule")
     frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
     for number, (folder, critic) in enumerate(models):
-        student = load_policy(folder, placement.policy, config.precision)
+        student = load_policy(folder, placement.device, config.precision)
         measured.add(student.state_dict(), folder)
         judge = None
         if critic is not None:

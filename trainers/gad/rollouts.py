@@ -70,7 +70,7 @@ class Rollouts:
             if row.id not in self._teacher:
                 self._teacher[row.id] = response_tokens(self.tokenizer, row.teacher_response)[: self.limit]
         ids, mask = pad([self._teacher[row.id] for row in rows], pad_token(self.tokenizer), left=False)
-        return Sequences(*self._responder.padded(self._prompts_of(rows)), ids, mask).to(self.placement.policy)
+        return Sequences(*self._responder.padded(self._prompts_of(rows)), ids, mask).to(self.placement.device)
 
     @property
     def version(self) -> int:

@@ -90,18 +90,16 @@ class Actor:
             old_logps = self.logps(sequences, needed)
         reference_logps = None
         if self.reference is not None:
-            with self.placement.autocast(self.placement.reference):
-                there = sequences.to(self.placement.reference)
-                reference_logps = batched_logps(self.reference, there, self.temperature, self.learner.memory)
-            reference_logps = reference_logps.to(self.placement.policy)
+            with self.placement.autocast():
+                reference_logps = batched_logps(self.reference, sequences, self.temperature, self.learner.memory)
         importance = None
         if self.importance is not None and sequences.logps is not None:
             importance = self.importance.weights(old_logps, sequences.logps, sequences.mask)
-        return Batch(sequences, advantages.to(self.placement.policy), old_logps, reference_logps, needed, importance)
+        return Batch(sequences, advantages.to(self.placement.device), old_logps, reference_logps, needed, importance)
 
     def logps(self, sequences: Sequences, needed: Tensor | None = None) -> Tensor:
         """Return the policy's log-probabilities (N, T) of the responses `needed` (None: of all), 0 of the others."""
-        with self.placement.autocast(self.placement.policy):
+        with self.placement.autocast():
             if needed is None:
                 return batched_logps(self.learner.model, sequences, self.temperature, self.learner.memory)
             logps = torch.zeros(sequences.mask.shape, device=sequences.mask.device)
@@ -138,7 +136,7 @@ class Actor:
     def _losses(self, batch: Batch, units: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
         """Return the parts of the loss of some responses, as shares of `units`, and diagnostics."""
         mask, update = batch.sequences.mask, self.update
-        with self.placement.autocast(self.placement.policy):
+        with self.placement.autocast():
             logps, entropy = token_logps(self.learner.model, batch.sequences, self.temperature)
         policy_loss, diagnostics = self.objective(
             logps, batch.old_logps, batch.advantages, mask, units=units, importance=batch.importance

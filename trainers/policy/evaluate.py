@@ -49,7 +49,7 @@ def run(stage: Stage) -> None:
     found, measured = [], MeasuredModels(config, others)
     for number, each in enumerate([folder, *earlier]):
         sampler = Sampler(
-            model=load_policy(each, placement.policy, config.precision),
+            model=load_policy(each, placement.device, config.precision),
             tokenizer=tokenizer,
             task=task,
             sampling=config.sampling,

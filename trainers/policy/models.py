@@ -117,7 +117,7 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
     # frequencies are float32 in every precision, else the reference would turn late tokens by other angles.
     weights = {id(one): nn.Parameter(one.detach().to(dtype, copy=True), False) for one in policy.parameters()}
     model = copy.deepcopy(policy, weights).eval()
-    return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.reference)
+    return placement.ranks.shard(model) if placement.ranks.size > 1 else model.to(placement.device)
 
 
 def load_trained(folder: Path, placement: Placement) -> PreTrainedModel:

@@ -49,7 +49,7 @@ class Responder:
         with self._sampler() as model:
 
             def draw(batch_size: int) -> Sequences:
-                with self.placement.autocast(self.placement.policy):
+                with self.placement.autocast():
                     return sample_all(
                         model,
                         *self.padded(asked),
@@ -88,7 +88,7 @@ class Responder:
         with self._sampler() as model:
 
             def draw(batch_size: int) -> Distinct:
-                with self.placement.autocast(self.placement.policy):
+                with self.placement.autocast():
                     return sample_evenly(
                         model,
                         *self.padded(asked),
@@ -107,7 +107,7 @@ class Responder:
     def padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return ids and mask (B, P), padded on the left, on the policy's device."""
         ids, mask = pad(prompts, pad_token(self.tokenizer), left=True)
-        return ids.to(self.placement.policy), mask.to(self.placement.policy)
+        return ids.to(self.placement.device), mask.to(self.placement.device)
 
     def _sampler(self) -> AbstractContextManager[Any]:
         """Return the context in which there is a model that samples without the other ranks."""

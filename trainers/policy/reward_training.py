@@ -82,7 +82,7 @@ def _judged(stage: Stage, folder: Path, placement: Placement, seed: int) -> tupl
     settings = config.reward_training
     tokenizer, task = load_tokenizer(folder), load_task(config.task, asset_files(stage, "data_source"))
     sampler = Sampler(
-        model=load_policy(folder, placement.policy, config.precision),
+        model=load_policy(folder, placement.device, config.precision),
         tokenizer=tokenizer,
         task=task,
         sampling=config.sampling,
@@ -140,6 +140,6 @@ class _Classifier:
 
     def scores(self, texts: list[str]) -> Tensor:
         """Return the scores (N,), float32, with their graph."""
-        inputs = encode(self.tokenizer, texts).to(self.placement.policy)
-        with self.placement.autocast(self.placement.policy):
+        inputs = encode(self.tokenizer, texts).to(self.placement.device)
+        with self.placement.autocast():
             return self.model(**inputs).logits[:, 0].float()

@@ -32,8 +32,7 @@ class RewardModel:
             if model.config.num_labels != 1:
                 raise ValueError(f"{folder}: a reward model has one output, this one has {model.config.num_labels}")
             model.config.pad_token_id = self.tokenizer.pad_token_id
-            device = placement.reward if ranks.size == 1 else placement.before_sharding
-            return model.to(device).eval().requires_grad_(False)
+            return model.to(placement.before_sharding).eval().requires_grad_(False)
 
         self.model = ranks.shard(ranks.build(load))
         self.memory = MicroBatch(batch_size, ranks=ranks)
@@ -47,8 +46,8 @@ class RewardModel:
         """
 
         def judge(texts: Sequence[str]) -> Tensor:
-            inputs = encode(self.tokenizer, texts).to(self.placement.reward)
-            with self.placement.autocast(self.placement.reward):
+            inputs = encode(self.tokenizer, texts).to(self.placement.device)
+            with self.placement.autocast():
                 return self.model(**inputs).logits[:, 0].float().cpu()
 
         return torch.cat(self.memory.run(pair_texts(self.tokenizer, prompts, responses), judge))

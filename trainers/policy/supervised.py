@@ -95,7 +95,7 @@ def train_on_responses(
     def step(number: int) -> None:
         lr = schedule.lr_at(number)
         learner.set_rate(lr)
-        losses, norm = fit(learner, examples.batch(schedule.rows(number)).to(placement.policy), placement)
+        losses, norm = fit(learner, examples.batch(schedule.rows(number)).to(placement.device), placement)
         if schedule.logs(number):
             stage.log_metrics(number, {metric: sum(losses), f"{prefix}/lr": lr, f"{prefix}/grad_norm": norm})
         if after is not None:
@@ -119,7 +119,7 @@ def fit(learner: Learner, batch: Sequences, placement: Placement) -> tuple[list[
     tokens = batch.mask.sum()  # of the whole batch, so that micro-batches add up to it
 
     def backward(part: Tensor) -> Tensor:
-        with placement.autocast(placement.policy):
+        with placement.autocast():
             logps, _ = token_logps(learner.model, batch.select(part))
         loss = -logps.sum() / tokens
         learner.memory.backward(loss)

@@ -1,6 +1,5 @@
 """Rewards of tokens by a reward model that reads the policy's own tokens."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,13 +19,13 @@ class TokenRewardModel:
     """
 
     def __init__(self, folder: Path, placement: Placement, policy: Path, batch_size: int = 64) -> None:
-        ranks, there = placement.ranks, replace(placement, policy=placement.reward)
+        ranks = placement.ranks
 
         def load() -> ValueModel:
-            return ValueModel.from_reward_model(folder, there, policy).requires_grad_(False)
+            return ValueModel.from_reward_model(folder, placement, policy).requires_grad_(False)
 
         self.model = ranks.shard(ranks.build(load))
-        self.device, self.memory = placement.reward, MicroBatch(batch_size, ranks=ranks)
+        self.device, self.memory = placement.device, MicroBatch(batch_size, ranks=ranks)
 
     @torch.no_grad()
     def __call__(self, sequences: Sequences, end: int) -> Tensor:

