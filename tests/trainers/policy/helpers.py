@@ -1,6 +1,9 @@
 """Tiny policies, batches and stages for the tests of the policy engine."""
 
+from contextlib import contextmanager
+
 import pandas as pd
+import pytest
 import torch
 
 from tests.make_stage import make_stage
@@ -90,3 +93,23 @@ def random_batch(seed):
     advantages = torch.randn(8, generator=generator, dtype=torch.float64)
     mask = (torch.arange(12) < torch.randint(1, 13, (8, 1), generator=generator)).double()
     return logps, old, advantages, mask
+
+
+@contextmanager
+def killed_at(step, monkeypatch):
+    """A reinforcement that does not survive this step."""
+
+    class Killed(Exception):
+        pass
+
+    original = reinforce.Trainer.step
+
+    def killed(self, number, problems):
+        if number == step:
+            raise Killed
+        return original(self, number, problems)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reinforce.Trainer, "step", killed)
+        with pytest.raises(Killed):
+            yield

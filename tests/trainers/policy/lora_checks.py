@@ -9,9 +9,21 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from tests.trainers.policy.helpers import CPU, EOS, PAD, SMALL, TINY, actor, sampled_batch, stage, train, uniforms
+from tests.trainers.policy.helpers import (
+    CPU,
+    EOS,
+    PAD,
+    SMALL,
+    TINY,
+    actor,
+    killed_at,
+    sampled_batch,
+    stage,
+    train,
+    uniforms,
+)
 from trainers.export import export
-from trainers.policy import evaluate, lora, reinforce
+from trainers.policy import evaluate, lora
 from trainers.policy.batch import batched_logps, token_logps
 from trainers.policy.config import Evaluate, PolicyConfig, Precision, Rollout, Update
 from trainers.policy.decode import ModelDecoder, read_prompts
@@ -262,24 +274,12 @@ def test_a_killed_run_goes_on_bit_identically_and_is_evaluated(prepared, tmp_pat
     expected, weights = train(tmp_path / "whole", prepared, config)
     assert sorted(path.name for path in (tmp_path / "whole" / "steps").iterdir()) == ["3"]
 
-    class Killed(Exception):
-        pass
-
-    original = reinforce.Trainer.step
-
-    def killed(self, step, problems):
-        if step == 3:
-            raise Killed
-        return original(self, step, problems)
-
-    monkeypatch.setattr(reinforce.Trainer, "step", killed)
-    with pytest.raises(Killed):
+    with killed_at(3, monkeypatch):
         train(tmp_path / "resumed", prepared, config)
     held = checkpointed(tmp_path / "resumed" / "checkpoint")
     of_models = {each for each in held if each.startswith(("policy/", "critic/"))}
     assert of_models
     assert all(re.search(r"lora_|critic/head", each) for each in of_models)
-    monkeypatch.setattr(reinforce.Trainer, "step", original)
     found, resumed = train(tmp_path / "resumed", prepared, config)
     assert found.reset_index(drop=True).equals(expected.reset_index(drop=True))
     assert resumed == weights

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.trainers.policy.helpers import CPU, SMALL, sampled_batch, stage, train
+from tests.trainers.policy.helpers import CPU, SMALL, killed_at, sampled_batch, stage, train
 from trainers.objectives.advantages import gae as advantage_gae
 from trainers.policy import evaluate, reinforce, task_data
 from trainers.policy.actor import Actor
@@ -46,21 +46,9 @@ def test_a_killed_run_goes_on_bit_identically(prepared, tmp_path, monkeypatch, n
     config = PolicyConfig(**{**SMALL, **VARIANTS[name]})
     expected, weights = train(tmp_path / "whole", prepared, config)
 
-    class Killed(Exception):
-        pass
-
-    original = reinforce.Trainer.step
-
-    def killed(self, step, problems):
-        if step == 3:
-            raise Killed
-        return original(self, step, problems)
-
-    monkeypatch.setattr(reinforce.Trainer, "step", killed)
-    with pytest.raises(Killed):
+    with killed_at(3, monkeypatch):
         train(tmp_path / "resumed", prepared, config)
     assert (tmp_path / "resumed" / "checkpoint" / "state.json").exists()
-    monkeypatch.setattr(reinforce.Trainer, "step", original)
     found, resumed_weights = train(tmp_path / "resumed", prepared, config)
     pd.testing.assert_frame_equal(found, expected, check_exact=True)
     assert resumed_weights == weights
