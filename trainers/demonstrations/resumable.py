@@ -16,7 +16,7 @@ class Resumable:
     """Runs the passes of one stage; a checkpoint holds the rows that are done, by the name of the pass.
 
     Batches begin at multiples of the batch size, also after a kill: so padding, and with it every bit, is the same.
-    Each rank has a whole model and takes every so-manieth batch.
+    Each rank has a whole model; they take turns with the batches.
     """
 
     def __init__(self, stage: Stage, batch_size: int) -> None:
