@@ -1,9 +1,12 @@
 """Which files are a command's code, and what of them counts."""
 
+import os
+
 import pytest
 
 from contract.code_files import changed_files, code_files
 from contract.errors import ConfigError
+from tests.time_limit import time_limit
 
 
 @pytest.fixture
@@ -30,6 +33,10 @@ def root(tmp_path):
         (["src/", "train.py"], ["src/a.py", "src/deep/b c.yaml", "train.py"]),
         (["**/*.py"], ["other.py", "src/a.py", "train.py"]),
         (["src/*"], ["src/a.py"]),
+        (["src/**/b*.yaml"], ["src/deep/b c.yaml"]),
+        (["s*/**"], ["src/a.py", "src/deep/b c.yaml"]),
+        (["."], ["other.py", "src/a.py", "src/deep/b c.yaml", "train.py"]),
+        (["src/.hidden"], ["src/.hidden"]),
     ],
 )
 def test_what_patterns_name(root, patterns, files):
@@ -60,3 +67,32 @@ def test_python_that_is_none_counts_by_its_bytes(root):
 def test_a_pattern_that_names_nothing_is_refused(root, pattern):
     with pytest.raises(ConfigError, match="names no file in"):
         code_files([pattern], root)
+
+
+@pytest.mark.parametrize("pattern", ["src", "src/**", "."])
+def test_pipes_are_not_waited_for_and_what_links_lead_to_counts_once(root, pattern):
+    os.mkfifo(root / "src/pipe")
+    for name in ("aa", "round", "again"):
+        (root / "src" / name).symlink_to(".")
+    (root / "src/deep/up").symlink_to("../..")
+    (root / "elsewhere").symlink_to("src/deep")
+    with time_limit(20):
+        code = code_files([pattern], root)
+        assert (
+            {"src/a.py", "src/deep/b c.yaml"}
+            <= set(code.files)
+            <= {"src/a.py", "src/deep/b c.yaml"}
+            | {f"{'src/deep/up/' if pattern != '.' else ''}{name}.py" for name in ("other", "train")}
+        )
+        assert changed_files(code, root) == []
+
+
+def test_what_the_jobs_write_is_not_code(root):
+    for folder in ("results/stages", "reports"):
+        (root / folder).mkdir(parents=True)
+    code = code_files(["."], root, [root / "results", root / "reports"])
+    for name in ("results/stages/log.txt", "reports/index.html"):
+        (root / name).touch()
+    assert changed_files(code, root) == []
+    (root / "results.py").touch()
+    assert changed_files(code, root) == ["results.py"]

@@ -8,6 +8,7 @@ from contract.reading import kind_of
 
 # Of the project itself: what a grid writes there would be mixed up with it.
 _PROJECT = (".git", ".snakemake", "configs", "contract", "docs", "tests", "tracker", "trainers", "workflow")
+_RESULTS = ("stages", "imported", "tensorboard", "logs")  # of the results
 
 
 def folder_of(key: str, value: Any, where: str, project: Path) -> Path:
@@ -34,10 +35,13 @@ def folder_of(key: str, value: Any, where: str, project: Path) -> Path:
 
 
 def check_apart(results: Path, reports: Path, values: dict[str, tuple[Any, str]]) -> None:
-    """Raise ConfigError where results and reports are one folder. values: what was written for each, and where."""
-    if results.resolve() == reports.resolve():
+    """Raise ConfigError where reports would be among the results. values: what was written for each, and where."""
+    place, held = reports.resolve(), results.resolve()
+    among = place == held or any(place.is_relative_to(held / name) for name in _RESULTS)
+    if among:
         value, where = values["reports"]
-        raise ConfigError(where, "reports", value, "is the folder of the results as well", "name another folder")
+        problem = "is the folder of the results as well" if place == held else f"is in the results' own folder {value}"
+        raise ConfigError(where, "reports", value, problem, "name another folder")
 
 
 def _problem(folder: Path, project: Path) -> str:

@@ -64,7 +64,7 @@ class _Builder:
 
     def __init__(self, settings: Settings, studies: Mapping[str, Study], root: Path) -> None:
         self.settings, self.studies = settings, dict(studies)
-        self.finder = Finder(root, settings.configs.parent)
+        self.finder = Finder(root, settings.configs.parent, (settings.results, settings.reports))
         self.drafts: dict[Address, _Draft] = {}
         self.extra_seeds = load_extra_seeds(settings.results)
 

@@ -1,6 +1,7 @@
 """What a stage of a variant is made of, apart from its seed and its inputs: values, abort rules, code, assets."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,9 +65,12 @@ class Ingredients:
 class Finder:
     """Finds the ingredients of stages; what several of them share is looked at once."""
 
-    def __init__(self, root: Path, project: Path = Path()) -> None:
-        """Look at the packages below `root`, and at the files of commands below `project`, which holds configs/."""
-        self._root, self._project, self._sources = root, project, Sources(root)
+    def __init__(self, root: Path, project: Path = Path(), outside: Iterable[Path] = ()) -> None:
+        """Look at the packages below `root`, and at the files of commands below `project`, which holds configs/.
+
+        outside: folders of which nothing is code: results and reports.
+        """
+        self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
         self._files: dict[tuple[str, ...], FileCode] = {}
         self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
         self._codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
@@ -120,7 +124,7 @@ class Finder:
         patterns = tuple(definition.code)
         if patterns not in self._files:
             try:
-                self._files[patterns] = code_files(patterns, self._project)
+                self._files[patterns] = code_files(patterns, self._project, self._outside)
             except ConfigError as error:
                 raise ConfigError(study.file, f"{where}.code", error.value, error.problem, error.remedy) from None
         code = self._files[patterns]

@@ -78,6 +78,9 @@ def test_results_and_reports_are_two_folders(toy, tmp_path):
     for reports in ("one", "one/../one", "two"):
         text = refusal(toy, results=str(tmp_path / "one"), reports=str(tmp_path / reports))
         assert "is the folder of the results as well" in text
+    for reports in ("one/stages", "two/imported/lr"):
+        text = refusal(toy, results=str(tmp_path / "one"), reports=str(tmp_path / reports))
+        assert "is in the results' own folder" in text
     load_settings({"results": str(tmp_path / "one"), "reports": str(tmp_path / "one/reports")}, configs=toy.configs)
     (tmp_path / "link").symlink_to("one")  # the folders themselves may be links, to a larger disk say
     load_settings({"results": str(tmp_path / "link"), "reports": str(tmp_path / "x")}, configs=toy.configs)

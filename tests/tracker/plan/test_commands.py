@@ -121,6 +121,16 @@ def test_what_runs_again(commands, change, reruns):
     assert [stage for stage in before if before[stage] != after[stage]] == reruns.split()
 
 
+def test_the_whole_project_may_be_the_code(commands):
+    commands.declare(changed("evaluate", code=["."]))
+    before = keys(commands)["base"]
+    for name in ("results/stages/toy/log.txt", "reports/index.html"):
+        commands.code(name, "")
+    assert keys(commands)["base"] == before
+    commands.code("readme.txt", "")
+    assert keys(commands)["base"]["evaluate"] != before["evaluate"]
+
+
 @pytest.mark.parametrize(
     ("variant", "parts"),
     [
