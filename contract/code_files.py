@@ -37,9 +37,9 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
     Raises:
         ConfigError: nothing matches a pattern, or a file cannot be read; its file is `root`, its value the pattern.
     """
-    patterns, outside, files = tuple(patterns), tuple(map(str, outside)), {}
+    patterns, apart, files = tuple(patterns), tuple(map(str, outside)), {}
     for pattern in patterns:
-        found = _matching(pattern, root, outside)
+        found = _matching(pattern, root, apart)
         if not found:
             problem = f"names no file in {root.resolve()}"
             raise ConfigError(root, "", pattern, problem, "correct it: a file, a folder, or a pattern as `src/**/*.py`")
@@ -48,7 +48,7 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
                 files[name] = _digest(root / name)
             except OSError as error:
                 raise ConfigError(root, "", pattern, f"{name} cannot be read ({error})", "make it readable") from None
-    return FileCode(patterns, dict(sorted(files.items())), outside)
+    return FileCode(patterns, dict(sorted(files.items())), apart)
 
 
 def changed_files(code: FileCode, root: Path) -> list[str]:
