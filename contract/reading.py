@@ -1,5 +1,6 @@
 """Files that somebody else wrote, read with care, and text from them that may be shown."""
 
+import hashlib
 import json
 import os
 import re
@@ -17,11 +18,9 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
     Raises OSError for what is longer or is no file: a pipe is not waited for, a device is not read to its end.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = _open(path)
     try:
         found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(f"{path.name} is {kind_of(found.st_mode)}, where a file belongs")
         if found.st_size > limit:
             raise OSError(f"{path.name} is {found.st_size} bytes long, more than {limit}")
         content = os.read(handle, min(found.st_size + 1, limit))
@@ -43,6 +42,21 @@ def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
         return json.loads(read_text(path, limit))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def sha256(path: Path) -> str:
+    """Return the hex digest of a file. Raises OSError, as where it is a pipe or a device."""
+    with os.fdopen(_open(path), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _open(path: Path) -> int:
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    raise OSError(f"{path.name} is {kind_of(mode)}, where a file belongs")
 
 
 def kind_of(mode: int) -> str:

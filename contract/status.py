@@ -2,13 +2,13 @@
 
 import os
 import stat
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from contract.lock import is_locked
-from contract.reading import kind_of, one_line, read_json
+from contract.reading import kind_of, one_line, read_json, sha256
 
 STATUS = "status.json"
 KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
@@ -35,6 +35,7 @@ class StageState:
     attempt: int | None = None
     device: str | None = None
     devices: int | None = None
+    sha256: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
@@ -58,13 +59,31 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
         return StageState("corrupt", lost)
     texts = {text: None if status.get(text) is None else one_line(status[text], _MAX_WORDS) for text in _TEXTS}
     known: dict[str, Any] = {text: status.get(text) for text in ("key", "wall_s", "attempt", "devices")}
+    known["sha256"] = status.get("sha256") or {}
     return StageState(**{"state": status["state"], **known, **texts, "reason": texts["reason"] or ""})
 
 
-def sizes(folder: Path) -> dict[str, int]:
-    """Return the length in bytes of every file of a stage that is collected, its status aside."""
-    paths = (folder / name for name in COLLECTED_FILES if name != STATUS)
-    return {path.name: path.stat().st_size for path in paths if path.is_file()}
+def left_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what a status says of the files of a stage that are collected: `files`, their bytes, and `sha256`."""
+    paths = [path for name in COLLECTED_FILES if name != STATUS and (path := folder / name).is_file()]
+    return {
+        "files": {path.name: path.stat().st_size for path in paths},
+        "sha256": {path.name: sha256(path) for path in paths},
+    }
+
+
+def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FILES) -> str:
+    """Return which of the files is not the one that the stage left, or nothing.
+
+    It reads them whole: damage that leaves the length is not seen otherwise, as most of it still decodes.
+    """
+    for name in names:
+        try:
+            if name in state.sha256 and sha256(folder / name) != state.sha256[name]:
+                return f"{name}: its content is not what the stage left"
+        except OSError as error:
+            return f"{name}: cannot be read ({error.strerror})"
+    return ""
 
 
 def misplaced(folder: Path) -> list[Path]:
@@ -107,11 +126,13 @@ def _problem(status: Any, key: str | None) -> str:
     attempt: Any = status.get("attempt")
     devices: Any = status.get("devices")
     files: Any = status.get("files")
+    digests: Any = status.get("sha256")
     right = {name: isinstance(status.get(name), str) for name in (*_TEXTS, "key")}
     right["wall_s"] = _is_number(wall_s, (int, float)) and -1e15 < wall_s < 1e15
     right["attempt"] = _is_number(attempt, int) and 0 <= attempt < 2**31
     right["devices"] = _is_number(devices, int) and 0 <= devices < 2**31
     right["files"] = isinstance(files, dict) and all(_is_number(size, int) for size in files.values())
+    right["sha256"] = isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values())
     wrong: Iterable[str] = (name for name, is_right in right.items() if status.get(name) is not None and not is_right)
     return next((f"{name} is not what it can be: {status[name]!r}" for name in wrong), "")
 

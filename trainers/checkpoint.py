@@ -13,7 +13,6 @@ trainer that does without can checkpoint too.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import logging
 import math
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safetensors import SafetensorError
 
 from contract.atomic import remove_leftovers, replacing, write_text
+from contract.reading import sha256
 from trainers.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _read_tensors(folder: Path, files: dict[str, str], ranks: Ranks) -> tuple[Ma
 
     try:
         for name, digest in list(files.items())[ranks.rank :: ranks.size]:
-            if _digest(folder / name) != digest:
+            if sha256(folder / name) != digest:
                 return {}, f"{name} does not have the digest that {STATE} states"
         found = TensorFiles([folder / name for name in files])
         return dict(found) if ranks.size == 1 else found, ""
@@ -146,11 +146,6 @@ def _read_state(folder: Path) -> dict[str, Any] | None:
         return content if isinstance(content["files"], dict) else None
     whole = content.keys() >= {"file", "sha256"} and isinstance(content["file"], str | None)
     return content if whole else None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _has_nan(value: Any) -> bool:

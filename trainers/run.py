@@ -39,7 +39,7 @@ from contract.fingerprint import Code
 from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
 from contract.reading import one_line, read_json, read_text
-from contract.status import KEPT_STATUS, STATUS, read_state, sizes
+from contract.status import KEPT_STATUS, STATUS, altered, left_files, read_state
 from trainers.devices import Lease, lease, visible_devices
 from trainers.job import Job, parse, read_job
 from trainers.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
@@ -125,7 +125,7 @@ def _take_over(job: Job, since: Path | None) -> bool:
     The copy of the status counts only if it is younger than the file `since`: a stage that runs again after that is
     meant to.
     """
-    if read_state(job.out, job.plan["key"]).state == "ok":
+    if _is_whole(job, STATUS):
         return True
     kept = job.out / KEPT_STATUS
     try:
@@ -133,11 +133,16 @@ def _take_over(job: Job, since: Path | None) -> bool:
             return False
     except FileNotFoundError:
         return False
-    if read_state(job.out, job.plan["key"], KEPT_STATUS).state != "ok":
+    if not _is_whole(job, KEPT_STATUS):
         return False
     restore_log(job.out / "log.txt")
     write_text(job.out / STATUS, read_text(kept))
     return True
+
+
+def _is_whole(job: Job, name: str) -> bool:
+    state = read_state(job.out, job.plan["key"], name)
+    return state.state == "ok" and not altered(job.out, state)
 
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
@@ -256,7 +261,7 @@ class _Start:
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
         status |= {"started": _iso(self.started), "ended": _iso(self.started + took), "wall_s": round(took, 3)}
         status |= {"attempt": self.attempt, "device": device, "devices": devices}
-        status |= {"files": sizes(self.job.out), **_used()}
+        status |= {**left_files(self.job.out), **_used()}
         (self.job.out / "progress.json").unlink(missing_ok=True)
         write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
         write_json(self.job.out / STATUS, status)
@@ -272,6 +277,8 @@ def _blocked(inputs: dict[str, Path]) -> str:
             return f"input {name}: {folder / STATUS} is missing"
         if found.state != "ok":
             return _one_line(f"input {name}: {found.state}: {found.reason}")
+        if problem := altered(folder, found):
+            return _one_line(f"input {name}: corrupt: {problem}")
     return ""
 
 

@@ -213,7 +213,7 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def write_table(path: Path, table: pa.Table) -> None:
     """Replace `path` by a Parquet file."""
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def open_log(path: Path, name: str) -> logging.Logger:

@@ -337,6 +337,7 @@ def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
     left = status(out)["files"]
     assert {"metrics.parquet", "provenance.json"} <= left.keys()
     assert all((out / name).stat().st_size == size for name, size in left.items())
+    assert status(out)["sha256"].keys() == left.keys()
     assert read_state(out, status(out)["key"]).state == "ok"
     whole = (out / "metrics.parquet").read_bytes()
     (out / "metrics.parquet").unlink()
@@ -348,6 +349,12 @@ def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
     run_stage(below, "--input", f"train={out}")
     assert status(below)["state"] == "blocked"
     assert status(below)["reason"].startswith("input train: corrupt: metrics.parquet: ")
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    (out / "metrics.parquet").write_bytes(flipped)
+    assert read_state(out).state == "ok"  # by its length; who reads the rows compares the digest
+    run_stage(below, "--input", f"train={out}")
+    assert status(below)["reason"] == "input train: corrupt: metrics.parquet: its content is not what the stage left"
     assert run_stage(out).returncode == 0  # it runs again, and does not take its own broken result over
     assert read_state(out).state == "ok"
     assert status(out)["attempt"] == 2

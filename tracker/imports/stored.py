@@ -1,7 +1,7 @@
 """Imported runs as files, of which `collect` makes rows: `results/imported/<study>/`.
 
     study.json                     definition, rules, variants, and which folders count
-    <key>/run.json                 what the source says of one run, and the bytes of the other files
+    <key>/run.json                 what the source says of one run, and the digests of the other files
     <key>/log/metrics.parquet      the run's course, a stage named by the format
     <key>/log/provenance.json      where it came from
     <key>/outcome/metrics.parquet  its final metrics and the means of its items, the stage `outcome`
@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError
 
 from contract.atomic import write_json, write_text
 from contract.errors import ConfigError, TrackerError
-from contract.reading import read_text
+from contract.reading import read_text, sha256
 from tracker.config.logged import LOGGED, LOGGED_VALUE
 from tracker.config.names import Strict
 from tracker.imports.merge import sorted_items
@@ -62,9 +62,9 @@ class Record(Strict):
 
 
 class StoredRecord(Record):
-    """`run.json`."""
+    """`run.json`; `files` are the sha256 of the other files."""
 
-    files: dict[str, int]
+    files: dict[str, str]
 
 
 class PlacedRun(Strict):
@@ -117,12 +117,12 @@ def read_record(folder: Path) -> StoredRecord:
     """Return what is known of one run. Raises TrackerError where files have gone or are not those that were written."""
     try:
         record = StoredRecord.model_validate_json(read_text(folder / RUN, _MAX_BYTES))
-        lengths = {name: (folder / name).stat().st_size for name in record.files}
+        digests = {name: sha256(folder / name) for name in record.files}
     except (OSError, ValueError) as error:
         raise TrackerError(f"{folder}: {RUN} or a file that it names cannot be read ({error})") from None
-    if lengths != record.files:
-        wrong = next(name for name in record.files if lengths[name] != record.files[name])
-        raise TrackerError(f"{folder / wrong}: has {lengths[wrong]} bytes, and the import left {record.files[wrong]}")
+    for name, digest in digests.items():
+        if digest != record.files[name]:
+            raise TrackerError(f"{folder / name}: its content is not what the import left")
     return record
 
 
@@ -169,7 +169,7 @@ def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: p
         means = _means(items, last, record.last_step or 0)
         pq.write_table(pa.concat_tables([last, means]), aside / "outcome/metrics.parquet")
         pq.write_table(_with_logged(items, last), aside / "outcome/items.parquet")
-        files = {name: (aside / name).stat().st_size for name in _FILES}
+        files = {name: sha256(aside / name) for name in _FILES}
         write_text(aside / RUN, StoredRecord(**record.model_dump(), files=files).model_dump_json(indent=1) + "\n")
         shutil.rmtree(folder, ignore_errors=True)  # a damaged one
         aside.rename(folder)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from contract.atomic import replacing
 from contract.clock import date, from_the_future
 from contract.rows import SHARDS
 from contract.stage_folder import DATABASE
-from contract.status import STATUS, StageState, read_state
+from contract.status import STATUS, StageState, altered, read_state
 from tracker.config.lineage import compared
 from tracker.config.published_schema import PublishedFile
 from tracker.imports.stored import studies as imported_studies
@@ -75,6 +75,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     states = dict(read)
     studies = _with_history(results, plan, states, record=not apart)
     imports = load_imports(results, [study.name for study in studies])
+    _mark_altered(places, states)
     known_places, known_states = places | imports.places, states | imports.states
     with replacing(database) as aside:
         try:
@@ -104,6 +105,13 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     if not apart:
         note_collected(results, states, read)
     return collected
+
+
+def _mark_altered(places: dict[str, Path], states: dict[str, StageState]) -> None:
+    """Mark stages as corrupt of which a file is not the one that they left."""
+    for key, state in states.items():
+        if problem := altered(places[key], state):
+            states[key] = replace(state, state="corrupt", reason=problem)
 
 
 def _plan(results: Path) -> PlanFile:

@@ -110,7 +110,7 @@ def _opened(path: Path) -> pq.ParquetFile:
         raise OSError(f"{kind_of(status.st_mode)}, where a file belongs")
     if status.st_size > _LARGEST:
         raise OSError(f"{status.st_size} bytes long, more than {_LARGEST}")
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(path, page_checksum_verification=True)
     schema = file.schema_arrow
     if missing := [name for name in PLACE if schema.names.count(name) != 1 or not _is_text(schema.field(name).type)]:
         raise ValueError(f"it has no column of text called {', '.join(missing)}")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from contract.atomic import write_text
 from contract.errors import ConfigError, TrackerError
 from contract.reading import read_json
-from contract.status import misplaced
+from contract.status import altered, read_state
 from tracker.plan.plan_file import PLAN_FILE, PlanFile, read_plan
 
 NOTE = "made_from.json"
@@ -80,7 +80,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _bring_up_to_date(stage: Path, folder: Path) -> bool:
     """Make a stage's event file say what its metrics say; return whether it has any."""
-    if misplaced(stage):  # a pipe, say, for which nobody waits
+    state = read_state(stage)
+    if state.state == "corrupt":  # a pipe, say, for which nobody waits
         return False
     try:
         found = (stage / "metrics.parquet").stat()
@@ -88,6 +89,8 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
         note = _read_note(folder)
         if note["source"] == source:
             return True
+        if altered(stage, state, ["metrics.parquet"]):
+            return False
         table = pq.ParquetFile(stage / "metrics.parquet").read(columns=["step", "name", "value"])
     except (OSError, ValueError):  # none yet, or a damaged one, which `collect` tells of
         return False

@@ -255,7 +255,9 @@ def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
     run(*HF, *EVAL, "--yes")
     before = content()
     [first, *_] = sorted(Path("results/imported/lr").glob("*/log/metrics.parquet"))
-    first.write_bytes(first.read_bytes()[:-5])
+    flipped = bytearray(first.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    first.write_bytes(flipped)
     collect(Path("results"))
     with Store(Path("results/tracker.duckdb")) as store:
         states = [state for (state,) in store.rows("SELECT state FROM runs ORDER BY state")[1]]

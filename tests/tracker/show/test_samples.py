@@ -22,6 +22,7 @@ from tracker.show.page.samples import differing, page_samples
 from tracker.store.collect import collect
 from tracker.store.database import Store
 from tracker.store.samples import study_samples
+from trainers.runlog import write_table
 
 SEEDS = 3
 STUDY = Study(variants=2, seeds=SEEDS, items={"gender": 6, "race": 6})
@@ -131,6 +132,24 @@ def test_the_page_says_what_the_numbers_of_an_item_are(plan):
     text = " ".join(Elements(page_of(plan)).text.split())
     assert "The numbers of an item are its hit, v0 → v1." in text
     assert "improved: gender-0000 of subset gender, 0 → 1, in 3 of 3 seeds" in text
+
+
+def test_words_in_which_a_bit_flipped_are_not_quoted(plan):
+    folder, rows = run_folder(plan, "v0", 2), [words("v0", 2, f"gender-{item:04d}", "gender") for item in VALUES]
+    path = folder / FILE
+    write_table(path, pa.Table.from_pylist(rows))
+    group = pq.read_metadata(path).row_group(0)
+    end = 4 + sum(group.column(number).total_compressed_size for number in range(group.num_columns))
+    whole, said = path.read_bytes(), []
+    with Store(collect(plan.parent).database) as store:
+        for place in range(4, end, 11):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+            samples = study_samples(store, "toy")
+            said.append(str(samples.read(("v0", 2), {("gender", "gender-0004")}, 100)))
+    path.write_bytes(whole)
+    with Store(plan.parent / "tracker.duckdb") as store:
+        true = str(study_samples(store, "toy").read(("v0", 2), {("gender", "gender-0004")}, 100))
+    assert set(said) <= {true, "{}"}
 
 
 def test_an_item_is_quoted_in_a_seed_of_which_both_sides_have_words(plan):

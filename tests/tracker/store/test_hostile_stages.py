@@ -2,12 +2,14 @@
 
 import json
 import os
+import random
 import socket
 
 import pandas as pd
 import pytest
 
 from contract.stage_folder import read_progress
+from contract.status import left_files
 from tests.simulate import Study, simulate, stage_dir
 from tests.time_limit import time_limit
 from tracker.cli.main import main
@@ -157,6 +159,30 @@ def test_faults_of_stages_cost_these_stages_alone(tmp_path):
     with time_limit(60):
         assert main(["tables", "--results", str(results), "--reports", str(tmp_path / "reports")]) == 0
         assert main(["status", "--results", str(results)]) == 0
+
+
+@pytest.mark.parametrize("name", ["metrics.parquet", "items.parquet", "weights.json", "provenance.json"])
+def test_a_flipped_bit_is_damage_though_the_file_can_be_read(tmp_path, name):
+    """Of 400 flipped bits of a Parquet file nine in ten were read, by DuckDB and pyarrow alike, as other rows."""
+    results, chance = tmp_path / "results", random.Random(name)
+    plan = simulate(results, [Study(variants=20, seeds=1, steps=50, items={"a": 50})])
+    stages = [stage_dir(plan, "toy", f"v{number}", 0, "evaluate") for number in range(20)]
+    for stage in stages:
+        (stage / "weights.json").write_text('{"digest": "abc", "moved": [0.5, 0.25]}')
+        status(**left_files(stage))(stage / "status.json")
+    whole, *damaged = stages
+    for stage in damaged:
+        content = bytearray((stage / name).read_bytes())
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        (stage / name).write_bytes(content)
+    collected = collect(results)
+    with Store(results / DATABASE) as store:
+        found = dict(store.sql("SELECT key, state FROM stages").itertuples(index=False))
+        reasons = store.sql("SELECT DISTINCT reason FROM stages WHERE state = 'corrupt'")["reason"].tolist()
+    assert collected.states["corrupt"] == len(damaged)
+    assert {found[stage.name] for stage in damaged} == {"corrupt"}
+    assert found[whole.name] == "ok"
+    assert all(reason.startswith(f"{name}: ") for reason in reasons)
 
 
 def test_the_words_of_an_error_are_shown_and_do_nothing(tmp_path, capsys):

@@ -102,6 +102,9 @@ def test_a_damaged_note_costs_a_new_file_only(results, train, tmp_path, harm):
 
 
 def test_damaged_metrics_and_variants_that_went_are_left_out(results, train, tmp_path):
+    other = stage_dir(results / "plan.json", "toy", "v1", 0, "train")
+    before = json.loads((other / "status.json").read_text())
+    (other / "status.json").write_text(json.dumps(before | {"sha256": {"metrics.parquet": "of another content"}}))
     write_events(results, tmp_path)
     (train / "metrics.parquet").write_bytes(b"PAR1 no")
     plan = json.loads((results / "plan.json").read_text())
@@ -109,7 +112,7 @@ def test_damaged_metrics_and_variants_that_went_are_left_out(results, train, tmp
     (results / "plan.json").write_text(json.dumps(plan))
     write_events(results, tmp_path)
     places = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.glob(f"*/*/*/*/{NOTE}")}
-    assert places == {"toy/v1/seed 0/train", "toy/v1/seed 0/evaluate", "toy/v1/seed 1/evaluate"} | {
+    assert places == {"toy/v1/seed 0/evaluate", "toy/v1/seed 1/evaluate"} | {
         f"other/v0/seed 0/{stage}" for stage in ("train", "evaluate")
     }
 
