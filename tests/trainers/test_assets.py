@@ -2,24 +2,39 @@
 
 import hashlib
 import json
+import logging
+import shutil
 import subprocess
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from contract.atomic import write_json
+from contract.reading import files_at, sha256
 from tests.trainers.debias.helpers import debias_stage, stereoset_rows
 from trainers import assets
 from trainers.assets_config import Asset
 from trainers.models import load_model, load_tokenizer
+from trainers.run import outcome_of
 
 RANDOM = {"source": "random", "architecture": "gpt2", "hidden": 16, "layers": 2, "heads": 2}
 MEMBER = "toy/data/items.jsonl"
 
 
-def provide(tmp_path, kind, *sources):
+def plan(tmp_path, kind, *sources):
+    """The stage of an asset, planned now."""
     stage = debias_stage(tmp_path, "asset", Asset(kind=kind, sources=list(sources)), {}, seed=None)
+    paths = [source["path"] for source in sources if source["source"] == "path"]
+    digests = {path: {name: sha256(file) for name, file in files_at(Path(path)).items()} for path in paths}
+    write_json(stage.out / "config.json", {"digests": digests})
+    return stage
+
+
+def provide(tmp_path, kind, *sources):
+    stage = plan(tmp_path, kind, *sources)
     assets.run(stage)
     return assets.files(stage.out), json.loads((stage.out / "asset.json").read_text())
 
@@ -53,7 +68,7 @@ def test_random_model_is_seeded_and_loads(tmp_path):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
     assert record["source"]["architecture"] == "gpt2"
-    assert record["sha256"]["model.safetensors"] == assets.sha256(first / "model.safetensors")
+    assert record["sha256"]["model.safetensors"] == sha256(first / "model.safetensors")
     model, tokenizer = load_model(first), load_tokenizer(first)
     assert not model.training
     assert not any(parameter.requires_grad for parameter in model.parameters())
@@ -140,6 +155,47 @@ def test_path_of_a_data_folder_takes_its_data_files(tmp_path):
         (folder / name).write_text("[]")
     taken, _ = provide(tmp_path, "stereoset", {"source": "path", "path": str(folder)})
     assert sorted(path.name for path in taken.iterdir()) == ["dev.json", "train.json"]
+
+
+def appears(folder):
+    (folder / "new.json").write_text("[]")
+
+
+def changes(folder):
+    (folder / "train.json").write_text("{}")  # of the same length
+
+
+def goes(folder):
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("edit", [appears, changes, goes])
+def test_data_edited_since_the_plan_are_refused_and_nothing_stands_in_for_them(tmp_path, wheel, edit):
+    """The key holds the digests of the plan: other data under it would stay for good."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "train.json").write_text("[]")
+    stage = plan(tmp_path, "stereoset", {"source": "path", "path": str(folder)}, wheel)
+    edit(folder)
+    with pytest.raises(OSError, match=r"data: .* is not what it was when the stage was planned") as caught:
+        outcome_of(lambda: (assets.run(stage), "")[1], logging.getLogger())  # which leaves no status, as a full disk
+    assert isinstance(caught.value.__cause__, assets.DataEdited)
+    assert not (stage.out / "files").exists()
+
+
+def test_a_path_that_came_since_the_plan_is_refused(tmp_path, wheel):
+    stage = plan(tmp_path, "stereoset", {"source": "path", "path": str(tmp_path / "late.jsonl")}, wheel)
+    (tmp_path / "late.jsonl").write_text("{}")
+    with pytest.raises(assets.DataEdited, match=r"late.jsonl: late.jsonl is not what it was"):
+        assets.run(stage)
+
+
+def test_what_is_edited_while_it_is_copied_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "data.jsonl").write_text("[1]")
+    stage = plan(tmp_path, "stereoset", {"source": "path", "path": str(tmp_path / "data.jsonl")})
+    monkeypatch.setattr(shutil, "copy", lambda source, target: Path(target).write_text("[2]"))
+    with pytest.raises(assets.DataEdited):
+        assets.run(stage)
 
 
 def test_pickled_weights_are_refused(tmp_path):

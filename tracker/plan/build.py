@@ -152,6 +152,7 @@ class _Builder:
                 "config": asset.values,
                 "abort_rules": [],
                 "code": asset.code._asdict(),
+                "digests": asset.digests,
             }
             label = asset_label(asset.values)
             self.drafts[address] = _Draft(ASSETS, ASSETS, ASSET_STAGE, None, {}, config, 0, {}, label)

@@ -12,10 +12,11 @@ from pydantic import BaseModel
 from contract.code_files import FileCode, code_files
 from contract.errors import ConfigError
 from contract.fingerprint import HARNESS, Code, Sources, code_of, digest_of
+from contract.reading import files_at
 from tracker.config import dotted
 from tracker.config.study import Study, Variant
 from tracker.config.study_schema import ASSET_PREFIX, Resources, StageDefinition
-from tracker.plan.keys import canonical, config_modules, key_of, key_values, path_digest
+from tracker.plan.keys import canonical, config_modules, file_digest, key_of, key_values
 from tracker.plan.plan import ASSETS
 
 ASSET_STAGE = StageDefinition(
@@ -27,11 +28,15 @@ _WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # of a health rule:
 
 @dataclass(frozen=True)
 class Asset:
-    """A model or data set that a stage reads: its values, and the key of the stage that fetches it."""
+    """A model or data set that a stage reads: its values, and the key of the stage that fetches it.
+
+    digests: of the files of each source that is a path, by path and name.
+    """
 
     key: str
     values: dict[str, Any]
     code: Code
+    digests: dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -149,10 +154,11 @@ class Finder:
         if not isinstance(model, BaseModel) or not getattr(model, "sources", None):
             raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
         values = dotted.get(variant.values, name)
-        digests = [path_digest(Path(source["path"])) for source in values["sources"] if source.get("source") == "path"]
+        paths = [source["path"] for source in values["sources"] if source["source"] == "path"]
+        digests = {path: {name: file_digest(file) for name, file in files_at(Path(path)).items()} for path in paths}
         code = self._reached((ASSET_STAGE.module,), config_modules(type(model)))
         hashed = {"stage": ASSETS, "asset": key_values(model, values), "digests": digests}
-        return Asset(key_of(hashed | {"code": digest_of(code.trees)}), values, code)
+        return Asset(key_of(hashed | {"code": digest_of(code.trees)}), values, code, digests)
 
 
 def command_of(definition: StageDefinition) -> dict[str, Any]:

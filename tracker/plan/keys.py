@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from contract.absent import Absent
 from contract.errors import ConfigError
+from contract.reading import sha256
 
 KEY_LENGTH = 16
 
@@ -73,22 +74,13 @@ def config_modules(model: type[BaseModel]) -> frozenset[str]:
 _DIGESTS: dict[Path, tuple[tuple[int, int], str]] = {}
 
 
-def path_digest(path: Path) -> str | None:
-    """Return the sha256 of a file, or of the names and digests of the files in a folder; None if there is none."""
-    if path.is_dir():
-        files = sorted(item for item in path.rglob("*") if item.is_file())
-        parts = [[item.relative_to(path).as_posix(), _file_digest(item)] for item in files]
-        return hashlib.sha256(canonical(parts).encode()).hexdigest()
-    return _file_digest(path) if path.is_file() else None
-
-
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file, which is not read again while it is as old and as long. Raises ConfigError."""
     info, key = path.stat(), path.resolve()
     stamp = (info.st_mtime_ns, info.st_size)
     if key not in _DIGESTS or _DIGESTS[key][0] != stamp:
         try:
-            with path.open("rb") as file:
-                _DIGESTS[key] = (stamp, hashlib.file_digest(file, "sha256").hexdigest())
+            _DIGESTS[key] = (stamp, sha256(path))
         except OSError as error:
             raise ConfigError(path, "", None, f"cannot be read ({error})", "make it readable") from error
     return _DIGESTS[key][1]

@@ -1,5 +1,6 @@
 """What a key depends on, and what it does not: in a toy study, and in the study `debias` itself."""
 
+import hashlib
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -202,15 +203,19 @@ def test_a_path_asset_counts_by_content(toy, monkeypatch):
     assert changed(present, build(toy)) == names(("prepare", *BELOW), ALL)
     data.write_text("1\n")
     assert changed(present, build(toy)) == set()
+    data.unlink()
+    data.mkdir()
+    (data / "x").write_text("1\n")
+    folder = build(toy)
+    assert changed(present, folder) == names(("prepare", *BELOW), ALL)
+    (data / "x").rename(data / "y")
+    assert changed(folder, build(toy)) == names(("prepare", *BELOW), ALL)
 
 
-def test_digest_of_a_folder_counts_names_and_content(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "x").write_text("1")
-    one = keys.path_digest(tmp_path / "a")
-    (tmp_path / "a" / "x").rename(tmp_path / "a" / "y")
-    assert keys.path_digest(tmp_path / "a") != one
-    assert keys.path_digest(tmp_path / "none") is None
+def test_the_stage_of_a_path_is_told_the_digests_that_are_in_its_key(toy):
+    (toy.root / "missing.jsonl").write_text("1\n")
+    [config] = [config for (id, _), config in build(toy).configs.items() if id == "assets"]
+    assert list(config["digests"].values()) == [{"missing.jsonl": hashlib.sha256(b"1\n").hexdigest()}]
 
 
 # The study `debias` itself
