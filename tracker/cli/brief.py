@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tracker.cli.folders import results_folder
 from tracker.cli.terminal import paragraph
+from tracker.plan.collected import is_current, states_now
 from tracker.show.kept_answers import kept_answers
 
 
@@ -13,7 +14,7 @@ def run_brief(arguments: argparse.Namespace) -> int:
     results = results_folder(arguments)
     if arguments.since is not None and not _started_since(results, arguments.since):
         return 1
-    answers = kept_answers(results)
+    answers = kept_answers(results) if is_current(results, states_now(results)) else None
     if answers is None or (arguments.study is not None and arguments.study not in answers):
         answers = _judged(results, arguments.study)
     for study, answer in answers.items():

@@ -23,6 +23,7 @@ from tracker.judge.predictions import predict
 from tracker.judge.scope import DECIDED
 from tracker.judge.verdicts import JudgedStudy, judge_study
 from tracker.plan.extra_seeds import save_extra_seeds
+from tracker.store.current import load_or_collect
 from tracker.store.database import DATABASE, Store
 
 
@@ -100,7 +101,7 @@ def decide(
             if dry_run:
                 raise TrackerError(f"no database in {results}: run the grid first, or without --dry-run")
             raise TrackerError(f"the grid left no database in {results} (exit status {status})")
-        judged, looks, prices = _read(database, study)
+        judged, looks, prices = _read(load_or_collect(results), study)
         edges, now = judged.edges, _tally(judged)
         start = now if start is None else start
         spent = now.hours - start.hours

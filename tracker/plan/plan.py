@@ -10,7 +10,8 @@ from contract.atomic import update_text
 from contract.errors import ConfigError
 from tracker.config.settings import Settings
 from tracker.config.study import Study
-from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedRun, PlannedStage, PlannedStudy, digest_of_plan
+from tracker.plan.collected import PLAN_FILE
+from tracker.plan.plan_file import PlanFile, PlannedRun, PlannedStage, PlannedStudy, digest_of_plan
 
 ASSETS = "assets"
 _END = "\n}"

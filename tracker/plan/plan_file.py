@@ -16,8 +16,8 @@ from tracker.config.names import Strict
 from tracker.config.published_schema import PublishedFile
 from tracker.config.study import Change
 from tracker.config.study_schema import Resources, StudyDefinition
+from tracker.plan.collected import stage_folder
 
-PLAN_FILE = "plan.json"
 _MAX_BYTES = 1 << 30
 
 
@@ -113,12 +113,7 @@ class PlanFile(Strict):
 
     def folders(self, results: Path) -> dict[str, Path]:
         """Return {stage key: folder}. Folders follow `results`, also where it was moved after the plan was made."""
-        return {
-            stage.key: results / stage.dir.relative_to(self.results)
-            if stage.dir.is_relative_to(self.results)
-            else stage.dir
-            for stage in self.stages
-        }
+        return {stage.key: stage_folder(results, self.results, stage.dir) for stage in self.stages}
 
 
 def digest_of_plan(text: str) -> str:

@@ -1,26 +1,19 @@
 """Which stages are to run, and which that have ended run again: those with damaged files, those that nothing blocks any
 more, on request those that failed.
 
-`collect` leaves `results/collected.json`, `{corrupt: {key: reason}, stages: digest}`: what it could not read, and which
-statuses the database holds. The next start of the workflow compares.
+The next start of the workflow compares with what `collect` noted (`tracker.plan.collected`): what it could not read,
+and which statuses the database holds.
 """
 
-import hashlib
-import json
 import os
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 from contract.atomic import write_json
 from contract.errors import ConfigError
-from contract.reading import read_json
 from contract.stage_folder import DATABASE
 from contract.status import FAILED, TO_COME, StageState, misplaced, read_state, replaced
+from tracker.plan.collected import COLLECTED, digest, read_collected
 from tracker.plan.plan import Address, Plan
 from tracker.plan.plan_file import PlannedStage
-
-COLLECTED = "collected.json"
 
 States = dict[Address, StageState]
 
@@ -66,7 +59,7 @@ def _is_current(plan: Plan, states: States) -> bool:
             return False
     except OSError:
         return False
-    return _read(plan.settings.results).get("stages") == _digest_of(states)
+    return read_collected(plan.settings.results).get("stages") == _digest_of(states)
 
 
 def refuse_links(plan: Plan) -> None:
@@ -89,7 +82,7 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
 
     Damaged: its status cannot be read, or `collect` could not read another of its files.
     """
-    corrupt = _read(plan.settings.results).get("corrupt", {})
+    corrupt = read_collected(plan.settings.results).get("corrupt", {})
     again: dict[Address, PlannedStage] = {}
     for stage in plan.selected():
         state = states[stage.id, stage.key].state
@@ -99,7 +92,7 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
     states.update(dict.fromkeys(again, StageState("missing")))
     if any(stage.key in corrupt for stage in again.values()):
         left = {key: reason for key, reason in corrupt.items() if all(key != stage.key for stage in again.values())}
-        _write(plan.settings.results, {**_read(plan.settings.results), "corrupt": left})
+        write_json(plan.settings.results / COLLECTED, {**read_collected(plan.settings.results), "corrupt": left})
     return list(again.values())
 
 
@@ -123,24 +116,12 @@ def mark_stale(plan: Plan, states: States) -> None:
 
     Times alone do not tell: after a kill, a clock that was set back leaves statuses that are older than the database.
     """
-    database, held = plan.settings.results / DATABASE, _read(plan.settings.results).get("stages")
+    database, held = plan.settings.results / DATABASE, read_collected(plan.settings.results).get("stages")
     if held is None or not database.exists():
         return
     if held == _digest_of(states):
         return
     os.utime(database, (1, 1))  # 0 would count as no time at all
-
-
-def note_collected(results: Path, states: dict[str, StageState], read: dict[str, StageState]) -> None:
-    """Write `collected.json`. states: with what turned out to be corrupt; read: as the statuses said."""
-    corrupt = {key: state.reason for key, state in states.items() if state.state == "corrupt"}
-    _write(results, {"corrupt": corrupt, "stages": digest(read.items())})
-
-
-def digest(states: Iterable[tuple[str, StageState]]) -> str:
-    """Return a digest of which stages have ended, how and when."""
-    ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in TO_COME)
-    return hashlib.sha256(json.dumps(ended).encode()).hexdigest()[:16]
 
 
 def _digest_of(states: States) -> str:
@@ -155,16 +136,3 @@ def _set_aside(stage: PlannedStage) -> None:
             number += 1
         if os.path.lexists(path):
             os.rename(path, aside)
-
-
-def _read(results: Path) -> dict[str, Any]:
-    """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
-    try:
-        content = read_json(results / COLLECTED)
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) and isinstance(content.get("corrupt"), dict) else {}
-
-
-def _write(results: Path, content: dict[str, Any]) -> None:
-    write_json(results / COLLECTED, content)

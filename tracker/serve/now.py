@@ -12,7 +12,7 @@ from typing import Any
 from contract.errors import TrackerError
 from contract.stage_folder import DATABASE, Progress
 from contract.status import FAILED
-from tracker.plan.plan_file import PLAN_FILE
+from tracker.plan.collected import PLAN_FILE
 from tracker.store.progress import StageView, duration, look, summary
 
 RARELY = 2.0  # seconds between two looks at the stage folders, at least

@@ -19,8 +19,8 @@ from tracker.config.lineage import compared
 from tracker.config.published_schema import PublishedFile
 from tracker.imports.stored import studies as imported_studies
 from tracker.plan.alone import alone
-from tracker.plan.plan_file import PLAN_FILE, PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
-from tracker.plan.retry import note_collected
+from tracker.plan.collected import PLAN_FILE, note_collected, sources_of
+from tracker.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
 from tracker.store.analysis_history import record_analysis
 from tracker.store.database import SCHEMA, SCHEMA_VERSION
 from tracker.store.health_events import find_events
@@ -66,6 +66,7 @@ def collect_apart(results: Path, database: Path) -> Collected:
 
 
 def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected:
+    sources = sources_of(results)
     plan = _plan(results)
     places = plan.folders(results)
     if not apart:
@@ -103,7 +104,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
             with suppress(OSError):
                 aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
     if not apart:
-        note_collected(results, states, read)
+        note_collected(results, states, read, sources)
     return collected
 
 

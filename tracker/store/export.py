@@ -9,7 +9,8 @@ from typing import TypeVar
 from contract.errors import ConfigError, TrackerError
 from contract.status import read_state
 from tracker.config.settings import suggest
-from tracker.plan.plan_file import PLAN_FILE, read_plan
+from tracker.plan.collected import PLAN_FILE
+from tracker.plan.plan_file import read_plan
 
 KEPT = "steps"  # subfolder of a stage with one folder per kept step
 

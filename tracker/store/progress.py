@@ -9,7 +9,8 @@ from statistics import median
 
 from contract.stage_folder import Progress, read_attempt, read_progress
 from contract.status import FAILED, TO_COME, StageState, read_state
-from tracker.plan.plan_file import PLAN_FILE, PlannedStage, read_plan
+from tracker.plan.collected import PLAN_FILE
+from tracker.plan.plan_file import PlannedStage, read_plan
 
 BAR = 24
 

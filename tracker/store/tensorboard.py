@@ -26,7 +26,8 @@ from contract.atomic import write_text
 from contract.errors import ConfigError, TrackerError
 from contract.reading import read_json
 from contract.status import altered, read_state
-from tracker.plan.plan_file import PLAN_FILE, PlanFile, read_plan
+from tracker.plan.collected import PLAN_FILE
+from tracker.plan.plan_file import PlanFile, read_plan
 
 NOTE = "made_from.json"
 _VERSION = b"brain.Event:2"  # the first record of an event file

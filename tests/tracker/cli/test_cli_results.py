@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 
 from tests.simulate import Study, simulate, stage_dir
 from tracker.cli.main import main
-from tracker.store.database import DATABASE
+from tracker.store.database import DATABASE, Store
 
 
 def run(capsys, *words):
@@ -56,6 +58,67 @@ def test_the_gate_fails_only_for_failures(results, capsys):
     assert [line.split(":")[0] for line in lines[:5]] == ["failed", "diverged", "blocked", "blocked", "corrupt"]
     assert "failed: toy.train v1 seed 0: RuntimeError: simulated failure" in lines[0]
     assert lines[-1] == "13 stages ok, 5 not"
+
+
+def ended(results):
+    """Stages of the database that have ended, and its variants."""
+    with Store(results / DATABASE) as store:
+        [(stages, variants)] = store.rows(
+            "SELECT (SELECT count(*) FROM stages WHERE state <> 'missing'), (SELECT count(*) FROM variants)"
+        )[1]
+    return stages, variants
+
+
+@pytest.mark.parametrize(
+    "words", ["verdicts", "verdicts --brief", "tables", "figures", "report", "gate", "sql from.runs"]
+)
+def test_no_command_shows_a_database_of_another_plan_or_of_fewer_stages(results, tmp_path, capsys, words):
+    def show():
+        reports = ["--reports", tmp_path] if words.split()[0] in ("tables", "figures", "report") else []
+        status, _, err = run(capsys, *(w.replace(".", " ") for w in words.split()), "--results", results, *reports)
+        assert (status, "note" in err) == (0, False), err
+
+    few = Study(seeds=1, variants=2, states={("v1", 0): "missing"})
+    simulate(results, [few])
+    run(capsys, "report", "--results", results, "--reports", tmp_path)  # which keeps its answers for --brief
+    assert ended(results) == (4, 2)
+    simulate(results, [replace(few, states={})])  # the same plan; its stages have ended
+    show()
+    assert ended(results) == (6, 2)
+    simulate(results, [replace(few, states={}, variants=3)])
+    show()
+    assert ended(results) == (8, 3)
+
+
+def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, monkeypatch):
+    plan = simulate(results, [Study(seeds=1, variants=2)])
+    run(capsys, "collect", "--results", results)
+    (stage_dir(plan, "toy", "v1", 0, "evaluate") / "status.json").unlink()  # to run again
+    status, out, err = run(capsys, "sql", "from runs", "--results", results)
+    assert status == 0
+    assert "(2 rows)" in out
+    assert err.startswith(f"note: {results / DATABASE} is not that of the present plan and stages: 1 stages that it")
+    assert ended(results) == (6, 2)  # nothing is lost before somebody collects
+
+    def refuse(results):
+        raise OSError("Read-only file system")
+
+    simulate(results, [Study(seeds=1, variants=3)])
+    monkeypatch.setattr("tracker.store.collect.collect", refuse)
+    _, out, err = run(capsys, "sql", "from runs", "--results", results)
+    assert "(2 rows)" in out
+    assert err.startswith(f"note: {results / DATABASE} is not that")
+    assert err.endswith("stages: Read-only file system\n")
+
+
+def test_a_copy_of_the_database_alone_is_shown_as_it_is(results, tmp_path, capsys):
+    simulate(results, [Study(seeds=1, variants=2)])
+    run(capsys, "collect", "--results", results)
+    for name in (DATABASE, "plan.json"):
+        (tmp_path / "copy" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(results / name, tmp_path / "copy")
+    assert run(capsys, "sql", "from runs", "--results", tmp_path / "copy")[2] == ""
+    assert ended(tmp_path / "copy") == (6, 2)
 
 
 def test_status_is_printed_once_or_watched_to_the_end(results, capsys):

@@ -9,8 +9,9 @@ from contract.errors import ConfigError
 from tests.tracker.toy_study import Toy
 from tracker.config.settings import load_settings
 from tracker.plan.build import build_plan
+from tracker.plan.collected import COLLECTED
 from tracker.plan.dirty_tree import check_trees, dirty_files
-from tracker.plan.retry import COLLECTED, states_of
+from tracker.plan.retry import states_of
 from tracker.plan.start import prepare
 
 

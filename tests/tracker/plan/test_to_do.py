@@ -9,7 +9,8 @@ from contract.stage_folder import DATABASE
 from contract.status import read_state
 from tracker.config.settings import load_settings
 from tracker.plan.build import build_plan
-from tracker.plan.retry import note_collected, repair, states_of, to_do
+from tracker.plan.collected import note_collected, sources_of
+from tracker.plan.retry import repair, states_of, to_do
 
 LONG_AGO = 10_000
 
@@ -37,7 +38,7 @@ def plan(toy):
 def collect(plan):
     states = {stage.key: read_state(stage.dir, stage.key) for stage in plan.stages.values()}
     (plan.settings.results / DATABASE).touch()
-    note_collected(plan.settings.results, states, states)
+    note_collected(plan.settings.results, states, states, sources_of(plan.settings.results))
 
 
 def told(plan):
