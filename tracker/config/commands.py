@@ -23,8 +23,6 @@ def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> No
     if written.stages[last].command is not None and not written.stages[last].collect:
         problem = "the last stage gives the study's results, and this command's files are not read"
         raise ConfigError(file, f"stages.{last}.collect", None, problem, f"name a reader: {', '.join(READERS)}")
-    if written.config is None:
-        _check_all_read(written, file)
 
 
 def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, where: str) -> None:
@@ -68,16 +66,3 @@ def _check_value(key: str, stage: StageDefinition, model: type[BaseModel], file:
     if top not in stage.reads:
         problem = f"the stage does not read {top}"
         raise ConfigError(file, where, key, problem, f"add {top} to its `reads`: a change of it must run it again")
-
-
-def _check_all_read(written: StudyFile, file: Path) -> None:
-    """Refuse a key that reaches no command: a variant that changes it would be its parent under another name."""
-    read = {key for stage in written.stages.values() for key in stage.reads}
-    for stage in written.stages.values():
-        read |= {source.removeprefix("asset:").partition(".")[0] for source in stage.inputs.values()}
-    for key, value in written.base.items():
-        if key not in read:
-            shown = None if isinstance(value, dict) else value
-            raise ConfigError(
-                file, f"base.{key}", shown, "no stage reads it", "add it to the `reads` of one, or remove it"
-            )

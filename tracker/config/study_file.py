@@ -1,19 +1,22 @@
 """`_study.yaml` and the published numbers that it names: read, and checked against config model and variants."""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
+from contract.command import placeholders
 from contract.errors import ConfigError
 from tracker.config.base_model import model_of_base
+from tracker.config.dotted import covers, get, leaves
 from tracker.config.names import is_safe_name
 from tracker.config.published_file import load_published
 from tracker.config.published_schema import PublishedFile
 from tracker.config.settings import suggest
 from tracker.config.study_schema import ASSET_MODEL, ASSET_PREFIX, StudyFile
-from tracker.config.validation import check_key, validate
+from tracker.config.validation import check_key, known_keys, validate
 from tracker.config.variant_files import RESERVED_KEYS
 from tracker.config.yaml_io import load_yaml
 
@@ -77,6 +80,44 @@ def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
         for label, source in stage.inputs.items():
             if source.startswith(ASSET_PREFIX):
                 check_key(model, source.removeprefix(ASSET_PREFIX), file, f"stages.{name}.inputs.{label}")
+
+
+def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> None:
+    """Refuse a key that reaches no stage: a variant that changes it would be its parent under another name."""
+    known, reached = known_keys(model), reached_keys(written, written.stages)
+    for key in sorted(known):
+        if any(other.startswith(f"{key}.") for other in known) or any(covers(other, key) for other in reached):
+            continue
+        where, value = ("config", written.config) if written.config else (f"base.{key}", get(written.base, key, None))
+        problem = f"no stage gets {key if written.config else 'it'}, so a variant that changes it would change nothing"
+        remedy = "add it to the `reads` of one, and to the words of its command ({config} or {value:KEY}), or remove it"
+        raise ConfigError(file, where, value, problem, remedy)
+
+
+def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file: Path) -> None:
+    """Refuse a variant's key that reaches stages beside the way to the results only, as those of a diagnosis."""
+    leading = [next(reversed(written.stages))]
+    for name in leading:
+        above = written.stages[name].inputs.values()
+        leading += [other for other in above if other in written.stages and other not in leading]
+    reached = reached_keys(written, leading)
+    for key, value in leaves(overrides):
+        if not any(covers(other, key) for other in reached):
+            problem = "no stage that leads to the results gets it, so the variant would be equal to its parent"
+            raise ConfigError(file, key, value, problem, "remove the line, or add the key to the `reads` of one")
+
+
+def reached_keys(written: StudyFile, stages: Iterable[str]) -> set[str]:
+    """Return the dotted keys that some of the stages get, as a whole."""
+    reached = set()
+    for stage in (written.stages[name] for name in stages):
+        sources = stage.inputs.values()
+        reached |= {source.removeprefix(ASSET_PREFIX) for source in sources if source.startswith(ASSET_PREFIX)}
+        named = placeholders(stage.words) if stage.command is not None else []
+        if stage.command is None or any(placeholder.kind in ("config", "overrides") for placeholder in named):
+            reached |= set(stage.reads)
+        reached |= {placeholder.name for placeholder in named if placeholder.kind == "value"}
+    return reached
 
 
 def check_figures(written: StudyFile, file: Path, variants: Iterable[str]) -> None:

@@ -16,9 +16,11 @@ from tracker.config.scale import Scale, load_scale
 from tracker.config.settings import Settings
 from tracker.config.study import Change, Study, Variant
 from tracker.config.study_file import (
+    check_all_read,
     check_edges,
     check_figures,
     check_keys,
+    check_reaches_results,
     config_model,
     read_published,
     read_study_file,
@@ -51,6 +53,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     model = config_model(written, file)
     check_keys(written, model, file)
     check_commands(written, model, file)
+    check_all_read(written, model, file)
     scale.check(model, set(written.stages))
     stages = _stages(written, scale)
     base = _plain(validate(model, written.base, file, "base."))
@@ -89,6 +92,7 @@ def _resolve(
         changed = [key for key, _ in dotted.leaves(file.overrides)]
         check_exclusions(written.exclusions, config, file.path, changed)
     refuse_without_effect(file.overrides, resolved, file.path)
+    check_reaches_results(file.overrides, written, file.path)
     found: list[Change] = []
     if parent is not None:
         found = changes(above, declared, parent.resolved, resolved, written.factors)

@@ -198,6 +198,20 @@ STUDY_REFUSALS = {
     "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
     "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
     "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),
+    "a forgotten key": (
+        {"stages": {**STUDY["stages"], "train": {**STUDY["stages"]["train"], "reads": ["lr", "bold", "patience"]}}},
+        "config = 'tests.tracker.toy_study:ToyConfig': no stage gets reward.kind",
+        "add it to the `reads`",
+    ),
+    "a way beside the results": (
+        {
+            "stages": {
+                **{name: STUDY["stages"][name] | {"inputs": {}} for name in ("prepare", "train")},
+                "evaluate": {"entry": "trainers.toy.evaluate", "inputs": {"data": "asset:data"}, "seeded": True},
+            }
+        },
+        "no stage that leads to the results gets it",
+    ),
     "published path": ({"published": "../../secret"}, "not a file name"),
     "missing": ({"title": None}, "title"),
 }
@@ -207,7 +221,7 @@ STUDY_REFUSALS = {
 def test_study_file_is_checked(toy, name):
     changes, *parts = STUDY_REFUSALS[name]
     path = toy.study(**changes)
-    refused(toy, str(path), *parts)
+    refused(toy, str(path.parent / "v2.yaml" if "beside" in name else path), *parts)
 
 
 def test_published_numbers_are_checked_for_form(toy):

@@ -171,7 +171,9 @@ def test_a_variant_is_checked_against_base(commands, variant, parts):
         ("evaluate", {"collect": ["itms"]}, ("stages.evaluate.collect = 'itms'", "did you mean 'items'?")),
         ("evaluate", {"collect": [{"items": "../x"}]}, ("stages.evaluate.collect", "must lie in")),
         ("evaluate", {"collect": None}, ("stages.evaluate.collect", "name a reader")),
-        ("evaluate", {"reads": [], "command": "x {input:train}"}, ("base.eval = 8: no stage reads it",)),
+        ("evaluate", {"reads": [], "command": "x {input:train}"}, ("base.eval = 8: no stage gets it",)),
+        ("train", {"command": "x {value:lr} {value:task} {seed}"}, ("base.clip: no stage gets it", "{value:KEY}")),
+        ("train", {"command": "x {value:task.name} {seed}"}, ("base.clip: no stage gets it",)),
     ],
 )
 def test_what_is_wrong_with_a_command_is_said_before_any_job(commands, stage, fields, parts):
