@@ -9,6 +9,7 @@ from tracker.config.lineage import ancestors, compared
 from tracker.config.logged import LOGGED
 from tracker.config.study_schema import Analysis
 from tracker.judge import no_effect
+from tracker.judge.environments import differing
 from tracker.judge.family import Family, Member, covariances
 from tracker.judge.measurements import Measurements
 from tracker.judge.moderation import SeedPrior, seed_prior
@@ -116,7 +117,8 @@ def conclude(study: Measurements, edge: Edge, correction: Correction, *, plannin
         if planning:
             _plan_ahead(edge, edge.estimate, study, correction)
         _decide(edge, edge.estimate, study, correction, planning=planning)
-    edge.notes = (*_idle(study, edge), *(_IMPORTED if study.imported else ()))
+    elsewhere = differing(study.environments, edge.child, edge.parent, edge.paired)
+    edge.notes = (*_idle(study, edge), *elsewhere, *(_IMPORTED if study.imported else ()))
     edge.warnings = warnings(study, (edge.child, edge.parent))
 
 

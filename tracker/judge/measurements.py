@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from contract.reading import one_line
 from tracker.config.study_schema import Analysis, Target
 from tracker.judge import no_effect
+from tracker.judge.environments import PACKAGES, Environment, Environments
 from tracker.judge.statistics import Direction
 from tracker.plan.plan_file import PlannedVariant
 from tracker.store.database import Store
@@ -41,6 +43,7 @@ class Measurements:
     weights: no_effect.TrainedWeights = field(default_factory=dict)
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
     cluster_fault: str = ""  # an item that two runs put into different clusters
+    environments: Environments = field(default_factory=dict)
     imported: bool = False  # other programs made the runs
     history: Sequence[Mapping[str, Any]] = ()  # analysis plans since there were results, the present one last
 
@@ -89,6 +92,7 @@ def read_measurements(store: Store, name: str, value: str | None = None) -> Meas
         cluster_fault=cluster_fault,
         stages=stages,
         weights=_trained_weights(store, name),
+        environments=_environments(store, name),
         imported=bool(definition.imported),
         history=definition.analysis_history,
     )
@@ -157,3 +161,19 @@ def _trained_weights(store: Store, name: str) -> dict[Run, dict[str, no_effect.W
         made = no_effect.Weights(row["key"], row["digest"], tuple(row["moved"]), bool(row["last"]))
         weights.setdefault((row["variant"], int(row["seed"])), {})[row["stage"]] = made
     return weights
+
+
+def _environments(store: Store, name: str) -> dict[Run, dict[str, Environment]]:
+    versions = ", ".join(f"p.data->'packages'->>'{package}'" for package in PACKAGES)
+    device = "regexp_replace(s.device, '^[0-9]+ x ', '')"
+    _, rows = store.rows(
+        f"""SELECT r.variant, r.seed, r.stage, r.key, {versions},
+               CASE WHEN s.device = 'cpu' THEN p.data->'hardware'->>'processor' ELSE {device} END
+           FROM run_stages r JOIN stages s USING (key) JOIN provenance p USING (key) WHERE r.study = ?
+           ORDER BY r.variant, r.seed, r.position""",
+        [name],
+    )
+    found: dict[Run, dict[str, Environment]] = {}
+    for variant, seed, stage, *known in rows:
+        found.setdefault((variant, int(seed)), {})[stage] = Environment(*(text and one_line(text, 100) for text in known))
+    return found

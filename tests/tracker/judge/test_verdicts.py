@@ -240,6 +240,34 @@ def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
     assert "the models that were measured are equal in every seed, so no item can differ" in words["equal"].reason
 
 
+def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
+    """v1 has another torch in two seeds, in both stages, and another processor in one; v2 shares all that v0 had."""
+
+    def change(plan):
+        for variant in ("v0", "v1", "v2"):
+            for seed in range(4):
+                packages = {"torch": "2.10.0" if variant == "v1" and seed < 2 else "2.9.0", "numpy": f"2.{seed}"}
+                processor = "Xeon" if variant == "v1" and seed == 0 else "EPYC\x1b"
+                for stage in ("train", "evaluate"):
+                    made = {"packages": packages, "hardware": {"processor": processor, "gpus": []}}
+                    folder = stage_dir(plan, "toy", variant, seed, stage)
+                    (folder / "provenance.json").write_text(json.dumps(made))
+                    status = json.loads((folder / "status.json").read_text())
+                    if variant == "v2" and stage == "train":
+                        status |= {"device": f"{seed + 1} x H100", "devices": seed + 1}
+                    (folder / "status.json").write_text(json.dumps(status))
+
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v0", {"lr": (1, 3)})}
+    edges, _ = run(tmp_path, change, lineage=lineage)
+    assert edges.loc["v1", "reason"].endswith(
+        "; train and evaluate ran on different processors in 1 of 4 seeds: EPYC\\x1b for v0, Xeon for v1; train and "
+        "evaluate ran with different versions of torch in 2 of 4 seeds: 2.9.0 for v0, 2.10.0 for v1"
+    )
+    assert edges.loc["v2", "reason"].endswith(
+        "; train ran on different processors in 4 of 4 seeds: EPYC\\x1b for v0, H100 for v2"
+    )
+
+
 def test_weights_that_cannot_be_read_make_the_stage_corrupt(tmp_path):
     def broken(plan):
         (stage_dir(plan, "toy", "v1", 0, "train") / "weights.json").write_text('{"digest": "x"}')

@@ -58,7 +58,8 @@ def test_labels(toy):
 
 def test_labels_of_shared_seeded_stages(toy):
     stages = yaml.safe_load((toy.folder / "_study.yaml").read_text())["stages"]
-    stages["train"]["reads"] = []  # so that v2 and v3, which load the same objective, share their training
+    # So that v2 and v3, which load the same objective, share their training.
+    stages["evaluate"]["reads"] = stages["train"].pop("reads")
     toy.study(stages=stages)
     labels = {stage.label for stage in build(toy).stages.values() if stage.id == "toy.train"}
     assert labels == {"base, v2 and v3, seed 0", "base, v2 and v3, seed 1", "v10 seed 0", "v10 seed 1"}
