@@ -89,6 +89,46 @@ def test_a_killed_snakemake_takes_everything_with_it(tmp_path, finished):
     wait_for(lambda: not disturbed.processes(), seconds=10)
 
 
+TERMINATE_IN_LOCK = """
+from snakemake.scheduling.job_scheduler import JobScheduler
+
+finish_jobs = JobScheduler._finish_jobs
+
+def terminate_and_finish(scheduler):
+    if scheduler._tofinish:
+        JobScheduler._finish_jobs = finish_jobs
+        os.kill(os.getpid(), signal.SIGTERM)
+    finish_jobs(scheduler)
+
+JobScheduler._finish_jobs = terminate_and_finish
+"""
+
+
+def test_sigterm_ends_snakemake_also_where_its_own_handler_would_wait_for_itself(tmp_path, finished):
+    disturbed = fresh(finished, tmp_path / "project")
+    whole = disturbed.read("Snakefile")
+    disturbed.write("Snakefile", whole + TERMINATE_IN_LOCK)  # while the main thread holds the scheduler's lock
+    assert disturbed.start().wait(timeout=120) != 0
+    wait_for(lambda: not disturbed.processes(), seconds=10)
+    assert 0 < len(disturbed.statuses()) < len(finished.statuses())
+    disturbed.write("Snakefile", whole)
+    finish(disturbed, attempts=1)  # the lock is free
+    assert_intact(disturbed, finished)
+
+
+def test_sigterm_waits_half_a_minute_for_what_runs(tmp_path, finished):
+    disturbed = fresh(finished, tmp_path / "project")
+    text = disturbed.read("configs/studies/debias/_study.yaml")
+    disturbed.write("configs/studies/debias/_study.yaml", text.replace("pause: 0.05", "pause: 30.0"))
+    process = disturbed.start()
+    wait_for(lambda: len(list(disturbed.folder.glob("results/stages/debias/train/*/progress.json"))) == 2)
+    begun = time.monotonic()
+    process.terminate()
+    assert process.wait(timeout=120) == 128 + 15
+    assert time.monotonic() - begun > 29
+    wait_for(lambda: not disturbed.processes(), seconds=10)
+
+
 def test_many_runs_that_end_at_once(tmp_path, long):
     """All of them wait for one file, in as many processes; each row arrives."""
     runs = 32 if long else 12

@@ -1,13 +1,18 @@
 # The plan, and the functions by which rules look up a stage in it. The rules themselves only name files.
+import _thread
 import fcntl
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
+
+from snakemake.scheduling.job_scheduler import JobScheduler
 
 from tracker.plan.start import (
     COMMAND,
@@ -57,6 +62,7 @@ def load_plan() -> tuple[Plan, States | None]:
                 print(line, file=sys.stderr)
         if workflow.is_main_process and executes:
             last = hold_results(plan)
+            end_within(30)
             prefer_own_sacct()
             try:
                 states = states_of(plan)
@@ -95,6 +101,26 @@ def hold_results(plan: Plan) -> int:
         )
     os.utime(results_lock.fileno())  # results younger than this are of this run, or of a killed one's jobs
     return last
+
+
+def end_within(seconds: float) -> None:
+    """Let SIGTERM end Snakemake: it starts no more jobs, and what still runs after so many seconds ends with it.
+
+    Its own handler takes a lock that the main thread, which Python runs it in, may be holding already: then it waits for
+    itself, for good, and holds the results (docs/faults.md). A thread of its own waits for nobody but the others.
+    """
+    gracefully = JobScheduler.exit_gracefully
+
+    def end() -> None:
+        time.sleep(seconds)
+        os.write(2, b"error: ended by SIGTERM; the same call goes on\n")
+        os._exit(128 + signal.SIGTERM)  # jobs on this machine end with it, those of a scheduler go on
+
+    def handle(scheduler: JobScheduler, *signal_and_frame: Any) -> None:
+        _thread.start_new_thread(gracefully, (scheduler,))  # `threading` would take locks here
+        _thread.start_new_thread(end, ())
+
+    JobScheduler.exit_gracefully = handle
 
 
 def prefer_own_sacct() -> None:
