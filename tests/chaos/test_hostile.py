@@ -105,6 +105,16 @@ def test_read_only_results_are_one_line_and_can_still_be_read(project, mount):
 
 
 @pytest.mark.slow
+def test_a_file_system_without_locks_is_one_line(project):
+    whole = project.read("Snakefile")
+    refuse = "import fcntl, os\ndef refuse(*_): raise OSError(38, os.strerror(38))\nfcntl.flock = refuse\n"
+    project.write("Snakefile", refuse + whole)
+    done = project.snakemake(check=False)
+    line = "error: results/.lock: cannot be locked (Function not implemented); mount its file system with locks"
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith(line)
+
+
 def test_a_stage_folder_that_leads_out_of_the_results_is_refused(project, tmp_path):
     """A trainer would write over, and delete, what is not its own."""
     folder = next(path.parent for path in project.statuses() if "train" in path.parts)

@@ -99,6 +99,9 @@ def hold_results(plan: Plan) -> int:
         sys.exit(
             f"error: {plan.settings.results}: another snakemake runs here; wait for it, or set results=... and reports=..."
         )
+    except OSError as error:  # Lustre without `flock`, say
+        problem = f"cannot be locked ({error.strerror})"
+        sys.exit(f"error: {lock}: {problem}; mount its file system with locks, or set results=... and reports=...")
     os.utime(results_lock.fileno())  # results younger than this are of this run, or of a killed one's jobs
     return last
 
