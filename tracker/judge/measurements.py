@@ -175,5 +175,6 @@ def _environments(store: Store, name: str) -> dict[Run, dict[str, Environment]]:
     )
     found: dict[Run, dict[str, Environment]] = {}
     for variant, seed, stage, *known in rows:
-        found.setdefault((variant, int(seed)), {})[stage] = Environment(*(text and one_line(text, 100) for text in known))
+        words = (text and one_line(text, 100) for text in known)  # of any program
+        found.setdefault((variant, int(seed)), {})[stage] = Environment(*words)
     return found
