@@ -57,7 +57,6 @@ def test_logs_arrive(faulty):
     grid, _ = faulty
     for stage in grid.statuses():
         assert "attempt" in (stage.parent / "log.txt").read_text()
-        assert (stage.parent / "benchmark.tsv").read_text().startswith("s\t")
     failed = re.findall(r"rule_debias_train/\w+/\d+\.log", " ".join(map(str, grid.folder.glob(".snakemake/**/*.log"))))
     assert len(failed) == 2  # the scheduler's own logs of the two that failed stay, the others go
 

@@ -41,7 +41,7 @@ def rules():
 
 @pytest.mark.parametrize("block", list(rules()))
 def test_every_rule_says_what_it_logs_and_needs(block):
-    for directive in ("input:", "output:", "log:", "benchmark:", "threads:", "message:", "shell:", "conda:"):
+    for directive in ("input:", "output:", "log:", "threads:", "message:", "shell:", "conda:"):
         assert re.search(rf"\n +{directive}", block), directive
     for resource in ("mem_mb=", "runtime=", "gpu="):
         assert resource in block, resource

@@ -42,7 +42,7 @@ def test_the_grid_ends_with_tables_and_every_variant(finished):
     for name in ("metric", "curves", "lineage"):
         assert (finished.folder / f"reports/debias/{name}.svg").stat().st_size
     for stage in finished.statuses():
-        assert {"benchmark.tsv", "log.txt", "provenance.json"} <= set(os.listdir(stage.parent))
+        assert {"log.txt", "provenance.json"} <= set(os.listdir(stage.parent))
 
 
 def test_the_output_names_variant_and_seed_and_counts_steps(finished):
@@ -240,6 +240,19 @@ def test_a_killed_trainer_is_started_again_and_goes_on(project):
     assert json.loads(killed.read_text())["attempt"] == 2
     assert "resumed after step 2" in (killed.parent / "log.txt").read_text()
     assert (killed.parent / "log.attempt-1.txt").exists()
+
+
+def test_the_threads_of_snakemake_do_not_grow_with_the_rounds(project):
+    """Its limit of jobs a second, 100 by default, starts a timer at every round, and every timer another round."""
+    process = project.start("--config", "seeds=30")
+    most = 0
+    while process.poll() is None and len(project.statuses()) < 60:
+        most = max(most, len(os.listdir(f"/proc/{process.pid}/task")))
+        time.sleep(0.05)
+    kill(process.pid)
+    process.wait()
+    assert len(project.statuses()) >= 60
+    assert most < 15
 
 
 def test_kill_9_of_snakemake_leaves_no_orphan_and_the_next_call_goes_on(project):

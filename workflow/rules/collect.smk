@@ -11,8 +11,6 @@ rule collect:
         update(DATABASE),
     log:
         f"{RESULTS}/logs/collect.txt",
-    benchmark:
-        f"{RESULTS}/logs/collect.tsv"
     conda:
         ENVIRONMENT
     threads: 1

@@ -139,6 +139,9 @@ def statuses(wildcards: Any) -> list[str]:
     It is an input function, so that it is called when Snakemake knows what it was asked for.
     """
     global STATES
+    if runs_here() and workflow.scheduling_settings is not None:
+        # 100 jobs a second by default: each round of the scheduler starts a timer, and each timer another round.
+        workflow.scheduling_settings.max_jobs_per_timespan = None
     if not only_jobs():
         return PLAN.statuses()
     if STATES is None:

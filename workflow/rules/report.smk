@@ -34,8 +34,6 @@ rule tables:
         [update(file) for file in TABLE_FILES],
     log:
         f"{RESULTS}/logs/tables.txt",
-    benchmark:
-        f"{RESULTS}/logs/tables.tsv"
     conda:
         ENVIRONMENT
     threads: 1
@@ -91,8 +89,6 @@ rule figures:
         ],
     log:
         f"{RESULTS}/logs/figures.txt",
-    benchmark:
-        f"{RESULTS}/logs/figures.tsv"
     conda:
         ENVIRONMENT
     threads: 1
@@ -114,8 +110,6 @@ rule certify:
         update(CERTIFICATE),
     log:
         f"{RESULTS}/logs/certify.txt",
-    benchmark:
-        f"{RESULTS}/logs/certify.tsv"
     conda:
         ENVIRONMENT
     threads: 1
@@ -138,8 +132,6 @@ rule report:
         update(PAGE),
     log:
         f"{RESULTS}/logs/report.txt",
-    benchmark:
-        f"{RESULTS}/logs/report.tsv"
     conda:
         ENVIRONMENT
     threads: 1
@@ -163,8 +155,6 @@ rule gate:
         GATE,
     log:
         f"{RESULTS}/logs/gate.txt",
-    benchmark:
-        f"{RESULTS}/logs/gate.tsv"
     retries: 0
     conda:
         ENVIRONMENT

@@ -14,8 +14,6 @@ for id in PLAN.stage_ids():
             f"{folder_of(id)}/status.json",
         log:
             f"{folder_of(id)}/log.txt",
-        benchmark:
-            f"{folder_of(id)}/benchmark.tsv"
         group:
             group_of(id)
         conda:
