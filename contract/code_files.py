@@ -1,5 +1,7 @@
 """The code of a stage that is a command: the files that its `code` names, anywhere below the project's folder.
 
+The modules behind `-m` count as well, and what they and the Python files among the code import from the project.
+
 Python counts by its syntax tree, as in `contract.fingerprint`; of all else every byte does. What the interpreter and
 the tools leave there (`__pycache__`, hidden files) is not code, nor is what is not a regular file.
 """
@@ -12,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from contract.command import mentions
 from contract.errors import ConfigError
-from contract.fingerprint import tree_digest
+from contract.fingerprint import imported_names, tree_digest
 
 _LENGTH = 16
 
@@ -22,14 +25,18 @@ class FileCode(NamedTuple):
     """What `code` names: the patterns, and file -> digest, by the file's path from the project's folder.
 
     outside: folders that the jobs write to, so that nothing in them is code even where `code` is the whole project.
+    words: of the command.
     """
 
     patterns: tuple[str, ...]
     files: dict[str, str]
     outside: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
 
-def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()) -> FileCode:
+def code_files(
+    patterns: Iterable[str], root: Path, outside: Iterable[Path] = (), words: Iterable[str] = ()
+) -> FileCode:
     """Return the code that the patterns name: a file, a folder (with all below it), or `*`, `?`, `**` and `[...]`.
 
     Nothing below the folders `outside` counts, and what can be reached in several ways counts once.
@@ -37,26 +44,71 @@ def code_files(patterns: Iterable[str], root: Path, outside: Iterable[Path] = ()
     Raises:
         ConfigError: nothing matches a pattern, or a file cannot be read; its file is `root`, its value the pattern.
     """
-    patterns, apart, files = tuple(patterns), tuple(map(str, outside)), {}
-    for pattern in patterns:
-        found = _matching(pattern, root, apart)
-        if not found:
+    code = FileCode(tuple(patterns), {}, tuple(map(str, outside)), tuple(words))
+    for pattern in code.patterns:
+        if not _matching(pattern, root, code.outside):
             problem = f"names no file in {root.resolve()}"
             raise ConfigError(root, "", pattern, problem, "correct it: a file, a folder, or a pattern as `src/**/*.py`")
-        for name in found:
-            try:
-                files[name] = _digest(root / name)
-            except OSError as error:
-                raise ConfigError(root, "", pattern, f"{name} cannot be read ({error})", "make it readable") from None
-    return FileCode(patterns, dict(sorted(files.items())), apart)
+    try:
+        return code._replace(files=_files(code, root))
+    except OSError as error:
+        problem = f"{error.filename} cannot be read ({error.strerror})"
+        raise ConfigError(root, "", code.patterns, problem, "make it readable") from None
 
 
 def changed_files(code: FileCode, root: Path) -> list[str]:
     """Return the files that are not what `code` says, have gone, or are new."""
-    now: dict[str, str] = {}
-    for pattern in code.patterns:
-        now |= {name: _digest(root / name) for name in _matching(pattern, root, code.outside)}
+    now = _files(code, root)
     return sorted(name for name in {**code.files, **now} if code.files.get(name) != now.get(name))
+
+
+def named_files(words: Iterable[str], root: Path) -> list[str]:
+    """Return the files of the project that stand in a command, but for those of an environment of Python's."""
+    names = filter(None, (_within(word, root) for word in mentions(tuple(words)).files))
+    return [name for name in dict.fromkeys(names) if os.path.isfile(root / name) and not _is_installed(root, name)]
+
+
+def _is_installed(root: Path, name: str) -> bool:
+    return any((root / folder / "pyvenv.cfg").exists() for folder in Path(name).parents)
+
+
+def _within(path: str, root: Path) -> str:
+    """Return the path from `root` of what lies below it, or nothing."""
+    name = os.path.relpath(path, root.absolute()) if os.path.isabs(path) else os.path.normpath(path)
+    return "" if name.split(os.sep)[0] == os.pardir else Path(name).as_posix()
+
+
+def _files(code: FileCode, root: Path) -> dict[str, str]:
+    """Return file -> digest of what the patterns name and of what is imported. Raises OSError."""
+    said = mentions(code.words)
+    scripts = [os.path.dirname(name) for name in named_files(code.words, root) if name.endswith(".py")]
+    first = [*scripts, *([""] if said.modules else [])]
+    folders = [*first, *(_within(folder, root) for folder in said.folders), "", "src"]
+    waiting = [name for pattern in code.patterns for name in _matching(pattern, root, code.outside)]
+    waiting += [name for module in said.modules for name in _modules(module, folders, root)]
+    found: dict[str, str] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name], imports = _read(root / name)
+        here = os.path.dirname(name)
+        own = [] if (root / here / "__init__.py").exists() else [here]  # where it is the program, or beside it
+        for level, module in imports:
+            above = os.path.join(here, *[".."] * (level - 1))
+            waiting += _modules(module or "__init__", [above] if level else [*own, *folders], root)
+    return dict(sorted(found.items()))
+
+
+def _modules(name: str, folders: Iterable[str], root: Path) -> list[str]:
+    """Return the files of a module and the packages above it, in the first of the folders that has any."""
+    parts = name.split(".")
+    for folder in dict.fromkeys(folders) if "/" not in name else ():
+        stems = [os.path.normpath(os.path.join(folder, *parts[:depth])) for depth in range(1, len(parts) + 1)]
+        files = [file for stem in stems for file in (f"{stem}/__init__.py", f"{stem}.py")]
+        if found := [file for file in files if not file.startswith("../") and os.path.isfile(root / file)]:
+            return found
+    return []
 
 
 def _matching(pattern: str, root: Path, outside: Iterable[str]) -> list[str]:
@@ -107,18 +159,20 @@ def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _fits(parts[1:], pattern[1:])
 
 
-_CACHE: dict[tuple[str, bytes], str] = {}
+_CACHE: dict[tuple[str, bytes], tuple[str, tuple[tuple[int, str], ...]]] = {}
 
 
-def _digest(path: Path) -> str:
+def _read(path: Path) -> tuple[str, tuple[tuple[int, str], ...]]:
+    """Return the digest of a file, and the names that it imports where it is Python."""
     with path.open("rb") as file:
         content = hashlib.file_digest(file, "sha256")
     if path.suffix != ".py":
-        return content.hexdigest()[:_LENGTH]
+        return content.hexdigest()[:_LENGTH], ()
     key = (path.name, content.digest())
     if key not in _CACHE:
         try:
-            _CACHE[key] = tree_digest(ast.parse(path.read_bytes()))
+            nodes = list(ast.walk(tree := ast.parse(path.read_bytes())))
+            _CACHE[key] = tree_digest(tree, nodes), tuple(imported_names(nodes))
         except (SyntaxError, ValueError):  # a template, say; whoever runs it will be told
-            _CACHE[key] = content.hexdigest()[:_LENGTH]
+            _CACHE[key] = content.hexdigest()[:_LENGTH], ()
     return _CACHE[key]

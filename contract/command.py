@@ -18,15 +18,20 @@
 doubled: `{{`.
 """
 
+import ast
+import contextlib
 import json
+import os
 import re
 import shlex
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from contract.fingerprint import imported_names
 from contract.nested import leaves
 
 OUTPUT = "output"  # the command's folder in that of its stage, whose other files are the tracker's
@@ -98,6 +103,46 @@ def placeholders(words: Sequence[str]) -> list[Placeholder]:
 def fill(words: Sequence[str], filling: Filling) -> list[str]:
     """Return the command to start. Raises KeyError for an input or a value that there is not."""
     return [full for word in words for full in _filled(word, filling)]
+
+
+class Mentions(NamedTuple):
+    """What a command seems to name: files, modules, and folders in which Python is to look for modules."""
+
+    files: list[str]
+    modules: list[str]
+    folders: list[str]
+
+
+def mentions(words: Sequence[str]) -> Mentions:
+    """Return what may be files (`x`, `--key=x`, `a=x,y`, `@x`), modules (`-m x`) and folders (`PYTHONPATH=x:y`).
+
+    The program behind `-c` is looked at as well, Python or shell.
+    """
+    files: list[str] = []
+    modules: list[str] = []
+    folders: list[str] = []
+    for before, word in pairwise(["", *words]):
+        files += [word, *re.split(r"[=,@\[\]'\"]", word)]
+        if before in ("-m", "--module"):
+            modules += [word, f"{word}.__main__"]
+        elif re.fullmatch("-[a-z]*c", before):
+            inside = _inside(word)
+            files, modules, folders = files + inside.files, modules + inside.modules, folders + inside.folders
+        elif word.startswith("PYTHONPATH="):
+            folders += filter(None, word.partition("=")[2].split(os.pathsep))
+    return Mentions(files, modules, folders)
+
+
+def _inside(program: str) -> Mentions:
+    try:
+        nodes = ast.walk(ast.parse(program))
+    except (SyntaxError, ValueError):
+        lexer = shlex.shlex(program, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        with contextlib.suppress(ValueError):  # it has no end of a quotation, say
+            return mentions(list(lexer))
+        return Mentions([], [], [])
+    return Mentions([], [name for level, name in imported_names(nodes) if not level], [])
 
 
 def _filled(word: str, filling: Filling) -> list[str]:

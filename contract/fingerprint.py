@@ -176,19 +176,22 @@ def tree_digest(tree: ast.Module, nodes: Iterable[ast.AST] | None = None) -> str
 
 
 def _imports(nodes: Iterable[ast.AST], name: str, *, is_package: bool) -> Iterable[str]:
-    """Yield every name that may be an imported module; `from a import b` gives both `a` and `a.b`."""
+    """Yield every name that may be an imported module."""
+    parts = name.split(".")
+    for level, module in imported_names(nodes):
+        above = parts[: len(parts) - level + is_package] if level else []
+        yield ".".join([*above, *([module] if module else [])])
+
+
+def imported_names(nodes: Iterable[ast.AST]) -> Iterable[tuple[int, str]]:
+    """Yield (dots, name) of all that may be imported modules; `from .a import b` gives (1, "a") and (1, "a.b")."""
     for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
-            if node.level:
-                parts = name.split(".")
-                parents = parts[: len(parts) - node.level + is_package]
-                base = ".".join([*parents, *([node.module] if node.module else [])])
-            if base:
-                yield base
-                yield from (f"{base}.{alias.name}" for alias in node.names)
+            yield node.level, base
+            yield from ((node.level, f"{base}.{alias.name}".lstrip(".")) for alias in node.names)
 
 
 def _drop_docstrings(nodes: Iterable[ast.AST]) -> None:

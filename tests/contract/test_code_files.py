@@ -1,10 +1,11 @@
 """Which files are a command's code, and what of them counts."""
 
 import os
+import shlex
 
 import pytest
 
-from contract.code_files import changed_files, code_files
+from contract.code_files import changed_files, code_files, named_files
 from contract.errors import ConfigError
 from tests.time_limit import time_limit
 
@@ -96,3 +97,73 @@ def test_what_the_jobs_write_is_not_code(root):
     assert changed_files(code, root) == []
     (root / "results.py").touch()
     assert changed_files(code, root) == ["results.py"]
+
+
+TREE = {
+    "src/pkg/__init__.py": "",
+    "src/pkg/train.py": "from . import losses\nfrom ..aside import x\nimport numpy, tools.run\n",
+    "src/pkg/losses.py": "from .deep.more import f\n",
+    "src/pkg/deep/more.py": "def f():\n    import pkg.late\n",
+    "src/pkg/late.py": "from pkg import constant\n",
+    "src/pkg/__main__.py": "from pkg.train import *\n",
+    "src/pkg/unused.py": "",
+    "src/aside.py": "",
+    "tools/run.py": "import beside\n",
+    "tools/beside.py": "",
+    "lib/pkg/train.py": "",
+    "data/a.jsonl": "{}",
+    "venv/pyvenv.cfg": "",
+    "venv/bin/python": "",
+}
+TRAIN = ("__init__", "train", "losses", "deep/more", "late")
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in TREE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "patterns", "reached"),
+    [
+        ("python -m pkg.train", [], [*TRAIN, "../aside", "../../tools/run", "../../tools/beside"]),
+        ("python -m pkg", [], [*TRAIN, "__main__", "../aside", "../../tools/run", "../../tools/beside"]),
+        ("torchrun -m pkg.deep.more", [], ["__init__", "deep/more", "late"]),
+        ("env PYTHONPATH=lib python -m pkg.train", [], ["../../lib/pkg/train"]),
+        ("sh -c 'PYTHONPATH=x:lib python -m pkg.train && true'", [], ["../../lib/pkg/train"]),
+        ("python -c 'from pkg import late'", [], ["__init__", "late"]),
+        ("python -c 'import pkg.late' -m", [], ["__init__", "late"]),
+        ("python tools/run.py", ["tools/run.py"], ["../../tools/run", "../../tools/beside"]),
+        ("python -m tools.run", [], ["../../tools/run", "../../tools/beside"]),
+        ("python -m torch.distributed.run x", ["src/aside.py"], ["../aside"]),
+        ("git commit -m ../x -m /etc/x -m . -m '' -c '\"'", ["src/aside.py"], ["../aside"]),
+    ],
+)
+def test_what_is_imported_counts(project, words, patterns, reached):
+    code = code_files(patterns, project, (), shlex.split(words))
+    assert list(code.files) == sorted(os.path.normpath(f"src/pkg/{name}.py") for name in reached)
+    assert changed_files(code, project) == []
+    last = list(code.files)[-1]
+    (project / last).write_text("changed = 1\n")
+    assert last in changed_files(code, project)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["x", "--data=data/a.jsonl"], ["data/a.jsonl"]),
+        (["x", "--data", "./data/../data/a.jsonl"], ["data/a.jsonl"]),
+        (["x", "+data.files=[data/a.jsonl,tools/run.py]"], ["data/a.jsonl", "tools/run.py"]),
+        (["x", "@data/a.jsonl", "a,data/a.jsonl", "-DX=y=data/a.jsonl"], ["data/a.jsonl"]),
+        (["x", "{root}/data/a.jsonl", "--again={root}/data/a.jsonl"], ["data/a.jsonl"]),
+        (["bash", "-lc", "cd . && python tools/run.py <data/a.jsonl"], ["tools/run.py", "data/a.jsonl"]),
+        (["python", "-c", "open('data/a.jsonl')  # " + 300 * "x"], ["data/a.jsonl"]),
+        (["x", 300 * "x", "data", ".", "", "../x", "/etc/passwd", "a\0b"], []),
+        (["venv/bin/python", "tools/run.py"], ["tools/run.py"]),
+    ],
+)
+def test_the_files_that_stand_in_a_command(project, words, named):
+    assert named_files([word.replace("{root}", str(project)) for word in words], project) == named

@@ -1,6 +1,5 @@
 """What a stage of a variant is made of, apart from its seed and its inputs: values, abort rules, code, assets."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from contract.code_files import FileCode, code_files
+from contract.code_files import FileCode, code_files, named_files
 from contract.errors import ConfigError
 from contract.fingerprint import HARNESS, Code, Sources, code_of, digest_of
 from contract.reading import files_at
@@ -76,7 +75,7 @@ class Finder:
         outside: folders of which nothing is code: results and reports.
         """
         self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
-        self._files: dict[tuple[str, ...], FileCode] = {}
+        self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], FileCode] = {}
         self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
         self._codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
 
@@ -126,18 +125,16 @@ class Finder:
     def _command_code(self, study: Study, stage: str) -> FileCode:
         """Return the files of a command. Raises ConfigError where there is none, or the command starts another."""
         definition, where = study.stages[stage], f"stages.{stage}"
-        patterns = tuple(definition.code)
-        if patterns not in self._files:
+        made_of = tuple(definition.code), tuple(definition.words)
+        if made_of not in self._files:
             try:
-                self._files[patterns] = code_files(patterns, self._project, self._outside)
+                self._files[made_of] = code_files(made_of[0], self._project, self._outside, made_of[1])
             except ConfigError as error:
                 raise ConfigError(study.file, f"{where}.code", error.value, error.problem, error.remedy) from None
-        code = self._files[patterns]
-        for word in definition.words:
-            name = os.path.normpath(word)
-            if name not in code.files and not os.path.isabs(word) and (self._project / name).is_file():
-                problem = f"{word!r} is a file of the project, and a change of it would not run the stage again"
-                raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {name}")
+        code = self._files[made_of]
+        if missing := [name for name in named_files(definition.words, self._project) if name not in code.files]:
+            problem = f"{missing[0]!r} is a file of the project, and a change of it would not run the stage again"
+            raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {', '.join(missing)}")
         return code
 
     def _reached(self, modules: tuple[str, ...], exclude: frozenset[str]) -> Code:

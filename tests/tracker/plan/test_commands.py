@@ -44,8 +44,9 @@ VARIANTS = {
 def commands(toy):
     for path in toy.folder.glob("*.yaml"):
         path.unlink()
-    for name in ("my train.py", "src/model.py", "src/settings.json", "evaluate.py"):
+    for name in ("my train.py", "src/model.py", "src/settings.json", "lib/used.py", "lib/unused.py"):
         toy.code(name, "1\n")
+    toy.code("evaluate.py", "import lib.used\n")
     toy.declare = lambda stages=STAGES, base=BASE, **changes: toy.study(
         stages=stages, base=base, **{"factors": {}, "exclusions": [], "health": [], "published": None, **changes}
     )
@@ -107,6 +108,8 @@ def test_the_plan_of_a_command(commands):
         (lambda toy: toy.code("src/settings.json", "1 \n"), "train evaluate"),
         (lambda toy: toy.code("src/new.py", ""), "train evaluate"),
         (lambda toy: toy.code("evaluate.py", "2\n"), "evaluate"),
+        (lambda toy: toy.code("lib/used.py", "2\n"), "evaluate"),
+        (lambda toy: toy.code("lib/unused.py", "2\n"), ""),
         (lambda toy: toy.declare(base=BASE | {"eval": 7}), "evaluate"),
         (lambda toy: toy.declare(changed("evaluate", collect=["items"])), "evaluate"),
         (lambda toy: toy.declare(changed("train", command=STAGES["train"]["command"] + " -v")), "train evaluate"),
@@ -153,6 +156,7 @@ def test_a_variant_is_checked_against_base(commands, variant, parts):
     [
         ("train", {"code": ["gone.py"]}, ("_study.yaml: stages.train.code = 'gone.py': names no file in",)),
         ("train", {"code": ["src/"]}, ("'my train.py' is a file of the project", "add my train.py")),
+        ("train", {"command": "x {config} {seed} --a=src/model.py", "code": ["my train.py"]}, ("add src/model.py",)),
         ("train", {"code": ["/etc/passwd"]}, ("stages.train.code", "must be relative to the folder")),
         ("train", {"command": "python {sed}"}, ("stages.train", "{sed} is no placeholder")),
         ("train", {"command": "python 'x"}, ("stages.train", "no closing quotation")),
