@@ -44,8 +44,9 @@ def sample(
     mask = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
     logits, decoder = read_prompts(model, prompt_ids, prompt_mask, group_size=group_size, room=max_new_tokens)
     alive = torch.arange(rows, device=device)
+    uniforms = None if uniforms is None else uniforms.to(device)  # a device's index cannot pick from the host's numbers
     for t in range(max_new_tokens):
-        numbers = None if uniforms is None else uniforms[alive, t].to(device)
+        numbers = None if uniforms is None else uniforms[alive, t]
         tokens, chosen = _choose(logits.float() / temperature, numbers)
         responses[alive, t], logps[alive, t], mask[alive, t] = tokens, chosen, 1
         going = (tokens != eos).nonzero()[:, 0]

@@ -61,6 +61,26 @@ def test_rollout_equals_a_plain_sampler_with_the_same_random_numbers(model, prom
     assert len(lengths) > 2  # the test would say little about dropped rows if all were equally long
 
 
+class OnTheHost(torch.Tensor):
+    """Numbers on the host while the model is on a device: an index that lies there cannot pick from them."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is torch.Tensor.to:
+                return args[0].clone().as_subclass(torch.Tensor)
+            raise RuntimeError(f"indices should be either on cpu or on the same device ({func})")
+
+
+def test_random_numbers_are_on_the_models_device_before_they_are_indexed(model, prompts):
+    numbers = uniforms(12, 15)
+    found = sample(
+        model, *prompts, group_size=3, max_new_tokens=15, eos=EOS, pad=PAD, uniforms=numbers.as_subclass(OnTheHost)
+    )
+    there = sample(model, *prompts, group_size=3, max_new_tokens=15, eos=EOS, pad=PAD, uniforms=numbers)
+    assert torch.equal(found.response_ids, there.response_ids)
+
+
 def test_behaviour_log_probabilities_equal_a_full_forward(model, prompts):
     found = sample(
         model, *prompts, group_size=4, max_new_tokens=12, eos=EOS, pad=PAD, temperature=0.8, uniforms=uniforms(16, 12)
