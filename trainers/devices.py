@@ -10,12 +10,8 @@ that share one allocation and never hinders another job. Slurm's steps of one jo
 list of the devices' numbers on the host, where it gives one, tells. A scheduler's job without CUDA_VISIBLE_DEVICES was
 given no devices (a shell on a login node, say): it shares the host's pool with everybody else.
 
-A stage may ask for a part of one device, in quarters. It locks the device's file shared, which keeps away whoever wants
-the whole device, and for each quarter a file of its own. Parts go to the device that has the least room left for them,
-so that others stay whole.
-
 A request waits until it gets all devices at once; one for many devices can wait long behind a stream of small ones of
-another invocation (within one invocation Snakemake's count prevents that). So can one for a whole device behind parts.
+another invocation (within one invocation Snakemake's count prevents that).
 """
 
 import ctypes
@@ -28,22 +24,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contract.devices import QUARTERS
-
 # Grid Engine's job id is JOB_ID, a name that others use too; its spool folder is as unique.
 _SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "SGE_JOB_SPOOL_DIR", "_CONDOR_JOB_AD")
 
 
 @dataclass
 class Lease:
-    """Devices that are ours until `release` or the end of the process. No tokens: run on the CPU.
-
-    `share` is the part of the device, one, that is ours.
-    """
+    """Devices that are ours until `release` or the end of the process. No tokens: run on the CPU."""
 
     tokens: list[str]
     descriptors: list[int] = field(default_factory=list)
-    share: float = 1.0
 
     @property
     def devices(self) -> list[str]:
@@ -54,8 +44,6 @@ class Lease:
         """Show this process the leased devices only; call it before torch is imported."""
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.tokens)
-        if self.share < 1:  # read by NVIDIA's MPS, where it runs
-            os.environ.setdefault("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", f"{100 * self.share:.0f}")
 
     @property
     def name(self) -> str:
@@ -70,17 +58,11 @@ class Lease:
             os.close(self.descriptors.pop())
 
 
-def lease(
-    count: int, share: float = 1.0, *, on_wait: Callable[[list[str]], None] = lambda pool: None, poll: float = 0.2
-) -> Lease:
+def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: None, poll: float = 0.2) -> Lease:
     """Wait for `count` devices of the pool, all at once, and return them. On a machine without devices: an empty lease.
 
-    `share`: the part of one device that is enough, in quarters. `on_wait` is called once with the pool if they are not
-    free at once. Raises ValueError where the pool is too small, or for a part that there is not.
+    `on_wait` is called once with the pool if they are not free at once. Raises ValueError where the pool is too small.
     """
-    quarters = share * QUARTERS
-    if quarters not in range(1, QUARTERS + 1) or (share < 1 and count != 1):
-        raise ValueError(f"{share:g} of {count} devices: a part is 0.25, 0.5 or 0.75 of one device")
     pool = visible_devices()
     if count <= 0 or not pool:
         return Lease([])
@@ -88,7 +70,7 @@ def lease(
         raise ValueError(f"{count} devices asked, {len(pool)} visible ({', '.join(pool)}): lower `gpu` of the variant")
     folder, locks, waited = lease_folder(), _lock_names(pool, os.environ), False
     while True:
-        taken = _try_lease(folder, locks, count) if share == 1 else _try_share(folder, locks, int(quarters))
+        taken = _try_lease(folder, locks, count)
         if taken is not None:
             return taken
         if not waited:
@@ -158,39 +140,14 @@ def _try_lease(folder: Path, locks: Mapping[str, str], count: int) -> Lease | No
     return None
 
 
-def _try_share(folder: Path, locks: Mapping[str, str], quarters: int) -> Lease | None:
-    """Return a lease of some quarters of one device, of the one with the fewest free that has enough, or None."""
-    looking = _try_lock(folder / "shares.lock")  # two who look at once would keep quarters from each other
-    if looking is None:
-        return None
-    found = [Lease([token], _free_quarters(folder / lock), quarters / QUARTERS) for token, lock in locks.items()]
-    enough = [device for device in found if len(device.descriptors) > quarters]
-    best = min(enough, key=lambda device: len(device.descriptors), default=None)
-    for device in found:
-        kept = 1 + quarters if device is best else 0
-        device.descriptors, rest = device.descriptors[:kept], device.descriptors[kept:]
-        Lease([], rest).release()
-    os.close(looking)
-    return best
-
-
-def _free_quarters(device: Path) -> list[int]:
-    """Return descriptors that hold the device's lock, shared, and those of its quarters that were free; or none."""
-    held = [_try_lock(device, fcntl.LOCK_SH)]
-    if held != [None]:
-        held += [_try_lock(device.with_suffix(f".{number}.lock")) for number in range(QUARTERS)]
-    return [descriptor for descriptor in held if descriptor is not None]
-
-
-def _try_lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
+def _try_lock(path: Path) -> int | None:
     """Return a descriptor that holds the lock, or None. The descriptor is not inherited by programs that we start."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.stat(path).st_ino == os.fstat(descriptor).st_ino:  # not a file that a cleaner of /tmp removed meanwhile
-            if kind == fcntl.LOCK_EX:
-                os.truncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass

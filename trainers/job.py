@@ -24,7 +24,6 @@ class Job:
     threads: int
     label: str
     arguments: Sequence[str] = ()
-    gpu_share: float = 1.0
     nodes: int = 1
     lock: int = -1
 
@@ -46,9 +45,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
     parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
     parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
-    parser.add_argument(
-        "--gpu-share", type=float, default=1.0, help="0.25, 0.5 or 0.75: a part of one device is enough"
-    )
     parser.add_argument("--nodes", type=int, default=1, help="machines of a Slurm job that have the devices")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads, exactly")
     parser.add_argument("--label", default="", help="variant and seed, for the terminal")
@@ -80,6 +76,5 @@ def read_job(argv: Sequence[str]) -> Job:
         threads=arguments.threads,
         label=label,
         arguments=argv,
-        gpu_share=arguments.gpu_share,
         nodes=arguments.nodes,
     )

@@ -178,7 +178,6 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             if not hasattr(entry, "RANKS"):
                 raise ValueError(f"nodes: {job.nodes}: this stage runs on one machine only; take it from `resources`")
             log.warning("runs alone, on the CPU: there is no device on the first of %d machines", job.nodes)
-        _limit_memory(devices)
         stage = build_stage(job, _usable(devices), log, mode, start.terminal)
         begun.append(stage)
         if job.is_command:
@@ -291,10 +290,9 @@ def _lease(job: Job, terminal: TextIO) -> Lease:
         return Lease(found[: job.gpus_here])
 
     def on_wait(pool: list[str]) -> None:
-        count = job.gpus if job.gpu_share == 1 else job.gpu_share
-        _say(job, f"waits for {count} of the devices {', '.join(pool)}", terminal)
+        _say(job, f"waits for {job.gpus} of the devices {', '.join(pool)}", terminal)
 
-    return lease(job.gpus, job.gpu_share, on_wait=on_wait)
+    return lease(job.gpus, on_wait=on_wait)
 
 
 def build_stage(
@@ -335,12 +333,6 @@ def _usable(devices: Lease) -> list[str]:
     if torch is None:  # a stage that does without
         return ["cpu"]
     return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
-
-
-def _limit_memory(devices: Lease) -> None:
-    """Keep to our part of a shared device's memory: more is the same error as that of a full device."""
-    if devices.share < 1 and _usable(devices) != ["cpu"]:
-        sys.modules["torch"].cuda.set_per_process_memory_fraction(devices.share)
 
 
 def _device_name(devices: Lease, count: int) -> str:

@@ -137,18 +137,14 @@ def test_cluster_generic_runs_with_a_command_that_starts_the_job_here(submits_he
 
 
 def test_short_stages_of_one_run_are_one_submission(submits_here):
-    """What variants share is submitted alone; a part of a device is asked for as a whole one."""
+    """What variants share is submitted alone."""
     grid, words = submits_here
-    study = grid.read("configs/studies/debias/_study.yaml")
-    grid.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 1, gpu_share: 0.25"))
     grid.finish(grid.submit(*words, "--config", "group_minutes=30", "variant=b", profile="cluster-generic"))
     alone, *groups = grid.read("asked").splitlines()
     assert alone == "debias_prepare 1 500 30 0"
     assert groups == ["GROUP 1 500 60 1"] * 2  # train and evaluate of a and b: their minutes, and the device of one
     assert grid.attempts() == {"a": 1, "b": 1}
     assert len(grid.statuses()) == 5
-    for log in grid.folder.glob("results/stages/debias/train/*/log.txt"):
-        assert " --gpus 1 --gpu-share 0.25 " in log.read_text()
 
 
 def test_the_status_command_of_cluster_generic(tmp_path):

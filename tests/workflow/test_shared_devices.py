@@ -8,7 +8,6 @@ import pytest
 from tests.workflow.project import MODULES, Project
 
 pytestmark = pytest.mark.slow
-HALF = "gpu: 1, gpu_share: 0.5"
 
 # Creating the file fails where another job has the same device, and so would the stage.
 TRAIN = (
@@ -43,46 +42,3 @@ def test_a_device_is_never_used_by_two(tmp_path):
     for project in projects:
         states = [json.loads(path.read_text())["state"] for path in project.statuses()]
         assert states == ["ok"] * 5  # prepare, and two seeds of train and evaluate
-
-
-# Each says that it uses the device, waits until two have been there at once, and looks how many there are.
-SHARING = (
-    MODULES["train"]
-    .replace(
-        "    config = stage.config\n",
-        """    config = stage.config
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
-    users = os.path.join(os.environ["ABLATION_LEASES"], "users")
-    os.makedirs(users, exist_ok=True)
-    mine = os.path.join(users, stage.key)
-    open(mine, "w").close()
-    deadline = time.monotonic() + 120
-    while not os.path.exists("two") and time.monotonic() < deadline:
-        if len(os.listdir(users)) == 2:
-            open("two", "w").close()
-        time.sleep(0.05)
-    time.sleep(1)
-    with open("seen", "a") as seen:
-        seen.write(f"{len(os.listdir(users))}\\n")
-""",
-    )
-    .replace(
-        '    write_json(stage.out / "weight.json"', '    os.unlink(mine)\n    write_json(stage.out / "weight.json"'
-    )
-)
-
-
-def test_two_stages_that_need_half_a_device_run_on_it_at_once_and_a_third_waits(tmp_path):
-    project = Project.create(tmp_path / "project")
-    (tmp_path / "leases").mkdir()
-    project.write("trainers/debias/train.py", SHARING)
-    project.write(
-        "configs/studies/debias/_study.yaml", project.read("configs/studies/debias/_study.yaml").replace("gpu: 1", HALF)
-    )
-    environment = {**project.environment(), "ABLATION_FAKE_GPUS": "1"}
-    command = [*project.command("--config", "gpus=1", "fork_server=false"), "--cores", "4"]
-    done = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    seen = [int(line) for line in project.read("seen").splitlines()]
-    assert len(seen) == 3
-    assert max(seen) == 2

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tracker.config.names import StageName, Strict
-from tracker.config.study_schema import GpuShare
 
 
 class ResourceOverride(Strict):
@@ -16,7 +15,6 @@ class ResourceOverride(Strict):
     runtime: int | None = Field(default=None, ge=1)
     gpu: int | None = Field(default=None, ge=0)
     nodes: int | None = Field(default=None, ge=1)
-    gpu_share: GpuShare | None = Field(default=None)
 
 
 class ScaleStudy(Strict):

@@ -7,14 +7,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from contract.command import placeholders, split
-from contract.devices import QUARTERS
 from tracker.config.display_schema import CurveDefinition, FigureDefinition, TableDefinition
 from tracker.config.names import Module, StageName, Strict, Text
 
 ASSET_MODEL = "trainers.assets_config:Asset"
 ASSET_PREFIX = "asset:"  # of an input: the asset that a config key holds
 COMMAND_ENTRY = "trainers.command"  # what runs a stage that is a command
-GpuShare = Annotated[float, Field(gt=0, le=1, multiple_of=1 / QUARTERS)]
 
 
 class Resources(Strict):
@@ -25,22 +23,6 @@ class Resources(Strict):
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
     nodes: int = Field(default=1, ge=1, description="Machines that hold them, as many each; on Slurm.")
-    gpu_share: GpuShare = Field(default=1.0, description="A part of one accelerator that is enough: 0.25, 0.5, 0.75.")
-
-    @model_validator(mode="after")
-    def _part_of_one(self) -> Self:
-        if self.gpu_share < 1 and self.gpu != 1:
-            raise ValueError(f"gpu_share {self.gpu_share:g} is a part of one device: gpu must be 1, not {self.gpu}")
-        return self
-
-    def with_gpu(self, gpu: int) -> Self:
-        """Return the same with so many accelerators; several, and none, are never parts of one."""
-        return self.model_copy(update={"gpu": gpu, "gpu_share": self.gpu_share if gpu == 1 else 1.0})
-
-    @property
-    def gpu_quarters(self) -> int:
-        """Return the accelerators in quarters of one."""
-        return round(QUARTERS * self.gpu * self.gpu_share)
 
 
 def _relative(pattern: str) -> str:

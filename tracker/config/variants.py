@@ -123,10 +123,5 @@ def _stages(written: StudyFile, scale: Scale) -> dict[str, StageDefinition]:
         override = scale.definition.resources.get(name)
         changed = {} if override is None else override.model_dump(exclude_none=True)
         resources = stage.resources.model_copy(update=changed)
-        if resources.gpu != 1 and "gpu_share" in changed and resources.gpu_share < 1:
-            where = f"{scale.prefix}resources.{name}.gpu_share"
-            problem = f"is a part of one device, and gpu is {resources.gpu}"
-            raise ConfigError(scale.file, where, resources.gpu_share, problem, "set gpu: 1 beside it")
-        resources = resources.with_gpu(resources.gpu)
         stages[name] = stage.model_copy(update={"resources": resources})
     return stages

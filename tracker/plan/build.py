@@ -179,7 +179,7 @@ class _Builder:
             entry=draft.definition.module,
             dir=self._dir(id, key),
             inputs={name: self._dir(*above) for name, above in draft.inputs.items()},
-            resources=draft.definition.resources.with_gpu(draft.gpu),
+            resources=draft.definition.resources.model_copy(update={"gpu": draft.gpu}),
             variants=tuple(draft.variants),
         )
 

@@ -86,8 +86,7 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
         models = _models(study, variant, folders)
         made = function(stage.stage, variant.resolved, models, devices)
         if made is not None:
-            share = stage.resources.gpu_share
-            memory = None if device_memory is None else int(USABLE * device_memory * GIB * share)
+            memory = None if device_memory is None else int(USABLE * device_memory * GIB)
             found[address] = Need(stage, study, variant, made, models, memory, function, devices)
     return list(found.values())
 

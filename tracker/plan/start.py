@@ -5,7 +5,6 @@ prepare(plan, states) -> lines to say. From here on the files of the plan are th
 
 from pathlib import Path
 
-from contract.devices import QUARTERS
 from contract.errors import ConfigError, TrackerError
 from contract.fingerprint import PACKAGES
 from tracker.config.settings import load_settings
@@ -27,7 +26,6 @@ from tracker.plan.retry import States, pending, refuse_links, release, repair, r
 __all__ = [
     "COMMAND",
     "FORK_CLIENT",
-    "QUARTERS",
     "WORKFLOW",
     "Groups",
     "Plan",

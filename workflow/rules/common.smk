@@ -17,7 +17,6 @@ from snakemake.scheduling.job_scheduler import JobScheduler
 from tracker.plan.start import (
     COMMAND,
     FORK_CLIENT,
-    QUARTERS,
     WORKFLOW,
     Groups,
     Plan,
@@ -199,26 +198,6 @@ def runs_on_slurm() -> bool:
     return workflow.executor_plugin.name == "slurm"
 
 
-def gpu_of(id: str) -> Callable[[Any], int]:
-    """Return the function for the devices that Snakemake counts, or asks a scheduler for: whole ones.
-
-    Where it runs the jobs itself, parts of devices are counted by `share_of` alone.
-    """
-
-    def gpu(wildcards: Any) -> int:
-        needs = PLAN.stage(id, wildcards.key).resources
-        return 0 if needs.gpu_share < 1 and runs_here() else needs.gpu
-
-    return gpu
-
-
-def share_of(id: str) -> dict[str, Callable[[Any], int]]:
-    """Return the resource by which Snakemake counts quarters of devices here; none where no stage shares one."""
-    if not SHARES:
-        return {}
-    return {"gpu_quarters": lambda wildcards: runs_here() * PLAN.stage(id, wildcards.key).resources.gpu_quarters}
-
-
 def nodes_of(id: str) -> dict[str, Any]:
     """Return the resources of a stage on several machines, in the words of the Slurm plugin; none for others.
 
@@ -307,8 +286,6 @@ def arguments_of(id: str) -> Callable[[Any, Any], str]:
         words += ["--gpus", str(stage.resources.gpu)]
         if stage.resources.nodes > 1:
             words += ["--nodes", str(stage.resources.nodes)]
-        if stage.resources.gpu_share < 1:
-            words += ["--gpu-share", f"{stage.resources.gpu_share:g}"]
         for name, folder in stage.inputs.items():
             words += ["--input", f"{name}={folder}"]
         return shlex.join(words)
@@ -344,9 +321,6 @@ def render_what_is_there() -> None:
 
 PLAN, STATES = load_plan()
 GROUPS: Groups | None = None
-SHARES = workflow.is_main_process and any(stage.resources.gpu_share < 1 for stage in PLAN.stages.values())
-if SHARES:
-    workflow.register_resource("gpu_quarters", QUARTERS * workflow.global_resources["gpu"].value)
 STUDIES = list(PLAN.studies)
 PLAN_DIGEST = PLAN.digest
 RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)

@@ -21,11 +21,10 @@ for id in PLAN.stage_ids():
         threads: resource_of(id, "threads")
         resources:
             **scheduler_request(id),
-            **share_of(id),
             **nodes_of(id),
             mem_mb=resource_of(id, "mem_mb"),
             runtime=resource_of(id, "runtime"),
-            gpu=gpu_of(id),
+            gpu=resource_of(id, "gpu"),
         params:
             label=label_of(id),
             arguments=arguments_of(id),

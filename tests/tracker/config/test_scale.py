@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tracker.config.loading import load, refused
-from tests.tracker.toy_study import STUDY, VARIANTS, Toy
+from tests.tracker.toy_study import VARIANTS, Toy
 from tracker.config import dotted
 from tracker.config.changes import diff
 from tracker.config.scale import multiply
@@ -52,11 +52,6 @@ def test_scale_keys_are_checked(toy):
         ({"multiply": {"lr": 1e9}, "set": {"size": 5}}, []),
         ({"multiply": {"size": 2}, "set": {"size": 5}}, ["also sets it"]),
         ({"resources": {"trian": {"gpu": 1}}}, ["resources.trian", "'train'"]),
-        ({"resources": {"train": {"gpu_share": 0.3}}}, ["resources.train.gpu_share", "multiple of 0.25"]),
-        ({"resources": {"train": {"gpu_share": 0}}}, ["resources.train.gpu_share", "greater than 0"]),
-        ({"resources": {"train": {"gpu_share": 2}}}, ["resources.train.gpu_share", "less than or equal to 1"]),
-        ({"resources": {"train": {"gpu_share": 0.5, "gpu": 2}}}, ["resources.train.gpu_share", "gpu is 2", "gpu: 1"]),
-        ({"resources": {"prepare": {"gpu_share": 0.5}}}, ["resources.prepare.gpu_share", "gpu is 0", "gpu: 1"]),
         ({"set": {"size": 0}}, ["small.yaml", "size = 0"]),
         ({"add": {"size": 0}}, ["add"]),
     ]:
@@ -67,19 +62,6 @@ def test_scale_keys_are_checked(toy):
             load(toy, scale="small")
     toy.yaml("scales/small.yaml", {"seeds": 1, "studies": {"toi": {}}})
     refused(toy, "studies.toi", "'toy'", scale="small")
-
-
-def test_a_part_of_a_device(toy):
-    scale(toy, resources={"train": {"gpu_share": 0.25}})
-    resources = load(toy, scale="small").stages["train"].resources
-    assert (resources.gpu, resources.gpu_share, resources.gpu_quarters) == (1, 0.25, 1)
-    assert resources.with_gpu(2).gpu_quarters == 8  # a variant that asks for more devices gets whole ones
-
-
-def test_a_part_of_several_devices_is_refused(toy):
-    stages = {**STUDY["stages"], "train": {**STUDY["stages"]["train"], "resources": {"gpu": 2, "gpu_share": 0.5}}}
-    toy.study(stages=stages)
-    refused(toy, "_study.yaml", "stages.train.resources", "gpu must be 1, not 2")
 
 
 def test_scale_resources(toy):

@@ -169,14 +169,6 @@ def test_remedies_are_those_that_exist_and_were_tried():
     assert "dtype: bfloat16 makes it" in problem_of(need).remedy
 
 
-def test_a_part_of_a_device_has_a_part_of_its_memory():
-    plan = planned("gspo")
-    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce")
-    part = stage.model_copy(update={"resources": stage.resources.model_copy(update={"gpu_share": 0.25})})
-    (need,) = needs_of(plan, [part], device_memory=80)
-    assert need.memory == int(USABLE * 20 * GIB)
-
-
 def test_the_memory_of_the_machine_counts_as_well():
     plan = planned("gspo")
     stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and "ppo" in stage.variants)

@@ -35,7 +35,7 @@ def test_what_the_studies_here_can_and_cannot_use(monkeypatch):
     monkeypatch.chdir(PROJECT)
     plan = build_plan(load_settings({"scale": "smoke"}, configs=PROJECT / "configs"))
     asked = [
-        stage.model_copy(update={"resources": stage.resources.with_gpu(2)})
+        stage.model_copy(update={"resources": stage.resources.model_copy(update={"gpu": 2})})
         for stage in plan.stages.values()
         if stage.resources.gpu
     ]
