@@ -66,11 +66,22 @@ def changed(code: Code, root: Path) -> list[str]:
 
     Where no byte of the files has changed, no file is parsed: this takes milliseconds.
     """
-    paths = {name: _find(name, root) for name in code.trees}
-    if _combined({name: _sha(path) for name, path in paths.items() if path is not None}) == code.text:
+    if _combined(texts_of(code, root)) == code.text:
         return []
     now = code_of(code.modules, root, exclude=code.exclude).trees
     return sorted(name for name in {**code.trees, **now} if code.trees.get(name) != now.get(name))
+
+
+def texts_of(code: Code, root: Path) -> dict[str, bytes]:
+    """Return a digest of each module's file as it is now; those that have gone are left out."""
+    found = {name: sha_of(name, root) for name in code.trees}
+    return {name: digest for name, digest in found.items() if digest is not None}
+
+
+def sha_of(name: str, root: Path) -> bytes | None:
+    """Return the digest of a module's file as it is now; None where it has gone."""
+    path = _find(name, root)
+    return None if path is None else _sha(path)
 
 
 def reachable(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> set[str]:

@@ -2,7 +2,8 @@
 
     python -m trainers.run --config F/config.json --input prepare=DIR --out F --gpus 1 --threads 1 --label "v8 seed 0"
 
-A stage whose code, or that of a module that it imports, is not what the plan hashed is refused: its key would lie.
+A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start, when the
+devices are leased (perhaps hours later), and whenever a module of it is imported; that of a command, once more at its end.
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
@@ -28,14 +29,15 @@ import traceback
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from logging import Logger
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from contract.atomic import remove_leftovers, write_json, write_text
 from contract.code_files import FileCode, changed_files
-from contract.fingerprint import Code
+from contract.fingerprint import Code, sha_of, texts_of
 from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
 from contract.reading import one_line, read_json, read_text
@@ -91,9 +93,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
     if _take_over(job, since):
         _say(job, "finished by another process")
         return 0
-    if changed := _changed(job.code):
-        names = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-        problem = f"its code is not that of the plan ({names}), so its key would lie; start snakemake again"
+    if problem := _changed(job.code):
         print(f"error: {_title(job)}: {problem}", file=sys.stderr)
         return EXIT_CHANGED
     remove_leftovers(job.out)
@@ -104,6 +104,9 @@ def _run_alone(job: Job, since: Path | None) -> int:
         if reason := _blocked(job.inputs):
             return start.finish("blocked", reason)
         devices = _lease(job, start.terminal)
+        if problem := hold_code(job.code):
+            start.say(f"error: {problem}")
+            return EXIT_CHANGED
         if job.nodes == 1:
             devices.export()
         prepare_process(job.threads)
@@ -114,9 +117,32 @@ def _run_alone(job: Job, since: Path | None) -> int:
         return EXIT_MACHINE
 
 
-def _changed(code: Code | FileCode) -> list[str]:
-    """Return what of the code is not as the plan found it; the files of a command are below this folder."""
-    return changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
+def _changed(code: Code | FileCode) -> str:
+    """Return what of the code is not as the plan found it, or nothing; the files of a command are below this folder."""
+    found = changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
+    names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    return names and f"its code is not that of the plan ({names}), so its key would lie; start snakemake again"
+
+
+def hold_code(code: Code | FileCode) -> str:
+    """Return what of the code is not as the plan found it; from here on no edited module of it can be imported.
+
+    A stage may import a module hours after its code was compared. A command is a process of its own.
+    """
+    if isinstance(code, Code):
+        sys.meta_path.insert(0, _Guard(texts_of(code, _PROJECT)))
+    return _changed(code)
+
+
+class _Guard(MetaPathFinder):
+    def __init__(self, texts: dict[str, bytes]) -> None:
+        self.texts = texts
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name not in self.texts or sha_of(name, _PROJECT) == self.texts[name]:
+            return
+        problem = f"{name} was edited after the stage began, so its key would lie; start snakemake again"
+        raise OSError(errno.ECANCELED, problem)
 
 
 def _take_over(job: Job, since: Path | None) -> bool:
@@ -184,6 +210,8 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             held = [job.lock, *devices.descriptors]
             command = entry.CommandPlan(**job.plan["command"])
             entry.run(stage, job.plan["config"], command, held, len(devices.tokens))
+            if problem := _changed(job.code):  # nobody knows which of its files it had read already
+                raise OSError(errno.ECANCELED, problem)
         else:
             entry.run(stage)
         if not needs_torch and "torch" in sys.modules:

@@ -428,3 +428,11 @@ while not __import__("os").path.exists("go on"):
     assert read_state(command.out).state == "running"
     (command.root / "go on").touch()
     running.wait(90)
+
+
+def test_code_that_is_edited_while_the_command_runs_is_no_result(command):
+    command.write(PYTHON, "open('program.py', 'a').write('late = 1')\n")
+    done, status = command.run()
+    assert status is None
+    assert done.returncode != 0
+    assert "its code is not that of the plan (program.py)" in done.stderr

@@ -1,6 +1,7 @@
 """The workflow with a toy study: what runs, what does not, and what a failure or a kill costs."""
 
 import csv
+import fcntl
 import json
 import os
 import subprocess
@@ -122,6 +123,39 @@ def test_code_edited_while_the_grid_runs_is_not_run_under_the_old_key(tmp_path):
     assert {path.parts[-3] for path in project.statuses()} == {"prepare", "train", "evaluate"}  # a and c are done
     project.write(file, before)
     assert project.would_run() == {"debias_train": 1, "debias_evaluate": 1, **RENDERED}
+
+
+@pytest.mark.parametrize("when", ["while it waits for its device", "before a late import"])
+def test_code_edited_after_a_stage_has_begun_is_not_run_under_the_old_key(tmp_path, when):
+    project = Project.create(tmp_path / "project")
+    leases = project.folder / "leases"
+    leases.mkdir()
+    held = []
+    if when == "before a late import":
+        late = '    while not os.path.exists("edited"):\n        time.sleep(0.05)\n    loss_of ='
+        project.write(
+            "trainers/debias/train.py", project.read("trainers/debias/train.py").replace("    loss_of =", late)
+        )
+    else:
+        held = [open(leases / f"gpu-{device}.lock", "w") for device in range(2)]  # noqa: SIM115 - closed below
+        for file in held:
+            fcntl.flock(file, fcntl.LOCK_EX)
+    process = project.start("--retries", "0")
+    wait_for(lambda: len(list(project.folder.glob("results/stages/debias/train/*/attempt.json"))) == 2)
+    if not held:
+        wait_for(lambda: len(list(project.folder.glob("results/stages/debias/train/*/provenance.json"))) == 2)
+    objective = project.read("trainers/objectives/second.py")
+    project.write("trainers/objectives/second.py", objective.replace("2.0 / x", "3.0 / x"))
+    project.write("edited", "")
+    for file in held:
+        file.close()
+    assert process.wait(timeout=120) != 0
+    plan = json.loads(project.read("results/plan.json"))
+    (changed,) = [
+        stage["dir"] for stage in plan["stages"] if stage["stage"] == "train" and stage["label"] == "b seed 0"
+    ]
+    assert not (project.folder / changed / "status.json").exists()
+    assert {path.parts[-3] for path in project.statuses()} == {"prepare", "train", "evaluate"}  # a and c are done
 
 
 def test_a_variant_that_joins_a_shared_stage_does_not_rerun_it(project):

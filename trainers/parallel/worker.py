@@ -3,6 +3,7 @@
 The first rank writes the stage's files and talks to the terminal; what the others write is thrown away.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from trainers.lifetime import end_on_signals
 from trainers.memory import keep_freed_memory
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
 from trainers.randomness import fix_randomness, prepare_process
-from trainers.run import build_stage, outcome_of
+from trainers.run import build_stage, hold_code, outcome_of
 
 if TYPE_CHECKING:
     from trainers.stage import Stage
@@ -75,6 +76,8 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
 
 def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     """Do what `trainers.run` does with a stage, with the other ranks."""
+    if problem := hold_code(job.code):
+        raise OSError(errno.ECANCELED, problem)
     from trainers.deferred_imports import defer_imports
 
     defer_imports()
