@@ -242,7 +242,7 @@ def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | Non
         found = contrast(
             arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters, names=names, known=reuse.draws
         )
-        return found.with_nothing_unseen(alpha) if found.noise.total == 0 and same else found
+        return found.with_nothing_unseen() if found.noise.total == 0 and same else found
 
     same = no_effect.same_measured(study.weights, child, parent, seeds)
     numbers = estimate(values)

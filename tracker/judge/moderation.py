@@ -111,8 +111,9 @@ def spreads(gains: Array) -> tuple[Array, Array]:
     for index in range(len(gains)):
         others = np.delete(centred, index, axis=0)
         seen = ~np.isnan(gains[index]) & ~np.isnan(others).all(axis=0)
-        left = gains[index, seen] - np.nanmedian(others[:, seen], axis=0)
         of = (~np.isnan(others[:, seen])).sum(axis=0)
+        middle = np.median if (of == len(others)).all() else np.nanmedian  # which takes ten times as long
+        left = gains[index, seen] - middle(others[:, seen], axis=0)
         extra = np.mean([_MEDIAN.get(int(count), np.pi / 2 / count) for count in of]) if seen.any() else 0.0
         counts[index] = seen.sum()
         variances[index] = left.var(ddof=1) / (1 + extra) if seen.sum() > 1 else np.nan

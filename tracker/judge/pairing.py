@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from contract.status import TO_COME
 from tracker.judge.measurements import Measurements, Rule
 from tracker.judge.moderation import SeedPrior
+from tracker.judge.resampling import Clusters, number_clusters
 from tracker.judge.significance import Array
 from tracker.judge.statistics import ArmDraws
 from tracker.store.database import ENDED_WELL
@@ -33,17 +34,18 @@ class Problem:
 class Reuse:
     """What comparisons of one study have in common: found by the first of them, taken over by the others."""
 
-    clusters: dict[tuple[str, int], list[Numbers]] = field(default_factory=dict)
+    clusters: dict[tuple[str, int], Clusters] = field(default_factory=dict)
     draws: dict[Hashable, ArmDraws] = field(default_factory=dict)  # of (variant, seed, seed, ...)
     of_run: dict[tuple[str, int], str] = field(default_factory=dict)  # what is wrong with it
     of_items: dict[Hashable, list[str]] = field(default_factory=dict)  # what keeps two runs from being paired
     hours: dict[str, dict[str, float]] = field(default_factory=dict)  # of each stage of a variant, by key
     prior: list[SeedPrior | None] = field(default_factory=list)  # the study's own, once it is known
 
-    def item_clusters(self, study: Measurements, variant: str, seed: int) -> list[Numbers]:
+    def item_clusters(self, study: Measurements, variant: str, seed: int) -> Clusters:
         """The clusters of a run's items, as the function of this name."""
         if (variant, seed) not in self.clusters:
-            self.clusters[variant, seed] = item_clusters(study, variant, seed)
+            found = item_clusters(study, variant, seed)
+            self.clusters[variant, seed] = number_clusters([len(of) for of in found], found)
         return self.clusters[variant, seed]
 
     def fault(self, study: Measurements, variant: str, seed: int) -> str:
@@ -54,7 +56,7 @@ class Reuse:
 
     def stage_hours(self, study: Measurements, variant: str) -> dict[str, float]:
         """Device-hours of each stage that a variant's runs used, by its key."""
-        if not self.hours:
+        if not self.hours and len(study.stages):
             columns = (study.stages[name].tolist() for name in ("variant", "key", "hours"))
             for name, key, hours in zip(*columns, strict=True):
                 self.hours.setdefault(name, {}).setdefault(key, hours)

@@ -6,7 +6,7 @@ clusters, which are what is drawn; the number of an item's cluster stands in one
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -19,20 +19,20 @@ Numbers = NDArray[np.int64]
 _MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Clusters:
     """Which items are drawn together: `of_items` one array [items] per subset, with the numbers 0 to `count` - 1."""
 
     of_items: tuple[Numbers, ...]
     count: int
 
-    @property
+    @cached_property
     def shares(self) -> Array:
         """Share [clusters, subsets] of each subset's items that a cluster holds."""
         sizes = [np.bincount(of_items, minlength=self.count) / len(of_items) for of_items in self.of_items]
         return np.stack(sizes, axis=1)
 
-    @property
+    @cached_property
     def corrections(self) -> Array:
         """1 / sqrt(1 - share) [clusters, subsets]: what makes the variance of clusters' sums unbiased (CR2).
 
@@ -46,8 +46,16 @@ class Clusters:
         """Sums over clusters [clusters, ...] of values [..., items] of one subset."""
         moved = np.moveaxis(values, -1, 0)
         out = np.zeros((self.count, *moved.shape[1:]))
-        np.add.at(out, self.of_items[subset], moved)
+        if self.single:
+            out[self.of_items[subset]] = moved
+        else:
+            np.add.at(out, self.of_items[subset], moved)
         return out
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether each item is one of its own."""
+        return self.count == sum(map(len, self.of_items))
 
 
 def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = None) -> Clusters:
@@ -74,6 +82,7 @@ def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
     return np.stack(columns, axis=3)
 
 
+@lru_cache(maxsize=256)
 def item_degrees(clusters: Clusters, together: float) -> float:
     """Degrees of freedom of the items' variance: Satterthwaite's, after Bell and McCaffrey (2002).
 

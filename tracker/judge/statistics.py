@@ -71,20 +71,38 @@ class Estimate:
 
     effect: float  # mean over seeds of the contrast of the runs' statistics: the difference of two table cells
     centre: float  # the same freed of the folding of seed-by-item noise at a target; equals effect for max and min
-    low: float
-    high: float
-    p: float  # two-sided, unadjusted; NaN with one seed
+    confidence: float
     noise: Noise  # of the centre
     seeds: int
     items: int
     clusters: int  # of items
     items_only: bool  # too few clusters to speak about others: the effect is one on these very items
-    item_p: float  # items alone, as if these very seeds were the population; NaN where `items_only`
+    of_items: Noise  # the items' alone, as if these very seeds were the population
     per_seed: tuple[float, ...]
     # What other items would have made of the effect, less what it is: [replicates]. All contrasts of one study meet the
     # same draws, so that covariances of the draws are those of the effects, as far as items go.
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval at `confidence`."""
+        return self.interval(self.noise, 1 - self.confidence)[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.interval(self.noise, 1 - self.confidence)[1]
+
+    @property
+    def p(self) -> float:
+        """Two-sided, unadjusted; NaN with one seed."""
+        return self.p_value(self.noise)
+
+    @property
+    def item_p(self) -> float:
+        """The p of the items alone; NaN where `items_only`."""
+        return float("nan") if self.items_only else self.crossing.p(p_value(self.centre, self.of_items))
 
     @cached_property
     def item_draws(self) -> Array:
@@ -113,11 +131,9 @@ class Estimate:
             return float("nan")
         return 1.0 if self.effect * self.centre < 0 else self.crossing.p(p_value(self.centre, noise))
 
-    def with_nothing_unseen(self, alpha: float) -> "Estimate":
+    def with_nothing_unseen(self) -> "Estimate":
         """The same where it is known that other items differ no more than these."""
-        noise = replace(self.noise, unseen=0.0)
-        low, high = self.interval(noise, alpha)
-        return replace(self, noise=noise, low=low, high=high, p=self.p_value(noise))
+        return replace(self, noise=replace(self.noise, unseen=0.0))
 
     @property
     def seed_variance(self) -> float:
@@ -155,7 +171,7 @@ def contrast(
     direction: Direction,
     *,
     confidence: float = 0.95,
-    clusters: Sequence[Numbers] | None = None,
+    clusters: Clusters | Sequence[Numbers] | None = None,
     replicates: int = REPLICATES,
     seed: int = BOOTSTRAP_SEED,
     names: Sequence[Hashable] = (),
@@ -176,7 +192,8 @@ def contrast(
     means = subset_means(values)
     if not np.isfinite(means).all():
         raise ValueError("an item value is not finite")
-    drawn = number_clusters([subset.shape[2] for subset in values], clusters)
+    sizes = [subset.shape[2] for subset in values]
+    drawn = clusters if isinstance(clusters, Clusters) else number_clusters(sizes, clusters)
     folds = isinstance(direction, dict)
     share = unfolding(values, means) if folds else np.ones((means.shape[0], means.shape[2]))
     unfolded = draw_together(means, share)
@@ -224,26 +241,20 @@ def contrast(
         inf if items_only else item_df,
         0.0 if items_only else unseen(values, arms, slopes, drawn),
     )
-    whole = Noise(0.0, 1, float(products.mean()), item_df, noise.unseen)
-    nan = float("nan")
-    estimate = Estimate(
+    return Estimate(
         effect=effect,
         centre=centre,
-        low=nan,
-        high=nan,
-        p=nan,
+        confidence=confidence,
         noise=noise,
         seeds=seeds,
         items=items,
         clusters=drawn.count,
         items_only=items_only,
-        item_p=nan if items_only else crossing.p(p_value(centre, whole)),
+        of_items=Noise(0.0, 1, float(products.mean()), item_df, noise.unseen),
         per_seed=tuple(per_seed.tolist()),
         draw_items=draw_items,
         crossing=crossing,
     )
-    low, high = estimate.interval(noise, 1 - confidence)
-    return replace(estimate, low=low, high=high, p=estimate.p_value(noise))
 
 
 def _draws_of_arm(
@@ -333,15 +344,11 @@ def _resolution(values: Sequence[Array], arms: Array) -> float:
         return 0.0
     steps = []
     for subset in values:
-        between = np.diff(np.unique(subset))
+        between = np.diff(np.sort(subset, axis=None))
         steps.append(between[between > 1e-9 * between.sum()].min(initial=inf) / subset.shape[2])
     hidden = sum(step**2 for step in steps if np.isfinite(step)) / len(values) ** 2
     return float(hidden * (arms**2).sum() / 12)
 
 
 def _correlation(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> float:
-    return (
-        0.0
-        if clusters.count == sum(v.shape[2] for v in values)
-        else correlation_within(by_item(values, arms, slopes), clusters)
-    )
+    return 0.0 if clusters.single else correlation_within(by_item(values, arms, slopes), clusters)
