@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -79,6 +80,7 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequen
     output = (stage.out / OUTPUT).absolute()
     output.mkdir(exist_ok=True)
     _end_earlier(stage)
+    before = _files(output)
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
     log = stage.out / "log.txt"
@@ -98,7 +100,19 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequen
     if code != 0:
         raise _failure(code, _last_words(log, begin))
     if plan.collect:
-        _collect(stage, plan, output, held)
+        left = [path for path, known in _files(output).items() if before.get(path) == known]
+        _collect(stage, plan, output, left, held)
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Return what tells whether a file below the folder was written: {path from the folder: inode, size, time}."""
+    found = {}
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            seen = path.stat()
+            if stat.S_ISREG(seen.st_mode):
+                found[str(path.relative_to(folder))] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    return found
 
 
 def _mark(stage: Stage) -> str:
@@ -234,14 +248,17 @@ def _last_words(log: Path, begin: int) -> str:
     return one_line((errors or spoken or [""])[-1], 300)
 
 
-def _collect(stage: Stage, plan: CommandPlan, output: Path, held: Sequence[int]) -> None:
-    """Let the readers read what the command left; log it as the stage's metrics and items."""
+def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], held: Sequence[int]) -> None:
+    """Let the readers read what the command left; log it as the stage's metrics and items.
+
+    left: files of an earlier attempt that this one did not touch.
+    """
     import pyarrow.parquet as pq
 
     place = stage.out / _COLLECTED
     log = stage.out / "log.txt"
     begin = log.stat().st_size
-    words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect)]
+    words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect), json.dumps(left)]
     code = _run_guarded(words, held, lambda: None)
     if code < 0:
         raise _failure(code, _last_words(log, begin), "the reader")

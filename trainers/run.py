@@ -2,8 +2,9 @@
 
     python -m trainers.run --config F/config.json --input prepare=DIR --out F --gpus 1 --threads 1 --label "v8 seed 0"
 
-A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start, when the
-devices are leased (perhaps hours later), and whenever a module of it is imported; that of a command, once more at its end.
+A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start,
+when the devices are leased (perhaps hours later), and whenever a module of it is imported; that of a command, once more
+at its end.
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
@@ -104,6 +105,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
         if reason := _blocked(job.inputs):
             return start.finish("blocked", reason)
         devices = _lease(job, start.terminal)
+        start.has_devices()
         if problem := hold_code(job.code):
             start.say(f"error: {problem}")
             return EXIT_CHANGED
@@ -276,7 +278,12 @@ class _Start:
 
     def __init__(self, job: Job, attempt: int, terminal: TextIO) -> None:
         self.job, self.attempt, self.terminal = job, attempt, terminal
-        self.started, self._clock = time.time(), time.monotonic()
+        self.started, self._clock, self._waited = time.time(), time.monotonic(), 0.0
+
+    def has_devices(self) -> None:
+        """Count from now on: device-hours are made of `wall_s`, and nobody pays for a queue."""
+        now = time.monotonic()
+        self._clock, self._waited = now, now - self._clock
 
     def say(self, text: str) -> None:
         """Print one line to the terminal."""
@@ -286,7 +293,8 @@ class _Start:
         """Write `status.json`, the last file of a stage, and say so on the terminal."""
         took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
-        status |= {"started": _iso(self.started), "ended": _iso(self.started + took), "wall_s": round(took, 3)}
+        status |= {"started": _iso(self.started), "ended": _iso(self.started + self._waited + took)}
+        status |= {"wait_s": round(self._waited, 3), "wall_s": round(took, 3)}
         status |= {"attempt": self.attempt, "device": device, "devices": devices}
         status |= {**left_files(self.job.out), **_used()}
         (self.job.out / "progress.json").unlink(missing_ok=True)

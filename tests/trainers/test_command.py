@@ -430,6 +430,33 @@ while not __import__("os").path.exists("go on"):
     running.wait(90)
 
 
+ONCE = """
+import os, pathlib, signal, sys
+out = pathlib.Path(sys.argv[1])
+if not (out / "again").exists():
+    (out / "again").touch()
+    (out / "items.csv").write_text("item,name,value\\na,correct,1\\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == "new":
+    (out / "items.csv").write_text("item,name,value\\na,correct,0\\n")
+"""
+
+
+@pytest.mark.parametrize("writes", ["new", "nothing"])
+def test_files_of_a_killed_attempt_are_not_the_results_of_the_next(command, writes):
+    command.write([*PYTHON, "{output}", writes], ONCE, [{"reader": "items", "place": "items.csv"}])
+    _, status = command.run()
+    assert status is None
+    _, status = command.run()
+    assert status["attempt"] == 2
+    if writes == "new":
+        assert status["state"] == "ok"
+        assert pq.read_table(command.out / "items.parquet")["value"].to_pylist() == [0.0]
+    else:
+        assert status["state"] == "failed"
+        assert "items.csv: collect = 'items': holds files of an earlier attempt only" in status["reason"]
+
+
 def test_code_that_is_edited_while_the_command_runs_is_no_result(command):
     command.write(PYTHON, "open('program.py', 'a').write('late = 1')\n")
     done, status = command.run()

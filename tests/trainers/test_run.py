@@ -1,12 +1,16 @@
 """The runner: how a stage ends, what it leaves, and what happens when it is killed, blocked or started twice."""
 
+import contextlib
 import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from datetime import datetime
 from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -367,3 +371,27 @@ def test_device_memory_is_that_of_this_process_and_absent_where_its_ranks_used_i
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     assert {name: value for name, value in _used().items() if name.startswith("device")} == said
+
+
+def test_the_wait_for_a_device_is_not_counted_as_work(tmp_path):
+    out = write_stage(tmp_path)
+    with holding(out, 0):
+        process = subprocess.Popen(command(out, "--gpus", "1"), env=environment(out, ABLATION_FAKE_GPUS="1"))
+        wait_for((out / "attempt.json").exists)
+        time.sleep(3)
+    assert process.wait(timeout=60) == 0
+    found = status(out)
+    took = [datetime.fromisoformat(found[when]).timestamp() for when in ("started", "ended")]
+    assert found["wait_s"] >= 3
+    assert found["wall_s"] == pytest.approx(took[1] - took[0] - found["wait_s"], abs=0.01)
+    assert found["wall_s"] > 0
+
+
+@contextlib.contextmanager
+def holding(out, device):
+    """Hold the lock of a device, as another stage does."""
+    folder = Path(environment(out)["ABLATION_LEASES"])
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with open(folder / f"gpu-{device}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

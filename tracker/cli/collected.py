@@ -1,6 +1,9 @@
 """What a command left becomes the metrics and items of its stage: the readers that its `collect` names.
 
-    python -m tracker.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]'
+    python -m tracker.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]' '["old/eval.csv"]'
+
+The second list names files of an earlier attempt that was killed and that this one did not touch. They do not count,
+except in a folder of a run's logs to which this attempt added.
 
 Writes PLACE/metrics.parquet and PLACE/items.parquet. The stage's runner starts it when the command has ended well. The
 readers are those of `ablation import`, `lm_eval` of `ablation compare`, and two for files that any program can write,
@@ -16,7 +19,7 @@ one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     """Read what a command left; return the exit status."""
     output, place = Path(arguments[0]), Path(arguments[1])
     try:
-        metrics, items = collect(output, json.loads(arguments[2]))
+        metrics, items = collect(output, *map(json.loads, arguments[2:4]))
         for name, table in (("metrics", metrics), ("items", items)):
             with replacing(place / f"{name}.parquet") as aside:
                 pq.write_table(table, aside, compression="zstd")
@@ -50,11 +53,11 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def collect(output: Path, wanted: Sequence[Mapping[str, str]]) -> tuple[pa.Table, pa.Table]:
+def collect(output: Path, wanted: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
     """Return metrics and items of what the readers find below `output`.
 
     wanted: `{reader, place}`, the place a file, a folder or a pattern. Of one metric and step the reader that is named
-    last counts.
+    last counts. left: files below `output` that do not count.
 
     Raises:
         ConfigError: a reader finds nothing at its place, or several runs, or not what it reads; an item's value is no
@@ -62,7 +65,8 @@ def collect(output: Path, wanted: Sequence[Mapping[str, str]]) -> tuple[pa.Table
     """
     metrics: Metrics = {}
     items: list[pa.Table] = []
-    for run in (run for entry in wanted for run in _runs(output, entry["reader"], entry["place"])):
+    old = frozenset(output / name for name in left)
+    for run in (run for entry in wanted for run in _runs(output, entry["reader"], entry["place"], old)):
         columns = (run.metrics.column(name).to_pylist() for name in METRIC_ROWS.names)
         metrics.update({(step, name): value for step, name, value in zip(*columns, strict=True)})
         if run.items is not None:
@@ -74,7 +78,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, str]]) -> tuple[pa.Table
     return metric_table((step, name, value) for (step, name), value in metrics.items()), together
 
 
-def _runs(output: Path, reader: str, place: str) -> list[ImportedRun]:
+def _runs(output: Path, reader: str, place: str, old: frozenset[Path]) -> list[ImportedRun]:
     """Return what a reader finds: one run, or files of our own formats; what it could not read it says in the log."""
     read = _OWN.get(reader) or _load(reader)
     paths = sorted(output.glob(place)) if set("*?[") & set(place) else [output / place]
@@ -84,7 +88,15 @@ def _runs(output: Path, reader: str, place: str) -> list[ImportedRun]:
             raise ConfigError(
                 path, "collect", reader, "there is nothing", "let the command write it, or mend the place"
             )
-        found += read(path, lambda line: print(f"{reader}: {line}", file=sys.stderr))
+        if old and old.issuperset(_files(path)):
+            continue
+        more = {"old": old} if reader in _EVALUATIONS else {}
+        found += read(path, lambda line: print(f"{reader}: {line}", file=sys.stderr), **more)
+    if not found and old:
+        problem = "holds files of an earlier attempt only, and this one wrote none"
+        raise ConfigError(
+            output / place, "collect", reader, problem, "let the command write them whenever it ends well"
+        )
     if not found:
         raise ConfigError(output / place, "collect", reader, "holds nothing to read", "mend the place, or the command")
     if len(found) > 1 and reader not in _OWN:
@@ -92,6 +104,10 @@ def _runs(output: Path, reader: str, place: str) -> list[ImportedRun]:
         problem = f"holds {len(found)} runs ({names}), and a stage is one"
         raise ConfigError(output / place, "collect", reader, problem, f"name the place of one: {{{reader}: PLACE}}")
     return found
+
+
+def _files(path: Path) -> Iterator[Path]:
+    return (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else iter([path])
 
 
 def _load(reader: str) -> Reader:

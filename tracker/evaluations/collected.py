@@ -1,13 +1,13 @@
 """Evaluations of one run as an imported run: the reader `lm_eval` of a stage that is a command.
 
-    read(path, problem) -> Iterator[ImportedRun]        one, of all tasks, metrics and filters below the path
+    read(path, problem, old) -> Iterator[ImportedRun]        one, of all tasks, metrics and filters below the path
 
 Items are known by lm-eval's `doc_hash`. Subset: the task. Protocol: `lm_eval`. Name: the metric and, where the samples
 have several filters, `metric,filter`. Of a task that was evaluated several times, as by a command that was begun again,
 the newest file counts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,9 +22,9 @@ PROTOCOL = "lm_eval"
 _SAMPLES = "samples_*.jsonl"
 
 
-def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the run. Raises ConfigError where there are no samples, or they cannot be read."""
-    files = sorted(path.rglob(_SAMPLES)) if path.is_dir() else [path]
+def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[ImportedRun]:
+    """Yield the run; files in `old` do not count. Raises ConfigError where there are no samples that can be read."""
+    files = sorted(file for file in path.rglob(_SAMPLES) if file not in old) if path.is_dir() else [path]
     by_date = sorted(files, key=lambda file: file.name.rpartition("_")[2])
     newest = {lm_eval.task_of(file): file for file in by_date}
     if not newest or not all(map(lm_eval.recognises, newest.values())):
