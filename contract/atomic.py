@@ -37,6 +37,7 @@ def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
     aside = path.with_name(f".{os.getpid()}.tmp.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)  # of a process that had this number and was killed
         yield aside
         if sync:
             _flush(aside)

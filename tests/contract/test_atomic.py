@@ -57,4 +57,8 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
         left.write_text("part")
         (tmp_path / ".hidden").write_text("kept")
     remove_leftovers(tmp_path)
+    left.with_name(f".{os.getpid()}.tmp.a.txt").write_text("of a killed process with this number")
+    with replacing(tmp_path / "a.txt") as aside:
+        assert not aside.exists()
+        aside.write_text("a")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "a.txt"]

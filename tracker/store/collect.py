@@ -53,6 +53,8 @@ def collect(results: Path) -> Collected:
     """
     # The one that looked last must also be the one that writes last. Without results there is no plan, which is said.
     with alone(results / ".collect.lock") if results.exists() else nullcontext():
+        for left in results.glob(f".*.tmp.{DATABASE}*"):  # by a collect that was killed
+            left.unlink(missing_ok=True)
         return _collect(results, results / DATABASE)
 
 

@@ -199,7 +199,16 @@ def test_a_failing_collect_keeps_the_old_database_and_leaves_nothing_aside(resul
     with pytest.raises(RuntimeError, match="disk full"):
         collect(results)
     assert (results / DATABASE).read_bytes() == before
-    assert [path.name for path in results.iterdir() if path.name.startswith(f".{DATABASE}")] == []
+    assert list(results.glob(".*.tmp.*")) == []
+
+
+def test_what_a_killed_collect_left_is_no_hindrance_and_goes(results):
+    simulate(results)
+    for process in (os.getpid(), 1):  # one that had the number of this one as well
+        for ending in ("", ".wal"):
+            (results / f".{process}.tmp.{DATABASE}{ending}").write_bytes(b"half a database")
+    assert collect(results).states["ok"] > 0
+    assert list(results.glob(".*.tmp.*")) == []
 
 
 @pytest.mark.parametrize("content", ["[]", '{"toy": 1}', '{"toy": [1]}', '{"toy": [{"digest": 5}]}', "[" * 100_000])
