@@ -25,6 +25,8 @@ _FLOAT = re.compile(
 )
 _MAX_BYTES = 1_000_000
 _MAX_DIGITS = 100
+_MAX_DEPTH = 100  # libyaml's own recursion ends the process at some ten thousand
+_MAX_NODES = 100_000  # of a file of another program, its aliases written out
 
 
 class _Problem(yaml.MarkedYAMLError):
@@ -54,8 +56,6 @@ _resolve("float", _FLOAT.pattern, "-+.0123456789")
 
 def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
     text = node.value
-    if not _INT.fullmatch(text):
-        raise _Problem("", f"{text!r} is not an integer", "remove the tag", node.start_mark)
     base = {"0o": 8, "0x": 16}.get(text[:2], 10)
     number = int(text[2:] if base != 10 else text, base) if len(text) <= _MAX_DIGITS else 2**63
     if not -(2**63) <= number < 2**63:
@@ -72,10 +72,7 @@ def _construct_text(loader: Any, node: yaml.ScalarNode) -> str:
 
 
 def _construct_float(loader: Any, node: yaml.ScalarNode) -> float:
-    try:
-        value = float(node.value.replace(".inf", "inf").replace(".nan", "nan"))
-    except ValueError:
-        raise _Problem("", f"{node.value!r} is not a number", "remove the tag", node.start_mark) from None
+    value = float(node.value.lower().replace(".inf", "inf").replace(".nan", "nan"))
     if not math.isfinite(value):
         raise _Problem("", f"{node.value} is not a finite number", "use null for no bound", node.start_mark)
     return value
@@ -128,7 +125,7 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
     if len(raw) > _MAX_BYTES:
         raise ConfigError(path, "", None, f"is {len(raw)} bytes long", f"a configuration has at most {_MAX_BYTES}")
     try:
-        _refuse_aliases(text)
+        _check(text)
         value = yaml.load(text, Loader=_PrintedLoader if as_printed else _StrictLoader)
     except _Problem as error:
         raise ConfigError(_at(path, error), error.key, None, str(error.problem), error.remedy) from None
@@ -137,8 +134,6 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
         raise ConfigError(_at(path, error), "", None, f"not valid YAML: {problem}", "correct that line") from None
     except yaml.YAMLError as error:
         raise ConfigError(path, "", None, f"not valid YAML: {error}", "correct the file") from None
-    except RecursionError:
-        raise ConfigError(path, "", None, "is nested too deeply", "flatten it") from None
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -146,15 +141,54 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
     return value
 
 
-def _refuse_aliases(text: str) -> None:
-    """A few nested aliases expand to gigabytes, and a shared value hides what a file says."""
-    if "*" not in text and "&" not in text:
-        return
+def parse_foreign(text: str) -> Any:
+    """Return the value of YAML that another program wrote, by the rules of YAML 1.1 as it wrote it.
+
+    PyYAML writes an alias wherever two settings share a list, so aliases are read; but not those that hold themselves,
+    or that would be very much text.
+
+    Raises:
+        ValueError: it is not YAML, or would be too large; its text is one line.
+    """
+    try:
+        _check(text, foreign=True)
+        if _nodes(yaml.compose(text, Loader=_Base), {}) > _MAX_NODES:
+            raise ValueError("its aliases expand to too much")
+        return yaml.load(text, Loader=_Base)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(one_line(error, 200)) from None
+    except (AttributeError, LookupError, TypeError) as error:  # of PyYAML's constructors, at `!!bool x` or `!!int +`
+        raise ValueError(f"a value does not fit its tag ({type(error).__name__})") from None
+
+
+def _nodes(node: Any, known: dict[int, int]) -> int:
+    """Return how many nodes there are below one, and itself, with its aliases written out."""
+    if id(node) not in known:
+        known[id(node)] = _MAX_NODES + 1  # for whoever meets it below itself
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        pairs = (part if isinstance(part, tuple) else (part,) for part in parts)
+        known[id(node)] = 1 + sum(_nodes(each, known) for pair in pairs for each in pair)
+    return known[id(node)]
+
+
+def _check(text: str, *, foreign: bool = False) -> None:
+    """Refuse what must not be composed.
+
+    Deep nesting ends the process, a few nested aliases expand to gigabytes, a shared value hides what a file says, and
+    a tag turns text into what its writer did not mean.
+    """
+    depth = 0
     for event in yaml.parse(text, Loader=_Base):
-        name = getattr(event, "anchor", None)
-        if name is not None:
-            mark: Any = event.start_mark
-            raise _Problem(str(name), "anchors and aliases are not supported", "write the value out", mark)
+        anchor, tag, mark = getattr(event, "anchor", None), getattr(event, "tag", None), event.start_mark
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise _Problem("", f"is nested more than {_MAX_DEPTH} deep", "flatten it", mark)
+        if foreign:
+            continue
+        if anchor is not None:
+            raise _Problem(str(anchor), "anchors and aliases are not supported", "write the value out", mark)
+        if tag is not None:
+            raise _Problem(one_line(tag, 80), "tags are not supported", "remove the tag", mark)
 
 
 def _at(path: Path, error: yaml.MarkedYAMLError) -> str:

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from contract.reading import one_line, read_text
+from tracker.config.yaml_io import parse_foreign
 from tracker.imports.mlflow_raw import RawRun
 from tracker.imports.run import Problem
 
@@ -73,13 +72,13 @@ def _raw_run(folder: Path, problem: Problem, *, deleted: bool) -> RawRun:
 
 def _meta(file: Path, problem: Problem) -> dict[str, Any] | None:
     try:
-        found = yaml.safe_load(read_text(file, _MAX_BYTES))
+        found = parse_foreign(read_text(file, _MAX_BYTES))
         if not isinstance(found, dict):
             raise ValueError("it holds no map")
         return found
     except FileNotFoundError:
         problem(f"{file}: is not there, so name, start and state are not known")
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         problem(f"{file}: cannot be read, so name, start and state are not known: {one_line(error, 200)}")
     return None
 

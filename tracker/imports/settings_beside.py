@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from contract.reading import one_line, read_text
+from tracker.config.yaml_io import parse_foreign
 from tracker.imports.run import Problem
 
 
@@ -18,12 +17,12 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
             continue
         try:
             text = read_text(path)
-            content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            content = as_plain(json.loads(text) if path.suffix == ".json" else parse_foreign(text))
+        except (OSError, ValueError, RecursionError) as error:
             problem(f"{path}: cannot be read ({one_line(error, 200)})")
             continue
         if isinstance(content, dict):
-            return as_plain(content)
+            return content
         problem(f"{path}: holds no mapping")
     return {}
 

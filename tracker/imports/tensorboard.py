@@ -18,10 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from contract.errors import ConfigError
 from contract.reading import one_line
+from tracker.config.yaml_io import parse_foreign
 from tracker.imports.run import ImportedRun, Problem, metric_table, name_below
 from tracker.imports.settings_beside import as_plain
 
@@ -192,7 +191,7 @@ def _settings(value: Any) -> dict[str, Any]:
 
 def _typed(text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = parse_foreign(text)
+    except ValueError:
         return one_line(text, 500)
     return value if isinstance(value, bool | int | float | str) else text

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import ConfigError
-from tracker.config.yaml_io import load_yaml
+from tracker.config.yaml_io import load_yaml, parse_foreign
 
 
 def load(tmp_path, text):
@@ -71,7 +71,9 @@ def test_every_float_survives(tmp_path_factory, number):
         ("a: .nan\n", 1, "finite"),
         ("a: 1e999\n", 1, "finite"),
         ("a: [1\nb: 2\n", 2, "not valid YAML"),
-        ("a: !!int x\n", 1, "not an integer"),
+        ("a: !!bool x\n", 1, "tags are not supported"),
+        ("a: &a [*a]\n", 1, "aliases"),
+        ("\na: " + "[" * 200_000, 2, "nested more than 100 deep"),
         ("? [a, b]\n: 1\n", 1, "keys must be text"),
     ],
 )
@@ -113,6 +115,27 @@ def test_alias_bomb_is_refused_at_once(tmp_path):
     bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))
     with pytest.raises(ConfigError, match="aliases"):
         load(tmp_path, bomb)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: &a [*a]", "expand to too much"),
+        ("b0: &b0 [x]\n" + "".join(f"b{i}: &b{i} [{f'*b{i - 1},' * 9}]\n" for i in range(1, 9)), "expand to too much"),
+        ("a: " + "[" * 200_000, "nested more than"),
+        ("a: !!bool x", "does not fit its tag"),
+        ("a: !!int '+'", "does not fit its tag"),
+        ("a: 2001-99-99", "month"),
+    ],
+)
+def test_yaml_of_another_program_that_cannot_be_a_value(text, problem):
+    with pytest.raises(ValueError, match=problem) as caught:
+        parse_foreign(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_that_another_program_shares_is_read():
+    assert parse_foreign("a: &id001 [q, v]\nb: *id001\nlr: 1.0e-05\n") == {"a": ["q", "v"], "b": ["q", "v"], "lr": 1e-5}
 
 
 def test_a_star_in_a_text_is_no_alias(tmp_path):
