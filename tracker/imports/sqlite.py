@@ -100,7 +100,10 @@ def _copied(path: Path, beside: Path, scratch: Path) -> Path:
 
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns; none where there is no such table."""
+    """Return the names of a table's columns; none where there is no such table: a view's query may never end."""
+    real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+    if not connection.execute(real, [table]).fetchall():
+        return set()
     return {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
 
 

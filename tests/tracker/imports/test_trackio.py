@@ -178,8 +178,10 @@ def test_before_runs_had_ids(written, tmp_path):
 
 def test_what_is_none_of_trackios(tmp_path):
     (tmp_path / "text.db").write_text("words")
+    view = "CREATE VIEW metrics AS SELECT 1 AS id, 'r' AS run_name, 1 AS step, '{}' AS metrics, 't' AS timestamp"
+    sqlite3.connect(tmp_path / "view.db").execute(view).connection.close()
     sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE metrics (a)").connection.close()
     (tmp_path / "empty").mkdir()
-    for name in ("text.db", "other.db", "empty", "is not there"):
+    for name in ("text.db", "other.db", "view.db", "empty", "is not there"):
         with pytest.raises(ConfigError, match=name):
             list(read(tmp_path / name, print))
