@@ -77,6 +77,12 @@ def printable(text: str) -> str:
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def json_text(value: Any, indent: int = 1) -> str:
+    """Return a value as JSON for people and programs: as it is, with what is not `printable` as JSON's own escapes."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def one_line(text: object, width: int) -> str:
     """Return the text on one line that shows what it is: `printable`, and at most `width` characters."""
     line = printable(" ".join(str(text)[: 100 * width].split()))

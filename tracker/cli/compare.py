@@ -1,10 +1,10 @@
 """The command compare: verdicts on evaluations that others wrote, without a project."""
 
 import argparse
-import json
 import math
 
 from contract.errors import ConfigError
+from contract.reading import json_text
 from tracker.cli.common import direction
 from tracker.cli.terminal import terminal_width
 from tracker.evaluations.arms import Options, expand, name_arms, read_arm
@@ -28,7 +28,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
 
         print(edge_rows(found.edge for found in comparison.compared).to_csv(index=False), end="")
     elif arguments.json:
-        print(json.dumps(as_rows(comparison), indent=2, ensure_ascii=False))
+        print(json_text(as_rows(comparison), indent=2))
     else:
         print(in_words(comparison, terminal_width()))
     return 0

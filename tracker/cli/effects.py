@@ -69,7 +69,8 @@ def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     if edge.estimate is None:
         yield f"{edge.child} against {edge.parent}: {edge.detail}"
     else:
-        interval = f"{1 - study.analysis.alpha:.0%} interval [{edge.low:+.4g}, {edge.high:+.4g}]"
+        bounds = f"{1 - study.analysis.alpha:.0%} interval [{edge.low:+.4g}, {edge.high:+.4g}]"
+        interval = "no interval" if edge.low != edge.low else bounds
         p = "no p" if edge.p != edge.p else f"p = {edge.p:.2g}"
         yield f"{edge.child} against {edge.parent}, {runs}: {edge.effect:+.4g}, {interval}, {p}: {edge.detail}"
     for sentence in filter(None, (edge.why, *edge.notes, *map(str, edge.warnings))):

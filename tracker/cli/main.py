@@ -3,16 +3,23 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 
 from contract.errors import TrackerError
 from contract.lifetime import end_with_parent
 from tracker.cli.parser import build_parser
+from tracker.cli.terminal import Shown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status. Known errors become one line on stderr and status 2."""
     arguments = build_parser().parse_args(argv)
+    with redirect_stdout(Shown(sys.stdout)), redirect_stderr(Shown(sys.stderr)):  # type: ignore[type-var]
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
     try:

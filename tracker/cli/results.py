@@ -5,7 +5,6 @@ Each imports what it needs itself: DuckDB, pandas and matplotlib take longer to 
 
 import argparse
 import csv
-import json
 import math
 import shlex
 import shutil
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import TrackerError
-from contract.reading import one_line
+from contract.reading import json_text, one_line
 from tracker.cli.folders import reports_folder, results_folder
+from tracker.cli.terminal import obeyed
 from tracker.plan.reports import claim_reports
 
 FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
@@ -37,7 +37,8 @@ def run_status(arguments: argparse.Namespace) -> int:
     clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
     try:
         for text in watch(results, arguments.interval):
-            print(f"{clear}{text}", end="", flush=True)
+            obeyed(clear)
+            print(text, end="", flush=True)
     except KeyboardInterrupt:
         print()
     return 0
@@ -100,7 +101,7 @@ def run_sql(arguments: argparse.Namespace) -> int:
         writer.writerows([names, *([_csv(value) for value in row] for row in rows)])
     elif arguments.json:
         records = [dict(zip(names, map(_json, row), strict=True)) for row in rows]
-        print(json.dumps(records, indent=1, ensure_ascii=False))
+        print(json_text(records))
     else:
         print(text_table(names, rows))
     return 0

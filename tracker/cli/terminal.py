@@ -1,7 +1,30 @@
 """Text for the terminal. Light: who prints a sentence must not import a database for it."""
 
 import shutil
+import sys
 import textwrap
+from typing import Any, TextIO
+
+from contract.reading import printable
+
+
+class Shown:
+    """A stream on which texts of files show what a terminal would obey, such as ESC, as its code."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text as it may be shown."""
+        return self.stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def obeyed(text: str) -> None:
+    """Send the terminal what it is to obey."""
+    getattr(sys.stdout, "stream", sys.stdout).write(text)
 
 
 def terminal_width() -> int:

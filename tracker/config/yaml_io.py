@@ -179,7 +179,8 @@ def _check(text: str, *, foreign: bool = False) -> None:
     """
     depth = 0
     for event in yaml.parse(text, Loader=_Base):
-        anchor, tag, mark = getattr(event, "anchor", None), getattr(event, "tag", None), event.start_mark
+        anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
+        mark: Any = event.start_mark
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
             raise _Problem("", f"is nested more than {_MAX_DEPTH} deep", "flatten it", mark)

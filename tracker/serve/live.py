@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tracker.serve.now import Now
 from tracker.show.page.inline import Live, asset, content_policy
+from tracker.show.text import shown
 
 HERE = Path(__file__).parent
 MARKER = "<!-- what runs now -->"  # no text of a configuration or a log can hold it: `<` is escaped
@@ -42,6 +43,7 @@ def _environment() -> Environment:
     return Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
+        finalize=shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -6,7 +6,7 @@ own name is refused: a page of another site, whose name is made to lead here, mu
 
 import gzip
 import hashlib
-import json
+import re
 import socketserver
 from dataclasses import asdict
 from http import HTTPStatus
@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from contract.errors import TrackerError
+from contract.reading import json_text
 from tracker.serve.live import show_now
 from tracker.serve.now import Now, Watcher
 from tracker.serve.painter import Painter
@@ -70,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the page or what runs now."""
-        if self.headers.get("Host", "").lower().rsplit(":", 1)[0] not in NAMES:
+        if re.sub(r":\d*$", "", self.headers.get("Host", "").lower()) not in NAMES:
             self._send(HTTPStatus.FORBIDDEN, _TEXT, f"this server answers to {' and '.join(NAMES)} only\n")
             return
         answer = {"/": self._page, "/now": self._now, "/status.json": self._status}.get(self.path.partition("?")[0])
@@ -105,7 +106,7 @@ class Handler(BaseHTTPRequestHandler):
     def _status(self) -> None:
         painter, now = self.server.painter, self.server.watcher.now()
         page = {"version": painter.page.version, "drawn": painter.page.drawn, "problem": painter.problem}
-        text = json.dumps({**asdict(now), "page": page}, indent=1, ensure_ascii=False) + "\n"
+        text = json_text({**asdict(now), "page": page}) + "\n"
         self._send(HTTPStatus.OK, _JSON, text, {"Content-Security-Policy": _NOTHING_RUNS})
 
     def _section(self, now: Now) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
 from tracker.show.tables import Cell, ComparisonColumn, ComparisonTable, Row
-from tracker.show.text import shortened
+from tracker.show.text import shortened, shown
 
 REASON_WIDTH = 120
 LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
@@ -122,7 +122,9 @@ def to_latex(table: ComparisonTable) -> str:
 def to_html(table: ComparisonTable) -> str:
     """A self-contained page; jinja2 escapes every value."""
     folder = Path(__file__).parent / "templates"
-    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FileSystemLoader(folder), autoescape=True, finalize=shown, trim_blocks=True, lstrip_blocks=True
+    )
     show = {"show_cell": show_cell, "show_seeds": show_seeds, "show_published": show_published, "changed": changed}
     return environment.get_template("table.html.j2").render(table=table, confounded=CONFOUNDED, **show)
 

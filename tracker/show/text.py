@@ -4,10 +4,17 @@ import re
 import textwrap
 from typing import Any
 
+from contract.reading import printable
+
 
 def plain(text: str) -> str:
     """Text that is drawn as it stands: control characters become spaces."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+
+
+def shown(value: Any) -> Any:
+    """Jinja's `finalize`: a browser would obey marks that turn the direction of a line, and has no sign for ESC."""
+    return type(value)(printable(value)) if isinstance(value, str) else value
 
 
 def wrapped(text: str, width: int) -> str:

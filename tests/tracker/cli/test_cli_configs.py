@@ -164,6 +164,13 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
     assert "as one of the study's 2 edges, corrected for all of them: v10 after v2 is worse" in run("diff", "v10", "v2")
 
 
+def test_diff_of_one_seed_and_item_prints_no_interval(run, toy, tmp_path):
+    simulated(tmp_path / "results", seeds=1, items={"gender": 1, "race": 1})
+    out = run("diff", "base", "v10")
+    assert "no interval, no p" in out
+    assert "nan" not in out
+
+
 def test_diff_without_results_of_a_variant_says_so(run, toy, tmp_path):
     simulated(tmp_path / "results")
     assert run("diff", "base", "v3").splitlines()[-1] == f"no results of v3 in {tmp_path / 'results'}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contract.reading import printable
 from tests.tracker.evaluations.command import read, refused, told
 from tests.tracker.evaluations.samples import ITEMS, arm, hits, row, write_samples
 from tracker.judge.statistics import contrast
@@ -253,3 +254,21 @@ def test_it_needs_no_project_and_loads_no_heavy_library(arms, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert not list(empty.iterdir())
+
+
+def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, capsys):
+    odd = "a\x1b[2J\u202eb\x9b"
+    for name, hit in (("base", 0), ("new", 1)):
+        rows = [f"{odd}{i},{hit if i == 3 else i % 2},{i}" for i in range(40)]
+        (tmp_path / f"{name}.csv").write_text("item,hit,n\n" + "\n".join(rows))
+    words = (tmp_path / "base.csv", "--with", tmp_path / "new.csv", "--metric", "hit", "--page", tmp_path / "p.html")
+    for flags in ((), ("--json",), ("--csv",)):
+        said = told(capsys, *words, *flags)
+        assert printable(said) == said
+        assert flags == ("--csv",) or "\\u202eb" in said
+    assert (
+        json.loads(told(capsys, *words, "--json"))[0]["best"][0]["item"] == f"{odd}3"
+    )  # to a program it is what it is
+    page = (tmp_path / "p.html").read_text()
+    assert printable(page) == page
+    assert "\\u202eb" in page

@@ -14,7 +14,7 @@ from tracker.serve.server import Server
 
 
 def test_it_answers_to_the_names_of_this_machine_whatever_the_port_of_a_tunnel(asking):
-    for host in ("127.0.0.1:1", "localhost:8642", "LOCALHOST:99", "[::1]:8642", "localhost"):
+    for host in ("127.0.0.1:1", "localhost:8642", "LOCALHOST:99", "[::1]:8642", "[::1]", "localhost", "127.0.0.1"):
         assert asking.ask(Host=host).status == 200, host
 
 
@@ -25,6 +25,7 @@ def test_a_name_of_another_site_that_leads_here_reads_nothing(asking):
         "localhost.evil.example",
         "127.0.0.1.nip.io",
         "evil.example:localhost",
+        "[::1].evil.example",
         "",
     )
     for host in hosts:

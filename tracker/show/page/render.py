@@ -33,7 +33,7 @@ from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
 from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
 from tracker.show.page.samples import Quoted, differing, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
-from tracker.show.text import describe_value
+from tracker.show.text import describe_value, shown
 from tracker.store.database import Store
 from tracker.store.samples import study_samples
 
@@ -101,6 +101,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(HERE.parent / "templates"),
         autoescape=True,
+        finalize=shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -59,7 +59,7 @@
       this.find(".log-scale").addEventListener("change", () => this.draw());
       this.find(".step").addEventListener("input", () => this.read(Number(this.find(".step").value), true));
       this.find(".pair").addEventListener("change", () => {
-        if (this.find(".pair").value) this.choose(this.find(".pair").value.split("\u001f"));
+        if (this.find(".pair").value) this.choose(this.find(".pair").value.split("\t"));
       });
       this.boxes.forEach((box) => box.addEventListener("change", () => {
         this.find(".pair").value = "";
@@ -82,13 +82,13 @@
       if (wanted) {
         const offered = Array.from(this.find(".pair").options).some((option) => option.value === wanted);
         this.find(".pair").value = offered ? wanted : "";
-        this.choose(wanted.split("\u001f"));
+        this.choose(wanted.split("\t"));
         return;
       }
       const first = Array.from(this.find(".pair").options).find((option) => option.dataset.first !== undefined);
       if (first) {
         this.find(".pair").value = first.value;
-        this.choose(first.value.split("\u001f"));
+        this.choose(first.value.split("\t"));
       } else this.choose(this.boxes.slice(0, 2).map((box) => box.value));
     }
 

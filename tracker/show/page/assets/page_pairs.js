@@ -85,7 +85,7 @@
       this.draw();
       const curves = this.root.closest("article").querySelector(".curves");
       if (!curves || this.one === this.other) return;
-      curves.dataset.pair = `${this.other}\u001f${this.one}`;
+      curves.dataset.pair = `${this.other}\t${this.one}`;
       if (curves.curves) curves.curves.start();
     }
 
