@@ -65,10 +65,11 @@ def changed_files(code: FileCode, root: Path) -> list[str]:
 def named_files(words: Iterable[str], root: Path) -> list[str]:
     """Return the files of the project that stand in a command, but for those of an environment of Python's."""
     names = filter(None, (_within(word, root) for word in mentions(tuple(words)).files))
-    return [name for name in dict.fromkeys(names) if os.path.isfile(root / name) and not _is_installed(root, name)]
+    return [name for name in dict.fromkeys(names) if os.path.isfile(root / name) and not is_installed(root, name)]
 
 
-def _is_installed(root: Path, name: str) -> bool:
+def is_installed(root: Path, name: str) -> bool:
+    """Tell whether a file of the project belongs to an environment of Python's."""
     return any((root / folder / "pyvenv.cfg").exists() for folder in Path(name).parents)
 
 

@@ -11,6 +11,7 @@ PAGES = {
     "metrics-demonstrations.md": ("demonstrations",),
 }
 NOT_AT_SCALE_SMOKE = {
+    "code/unnamed": "no stage is a command",
     "memory/halvings": "no device runs out of memory",
     "memory/micro_batch": "no device runs out of memory",
     "rollout/importance_weight": "no variant samples with an engine of its own",

@@ -23,9 +23,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from contract.atomic import write_json, write_text
+from contract.code_files import FileCode
 from contract.command import OUTPUT, Filling, fill, value_at
 from contract.reading import one_line, read_json
 from trainers.command_guard import MARK, adopt_orphans, end_all, marked, running
+from trainers.command_opened import unnamed, watched
 from trainers.command_progress import Follower
 from trainers.stage import Stage
 
@@ -62,13 +64,16 @@ class CommandPlan(NamedTuple):
     reader: str
 
 
-def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequence[int], devices: int) -> None:
+def run(
+    stage: Stage, values: Mapping[str, Any], plan: CommandPlan, code: FileCode, *, held: Sequence[int], devices: int
+) -> None:
     """Run the command and read what it leaves.
 
     Args:
         stage: the stage.
         values: the configuration: what the stage reads.
         plan: the command.
+        code: the files that count for its key.
         held: descriptors of the locks of folder and devices, which are kept until nothing of the command is left.
         devices: accelerators that are leased.
 
@@ -83,6 +88,8 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequen
     before = _files(output)
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
+    report, began = stage.out / "opened.txt", time.time()
+    words, environment = watched(words, report, code, os.environ)
     log = stage.out / "log.txt"
     begin = log.stat().st_size
     steps = value_at(values, plan.steps) if plan.steps else None
@@ -96,12 +103,14 @@ def run(stage: Stage, values: Mapping[str, Any], plan: CommandPlan, held: Sequen
                 stage.progress(*found)
 
     stage.progress(0, total or 1, "steps" if total else "commands")
-    code = _run_guarded(words, held, follow, plan.time_limit, {MARK: _mark(stage)})
-    if code != 0:
-        raise _failure(code, _last_words(log, begin))
+    status = _run_guarded(words, held, follow, plan.time_limit, {MARK: _mark(stage), **environment})
+    if status != 0:
+        raise _failure(status, _last_words(log, begin))
     if plan.collect:
         left = [path for path, known in _files(output).items() if before.get(path) == known]
         _collect(stage, plan, output, left, held)
+    if names := unnamed(report, code, began):
+        _warn(stage, names)
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
@@ -113,6 +122,16 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
             if stat.S_ISREG(seen.st_mode):
                 found[str(path.relative_to(folder))] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
     return found
+
+
+def _warn(stage: Stage, names: Sequence[str]) -> None:
+    """Say which files belong into `code`: in the log, on the terminal, and as a metric, for a note of the tables."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    stage.meter.say(f"opened {', '.join(names[:3])}{more}, and a change would run nothing again: add to `code`")
+    for name in names:
+        stage.log.warning("opened %s, and a change of it would not run the stage again: add it to `code`", name)
+    last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
+    stage.log_metrics(last, {"code/unnamed": len(names)})
 
 
 def _mark(stage: Stage) -> str:

@@ -211,7 +211,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         if job.is_command:
             held = [job.lock, *devices.descriptors]
             command = entry.CommandPlan(**job.plan["command"])
-            entry.run(stage, job.plan["config"], command, held, len(devices.tokens))
+            entry.run(stage, job.plan["config"], command, job.code, held=held, devices=len(devices.tokens))
             if problem := _changed(job.code):  # nobody knows which of its files it had read already
                 raise OSError(errno.ECANCELED, problem)
         else:

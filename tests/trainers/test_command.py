@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,7 +44,8 @@ class Command:
         self.out.mkdir(parents=True)
         plan = {"stage": "toy.train", "key": KEY, "seed": 1, "entry": "trainers.command", "model": None, "reads": []}
         plan |= {"config": config or {}, "abort_rules": more.pop("abort_rules", [])}
-        plan["code"] = code_files(["program.py"], self.root)._asdict()
+        outside = [self.root / "results"]
+        plan["code"] = code_files(["program.py"], self.root, outside, words)._asdict()
         command = {"words": words, "collect": [{"place": ".", **entry} for entry in collect]}
         command |= {"steps": None, "time_limit": None, "reader": "tracker.cli.collected", **more}
         (self.out / "config.json").write_text(json.dumps(plan | {"command": command}))
@@ -127,6 +129,65 @@ def test_a_command_that_ends_well(command):
     assert {"item": "0", "subset": "a", "protocol": "test", "name": "correct", "value": 1.0} in items
     assert read_state(command.out, KEY).state == "ok"
     assert not (command.out / "progress.json").exists()
+
+
+READS = """
+import json, multiprocessing, os, pathlib, subprocess, sys
+import sitecustomize
+import used, package.module
+sys.path.append("late")
+__import__("by_name")  # from its cache the second time
+def child():
+    open(b"by_a_fork.txt").close()
+if __name__ == "__main__":
+    print("their sitecustomize:", sitecustomize.__dict__.get("THEIRS"), [p for p in sys.path if "opened" in p])
+    os.close(os.open("data/a b.jsonl", os.O_RDONLY))
+    os.chdir("data")
+    open("../data/c.json").close()
+    open(os.path.abspath("c.json"), "rb").close()
+    os.chdir("..")
+    pathlib.Path("written.txt").write_text("by us")
+    pathlib.Path("written.txt").read_text()
+    pathlib.Path(sys.argv[1]).read_text()
+    pathlib.Path(".hidden").read_text()
+    child() if sys.argv[2] == "alone" else multiprocessing.get_context("fork").Process(target=child).start()
+    subprocess.run(["sh", "-c", sys.executable + " -c 'open(\\"by_a_shell.txt\\").close()'"], check=True)
+    for name in ("gone.txt", "data"):
+        try:
+            open(name)
+        except OSError as error:
+            print("an error as ever:", type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("before", ["", "env PYTHONPATH=theirs"])
+def test_files_that_it_opens_and_code_does_not_name_are_told(command, before):
+    names = ("data/a b.jsonl", "data/c.json", "by_a_fork.txt", "by_a_shell.txt", "late/by_name.py")
+    code = {"used.py": "", "package/__init__.py": "", "package/module.py": "", "theirs/sitecustomize.py": "THEIRS = 1"}
+    for name, text in {**dict.fromkeys(names, ""), **code, ".hidden": ""}.items():
+        (command.root / name).parent.mkdir(exist_ok=True)
+        (command.root / name).write_text(text)
+    theirs = {} if before else {"PYTHONPATH": f"{ROOT}{os.pathsep}theirs"}
+    unnamed = sorted(
+        [*names, *([] if before else ["theirs/sitecustomize.py"])]
+    )  # where the command shows it, it counts
+    command.write([*before.split(), *PYTHON, "{config}", "fork"], READS)
+    for _ in range(2):
+        done, status = command.run(**theirs)
+        assert status["state"] == "ok", status
+        warned = re.findall("opened (.*), and a change of it would not run the stage again", command.log())
+        assert warned == unnamed
+        assert (
+            f"opened by_a_fork.txt, by_a_shell.txt, data/a b.jsonl and {len(unnamed) - 3} more, and a change"
+            in done.stderr
+        )
+        assert "their sitecustomize: 1 []" in command.log()
+        assert command.log().count("an error as ever: ") == 2
+        assert pq.read_table(command.out / "metrics.parquet").to_pylist() == [
+            {"step": 0, "name": "code/unnamed", "value": len(unnamed)}
+        ]
+        for left in ("status.json", "status.kept.json", "log.txt"):
+            (command.out / left).unlink()
 
 
 def test_it_gets_devices_threads_inputs_and_a_folder_of_its_own(command):

@@ -158,6 +158,48 @@ def test_code_edited_after_a_stage_has_begun_is_not_run_under_the_old_key(tmp_pa
     assert {path.parts[-3] for path in project.statuses()} == {"prepare", "train", "evaluate"}  # a and c are done
 
 
+COMMAND = """
+title: A command
+question: Does an edit of what it reads run it again?
+source: a test
+base: {steps: 4}
+stages:
+  train:
+    command: "{python} -m lab.train --data=data/items.csv {output} {value:steps} {seed}"
+    code: [data/items.csv]
+    reads: [steps]
+    seeded: true
+    resources: {threads: 1, mem_mb: 500, runtime: 5, gpu: 0}
+    collect: [items]
+table:
+  columns: [{metric: test/all/value, label: value}]
+analysis: {value: value, protocol: test, subsets: [all], direction: max, margin: 0.1}
+"""
+
+
+def test_a_module_and_a_file_that_a_command_names_run_it_again(tmp_path):
+    project = Project.create(tmp_path / "project")
+    project.write("configs/config.yaml", project.read("configs/config.yaml").replace("[debias]", "[command]"))
+    project.write("configs/scales/smoke.yaml", "seeds: 1\n")
+    project.write("configs/studies/command/_study.yaml", COMMAND)
+    project.write("configs/studies/command/a.yaml", "why: the root\n")
+    project.write("data/items.csv", "item,value\na,1\n")
+    project.write("data/late.txt", "")
+    project.write("lab/train.py", "import sys\nfrom .copy import copy\ncopy(sys.argv[1][7:], sys.argv[2])\n")
+    copy = "import shutil\n\n\ndef copy(data, out):\n    open('data/late.txt')\n    shutil.copy(data, out)\n"
+    project.write("lab/copy.py", copy)
+    done = project.snakemake()
+    assert "opened data/late.txt, and a change would run nothing again: add to `code`" in done.stdout
+    assert "the command opened so many files" in project.read("reports/index.html")
+    assert set(project.would_run()) <= set(RENDERED)
+    project.write("lab/copy.py", copy.replace("open(", "# open("))
+    assert project.would_run()["command_train"] == 1
+    project.write("data/items.csv", "item,value\na,7\n")
+    done = project.snakemake()
+    assert "opened" not in done.stdout
+    assert "7" in project.read("reports/command/table.csv")
+
+
 def test_a_variant_that_joins_a_shared_stage_does_not_rerun_it(project):
     project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: another scale\nscale: 2.0\n")
     assert project.would_run() == {"debias_evaluate": 1, **RENDERED}

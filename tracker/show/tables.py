@@ -13,7 +13,7 @@ from tracker.config.display_schema import ReferenceDefinition
 from tracker.plan.plan_file import PlannedVariant
 from tracker.show.lineage import lineage
 from tracker.store.database import ENDED_WELL, Store
-from tracker.store.health_events import OUT_OF_MEMORY
+from tracker.store.health_events import OF_EVERY_STAGE
 from tracker.store.stored_study import StoredStudy
 from tracker.store.unlogged import find_unlogged
 
@@ -118,7 +118,7 @@ def build_table(store: Store, study: str) -> ComparisonTable:
     columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
     values = {key: tuple(group["value"]) for key, group in results.groupby(["variant", "metric"], sort=False)}
     health = store.health(study)
-    short_of_memory, broken = _short_of_memory(health), _broken_rules(health)
+    short_of_memory, broken = _notes_of_stages(health), _broken_rules(health)
     rows, notes = [], []
     for node in lineage(store.variants(study)):
         cells = tuple(Cell(values.get((node.name, column.metric), ())) for column in columns)
@@ -184,9 +184,9 @@ def _broken_rules(health: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     return {variant: tuple(sorted(rules)) for variant, rules in broken.items()}
 
 
-def _short_of_memory(health: pd.DataFrame) -> list[tuple[str, str]]:
-    """(variant, note) for every run whose micro-batch was halved."""
-    events = health[health["rule"] == OUT_OF_MEMORY.id].to_dict("records")
+def _notes_of_stages(health: pd.DataFrame) -> list[tuple[str, str]]:
+    """(variant, note) for every run whose micro-batch was halved, or whose command opened what is not its code."""
+    events = health[health["rule"].isin([rule.id for rule in OF_EVERY_STAGE])].to_dict("records")
     return [(event["variant"], f"seed {event['seed']}: {event['stage']}: {event['diagnosis']}") for event in events]
 
 

@@ -25,6 +25,16 @@ OUT_OF_MEMORY = Rule(
     diagnosis="a device ran out of memory: the micro-batch was halved so many times, the effective batch is the same",
     remedy="set the micro-batch to `memory/micro_batch`, to save the failed passes",
 )
+# `trainers.command` logs it of a command whose `code` is not all that it reads.
+UNNAMED_CODE = Rule(
+    metric="code/unnamed",
+    id="unnamed-code",
+    max=0,
+    severity="note",
+    diagnosis="the command opened so many files of the project that `code` does not name: their change reruns nothing",
+    remedy="add to `code` what log.txt names",
+)
+OF_EVERY_STAGE = (OUT_OF_MEMORY, UNNAMED_CODE)
 
 # Series by series, in the order of logging: a resumed stage may log a step twice.
 _SERIES = """
@@ -52,7 +62,7 @@ def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
         for declared in study.health:
             of_stage[declared.stage].append(as_rule(declared))
         for run in study.runs:
-            rules |= {key: [*of_stage[stage], OUT_OF_MEMORY] for stage, key in run.stages.items()}
+            rules |= {key: [*of_stage[stage], *OF_EVERY_STAGE] for stage, key in run.stages.items()}
     return {stage.key: rules[stage.key] for stage in plan.stages if stage.key in rules}
 
 

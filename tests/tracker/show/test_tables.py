@@ -216,19 +216,26 @@ def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):
     assert table_of(results).caption.startswith("Scale: simulated. Evaluation items: gender 40")
 
 
-def test_a_run_that_ran_out_of_memory_has_a_note_in_table_and_report(results):
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["memory/halvings", "memory/micro_batch"], "a device ran out of memory"),
+        (["code/unnamed"], "the command opened so many files of the project that `code` does not name"),
+    ],
+)
+def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results, names, text):
     plan = simulate(results)
     path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
-    halved = pd.DataFrame({"step": [3, 3, 9, 9], "name": ["memory/halvings", "memory/micro_batch"] * 2})
-    metrics = pd.concat([pd.read_parquet(path), halved.assign(value=[1.0, 16.0, 2.0, 8.0])])
+    more = [(step, name, value) for step, value in ((3, 1.0), (9, 2.0)) for name in names]
+    metrics = pd.concat([pd.read_parquet(path), pd.DataFrame(more, columns=["step", "name", "value"])])
     metrics.to_parquet(path, index=False)
     [note] = table_of(results).notes
-    assert note.startswith("v1, seed 1: train: a device ran out of memory")
+    assert note.startswith(f"v1, seed 1: train: {text}")
     with Store(results / DATABASE) as store:
         [event] = store.health("toy").to_dict("records")
         page = render(store)
     assert (event["severity"], event["value"], event["first_step"], event["last_step"]) == ("note", 2.0, 3, 9)
-    assert "v1 seed 1, train: <code>memory/halvings</code> reached 2" in page
+    assert f"v1 seed 1, train: <code>{names[0]}</code> reached 2" in page
 
 
 def test_csv_has_full_precision_and_no_formula(results):
