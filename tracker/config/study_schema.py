@@ -149,7 +149,14 @@ class Analysis(Strict):
     subsets: list[Text] = Field(min_length=1, description="items.subset; the statistic is the mean over them.")
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, description="Equivalence: a smaller difference does not matter.")
-    alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Family-wise error rate over the edges.")
+    alpha: float = Field(
+        default=0.05, gt=0, lt=0.5, description="Error rate over the edges, of the kind that `error` names."
+    )
+    error: Literal["per_study", "per_word"] = Field(
+        default="per_study",
+        description="What alpha holds: the chance of any false better or worse in the study, or the expected share of "
+        "these words that are false (false discovery rate).",
+    )
     rare: float = Field(
         default=0.5,
         gt=0,
@@ -158,7 +165,8 @@ class Analysis(Strict):
         "alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
     )
     correction: Literal["max-t", "holm"] = Field(
-        default="max-t", description="For the number of edges; max-t knows that edges share parents and items."
+        default="max-t",
+        description="For the number of edges, per study; max-t knows that edges share parents and items.",
     )
     variance: Literal["moderated", "own"] = Field(
         default="moderated", description="Of seeds: an edge's own, or moderated by the study's other variants."

@@ -22,7 +22,7 @@ from tracker.evaluations.comparison import Comparison, Rules, compare
 from tracker.evaluations.measure import Lineage
 from tracker.evaluations.sheet import Wanted
 
-_KEYS = ("direction", "margin", "alpha", "rare", "correction", "variance", "edges")  # of `analysis`
+_KEYS = ("direction", "margin", "alpha", "error", "rare", "correction", "variance", "edges")  # of `analysis`
 
 
 class EvaluatedVariant(Strict):

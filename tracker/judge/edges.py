@@ -17,7 +17,7 @@ from tracker.judge.pairing import Reuse, Warned, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
 from tracker.judge.scope import share_otherwise, within_scope
 from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.significance import Array, Noise, holm, sign_flip
+from tracker.judge.significance import Array, Noise, benjamini_hochberg, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast, run_statistics
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
@@ -28,6 +28,7 @@ _IMPORTED = ("imported runs, without code fingerprint",)
 _CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
+    "bh": " after Benjamini and Hochberg's correction",
     "one": "",
     "none": ", not corrected for other comparisons",
 }
@@ -56,7 +57,7 @@ class Edge:
     effect: float = _NAN
     low: float = _NAN  # interval at 1 - alpha for this edge alone; with looks, at the level of the last one taken
     high: float = _NAN
-    joint_low: float = _NAN  # the same for all edges of the study at once that could be tested
+    joint_low: float = _NAN  # the same corrected for all edges of the study that could be tested
     joint_high: float = _NAN
     p: float = _NAN  # two-sided; over all looks where the study declares looks
     p_adjusted: float = _NAN  # over the study's edges
@@ -90,10 +91,15 @@ class Edge:
 
 @dataclass(frozen=True)
 class Correction:
-    """What the number of edges leaves: the level at which each may be tested on its own, and how that came about."""
+    """What the number of edges leaves: the level at which each may be tested on its own, and how that came about.
+
+    With `error: per_word` it is that of one word more, and `joint` that of the words found, for their intervals
+    (Benjamini and Yekutieli, 2005, JASA 100, 71-81); 0 where there are none.
+    """
 
     name: str
     level: float
+    joint: float
 
 
 def judge_edges(study: Measurements, *, planning: bool = True, reuse: Reuse | None = None) -> list[Edge]:
@@ -150,13 +156,20 @@ def correct(study: Measurements, edges: Sequence[Edge], prior: SeedPrior | None)
     """Fill in the adjusted p-values; return what the family leaves to each edge."""
     analysis = study.analysis
     tested = those_tested(edges)
-    p, found = [edge.p for edge in tested], family_covariances(study, tested, prior)
-    if found is None:
-        name = "holm" if len(tested) > 1 else "one"
-        adjusted, correction = holm(p), Correction(name, analysis.alpha / max(len(tested), 1))
+    p = [edge.p for edge in tested]
+    if len(tested) < 2:
+        adjusted, correction = holm(p), Correction("one", analysis.alpha, analysis.alpha)
+    elif analysis.error == "per_word":
+        adjusted, share = benjamini_hochberg(p), analysis.alpha / len(tested)
+        words = int((adjusted <= analysis.alpha).sum())
+        correction = Correction("bh", share * min(words + 1, len(tested)), share * words)
+    elif (found := family_covariances(study, tested, prior)) is None:
+        adjusted, level = holm(p), analysis.alpha / len(tested)
+        correction = Correction("holm", level, level)
     else:
         family = Family.of(*found, [edge.looks[-1].noise for edge in tested], look_shares(analysis))
-        adjusted, correction = family.adjusted(p), Correction("max-t", family.level(analysis.alpha))
+        adjusted, level = family.adjusted(p), family.level(analysis.alpha)
+        correction = Correction("max-t", level, level)
     for edge, value in zip(tested, adjusted, strict=True):
         edge.p_adjusted = float(value)
     return correction
@@ -208,9 +221,10 @@ def _plan_ahead(edge: Edge, numbers: Estimate, study: Measurements, correction: 
 def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool) -> None:
     analysis = study.analysis
     if edge.detail not in NOT_COMPARED:
-        if edge.looks and not np.isnan(edge.p):
+        found = edge.p_adjusted <= analysis.alpha
+        if edge.looks and not np.isnan(edge.p) and (found or correction.name != "bh"):
             seen = edge.looks[-1]
-            edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.level * seen.weight)
+            edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.joint * seen.weight)
         edge.detail, edge.why, of = _word(edge, numbers, study, correction, planning=planning)
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
         if numbers.items_only and numbers.seeds > 1:

@@ -51,7 +51,7 @@ def _judge(
     for factor, key, old, new in _differing(study, child, parent):
         differing.setdefault(factor, []).append((key, old, new))
     edge.factors, edge.confounded = tuple(differing), len(differing) > 1
-    conclude(study, edge, Correction("none", study.analysis.alpha), planning=planning)
+    conclude(study, edge, Correction("none", study.analysis.alpha, study.analysis.alpha), planning=planning)
     return Pair(edge, differing)
 
 

@@ -116,12 +116,16 @@ def effect_variance(found: Sequence[Found]) -> float:
 def level_left(study: Measurements, edges: Sequence[Edge]) -> float:
     """The level that the family leaves to an edge that is not significant yet: those that are have stepped down.
 
-    Edges before their first look join the family at it.
+    Edges before their first look join the family at it. Per word, each word found leaves as much as the next one asks.
     """
     analysis = study.analysis
     left = [replace(edge) for edge in edges if not edge.p_adjusted <= analysis.alpha]
     tested = sum(not np.isnan(edge.p) for edge in left)
     joining = sum(edge.detail == "undecided" and bool(np.isnan(edge.p)) for edge in left)
+    if analysis.error == "per_word":
+        found = sum(edge.p_adjusted <= analysis.alpha for edge in edges)
+        family = found + tested + joining
+        return analysis.alpha * min(found + 1, family) / max(family, 1)
     if tested == 0:
         return analysis.alpha / max(joining, 1)
     return correct(study, left, study_prior(study)).level * tested / (tested + joining)

@@ -4,7 +4,7 @@
     half_width(noise, alpha)                                  of the interval
     p_value(effect, noise)                                    two-sided, valid at every level
     sign_flip(differences) -> (p, smallest p)                 exact test over training seeds
-    holm(p) -> adjusted p
+    holm(p), benjamini_hochberg(p) -> adjusted p
 
 `scipy.special` has the functions behind `scipy.stats`, which takes 0.6 s longer to import.
 """
@@ -148,4 +148,18 @@ def holm(p: Sequence[float]) -> Array:
     order = known[np.argsort(raw[known], kind="stable")]
     steps = raw[order] * np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
+def benjamini_hochberg(p: Sequence[float]) -> Array:
+    """Step-up adjusted p-values (Journal of the Royal Statistical Society B 57, 289-300, 1995); NaN does not count.
+
+    Those of at most alpha are false in at most a share alpha, in expectation.
+    """
+    raw = np.asarray(p, dtype=float)
+    adjusted = np.full(raw.shape, np.nan)
+    known = np.flatnonzero(~np.isnan(raw))
+    order = known[np.argsort(raw[known], kind="stable")][::-1]
+    steps = raw[order] * len(order) / np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum.accumulate(np.minimum(steps, 1.0))
     return adjusted

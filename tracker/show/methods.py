@@ -32,6 +32,10 @@ REFERENCES = {
     "westfall": "Westfall, P. H. and Young, S. S. (1993). Resampling-Based Multiple Testing. Wiley.",
     "romano": "Romano, J. P. and Wolf, M. (2005). Exact and approximate stepdown methods for multiple hypothesis "
     "testing. Journal of the American Statistical Association 100, 94-108.",
+    "benjamini": "Benjamini, Y. and Hochberg, Y. (1995). Controlling the false discovery rate. Journal of the Royal "
+    "Statistical Society B 57, 289-300.",
+    "yekutieli": "Benjamini, Y. and Yekutieli, D. (2005). False discovery rate-adjusted multiple confidence intervals. "
+    "Journal of the American Statistical Association 100, 71-81.",
     "holm": "Holm, S. (1979). A simple sequentially rejective multiple test procedure. Scandinavian Journal of "
     "Statistics 6, 65-70.",
     "clopper": "Clopper, C. J. and Pearson, E. S. (1934). The use of confidence or fiducial limits illustrated in the "
@@ -161,6 +165,12 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
 
 
 def _correction(analysis: Analysis, cite: _Cited) -> str:
+    if analysis.error == "per_word":
+        return (
+            "P-values were adjusted for all comparisons of the study by Benjamini and Hochberg's correction"
+            f" {cite('benjamini')}, with a false discovery rate of {analysis.alpha:g}; the corrected intervals of the"
+            f" changes so found hold the same false coverage rate {cite('yekutieli')}."
+        )
     if analysis.correction == "max-t":
         corrected = f"step-down max-t correction, which knows that comparisons share runs {cite('westfall', 'romano')}"
     else:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import false_discovery_control
 
 from tests.tracker.judge.studies import measurements
 from tracker.judge.edges import judge_edges, study_prior
@@ -145,6 +146,19 @@ def test_the_correction_of_the_family_is_at_most_holms():
     assert any(ours.p_adjusted < theirs.p_adjusted for ours, theirs in zip(known, by_holm, strict=True))
     assert "after the max-t correction" in known[0].reason
     assert "after Holm's correction" in by_holm[0].reason
+
+
+def test_error_per_word_is_a_false_discovery_rate_with_intervals_for_the_words_found():
+    edges = judge_edges(of_seeds(TREE, error="per_word"))
+    np.testing.assert_allclose([e.p_adjusted for e in edges], false_discovery_control([e.p for e in edges]))
+    found = [edge for edge in edges if edge.p_adjusted <= 0.05]
+    assert 0 < len(found) < len(edges)
+    for edge in edges:
+        assert np.isnan(edge.joint_low) == (edge not in found)
+    for edge in found:
+        alone = edge.estimate.interval(edge.noise, 0.05 * len(found) / len(edges))
+        assert (edge.joint_low, edge.joint_high) == pytest.approx(alone)
+        assert "after Benjamini and Hochberg's correction" in edge.reason
 
 
 @pytest.mark.parametrize("correction", ["max-t", "holm"])

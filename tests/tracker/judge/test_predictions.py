@@ -124,3 +124,11 @@ def test_the_level_left_steps_down_and_counts_edges_before_their_first_look():
     fewer = normal_study(seeds=3, correction="holm", looks=[5, 10])
     assert level_left(fewer, judge_edges(fewer)) == pytest.approx(0.05 / 5)
     assert correct(study, edges, study_prior(study)).level == pytest.approx(0.05 / 5)
+
+
+def test_each_word_found_leaves_more_to_the_next_where_the_error_is_per_word():
+    study = normal_study(seeds=5, error="per_word", looks=[5, 10])
+    edges = judge_edges(study)
+    assert level_left(study, edges) == correct(study, edges, study_prior(study)).level == pytest.approx(0.05 / 5)
+    edges[0].p_adjusted = 0.001
+    assert level_left(study, edges) == pytest.approx(0.05 * 2 / 5)

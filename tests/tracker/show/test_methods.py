@@ -49,7 +49,13 @@ def test_settings_of_the_evaluation_that_all_variants_share_are_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "plan", [{}, {"correction": "max-t", "looks": [3, 4]}, {"edges": [["v2", "v0"]], "direction": "max"}]
+    "plan",
+    [
+        {},
+        {"correction": "max-t", "looks": [3, 4]},
+        {"error": "per_word"},
+        {"edges": [["v2", "v0"]], "direction": "max"},
+    ],
 )
 def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
     _, paragraph, listed = text_of(tmp_path, **plan).split("\n\n")

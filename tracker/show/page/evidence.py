@@ -31,7 +31,7 @@ def evidence(record: Mapping[str, Any], decimals: int) -> list[tuple[str, str]]:
 
 def _intervals(record: Mapping[str, Any], decimals: int) -> Iterator[tuple[str, str, str, str]]:
     """Label, what stands before the interval, and the keys of its ends."""
-    yield "interval for all changes at once", "", "joint_low", "joint_high"
+    yield "interval, corrected for all changes", "", "joint_low", "joint_high"
     root = record.get("root")
     if root and root != record.get("parent"):
         yield (

@@ -49,9 +49,16 @@ def plan_in_words(analysis: Analysis) -> str:
         else ""
     )
     enough = f" “Equivalent” needs {max(seeds_for(analysis.rare, analysis.alpha), 2)} seeds."
+    held = (
+        "Of the changes called “better” or “worse”, the expected share that is called so wrongly is held at"
+        f" {analysis.alpha} (false discovery rate, Benjamini-Hochberg correction), and so is that of their corrected"
+        " intervals that miss."
+        if analysis.error == "per_word"
+        else "Over all changes of the study, the chance of any false “better” or “worse” is held at"
+        f" {analysis.alpha} ({named[analysis.correction]})."
+    )
     return (
         f"The figure that decides is {primary_in_words(analysis)}. {against} on the"
-        f" same seeds and items. A difference inside ±{analysis.margin} counts as none.{enough} Over all changes of the"
-        f" study, the chance of any false “better” or “worse” is held at {analysis.alpha}"
-        f" ({named[analysis.correction]}).{borrowed}{looks}"
+        f" same seeds and items. A difference inside ±{analysis.margin} counts as none.{enough}"
+        f" {held}{borrowed}{looks}"
     )
