@@ -342,7 +342,7 @@ def follow():
     if (out / "ready").exists():
         raise RuntimeError("of the follower")
 import pathlib; out = pathlib.Path(sys.argv[1])
-_run_guarded([sys.executable, "program.py", str(out)], [], follow)
+_run_guarded([sys.executable, "program.py", str(out)], [], out / "log.txt", follow)
 """
     command.write([], FAMILY + "time.sleep(1000)")
     (command.out / "output").mkdir()
@@ -435,6 +435,23 @@ sys.exit(1)
     done, status = command.write(PYTHON, program).run()
     assert status["reason"] == "RuntimeError: exit status 1: ValueError: at last"
     assert len(done.stderr) < 10_000
+
+
+def test_a_log_keeps_the_beginning_and_the_end_of_very_much(command):
+    program = """
+for number in range(2_500_000):
+    print(f"{number:07d} " + "x" * 91)
+"""
+    _, status = command.write(PYTHON, program).run()
+    assert status["state"] == "ok"
+    log = command.out / "log.txt"
+    assert 48 << 20 < log.stat().st_size <= 65 << 20
+    numbers = [int(line[:7]) for line in command.log().splitlines() if line.endswith("x" * 91)]
+    (cut,) = [at for at, number in enumerate(numbers) if number != at][:1]
+    assert numbers[cut:] == list(range(numbers[cut], 2_500_000))  # whole lines; lost are those in one place
+    (note,) = [line for line in command.log().splitlines() if line.startswith("[about ")]
+    lost = (numbers[cut] - cut) * 100 / 1e6
+    assert note == f"[about {round(lost)} MB of the command's output are left out here]"
 
 
 def test_children_that_nobody_waits_for_are_no_reason_to_wait(command):
