@@ -50,14 +50,16 @@ CREATE TABLE weights (key VARCHAR, digest VARCHAR, moved DOUBLE[]);
 CREATE TABLE provenance (key VARCHAR, data JSON);
 CREATE TABLE published (study VARCHAR, variant VARCHAR, col VARCHAR, value DOUBLE, source VARCHAR);
 
--- The first stage that did not end well says why a run did not; a run of which a stage was imported is imported.
+-- The first stage that did not end well says why a run did not; a run of which a stage was imported is imported. A
+-- stage without a seed is a stage of many runs: its time is none of theirs.
 CREATE VIEW runs AS
-SELECT study, variant, seed,
+SELECT r.study, r.variant, r.seed,
     coalesce(min_by(s.state, position) FILTER (s.state NOT IN ('ok', 'imported')), min(s.state)) AS state,
     coalesce(min_by(s.reason, position) FILTER (s.state NOT IN ('ok', 'imported')), '') AS reason,
-    sum(wall_s) AS wall_s
-FROM run_stages r JOIN stages s USING (key, study, stage, seed)
-GROUP BY study, variant, seed;
+    sum(wall_s) FILTER (s.seed IS NOT NULL) AS wall_s
+FROM run_stages r JOIN stages s
+    ON r.key = s.key AND r.study = s.study AND r.stage = s.stage AND r.seed = coalesce(s.seed, r.seed)
+GROUP BY ALL;
 
 -- The keys of the last stage of every run that ended well: one, or of an imported run one for each of its sources.
 CREATE VIEW finals AS

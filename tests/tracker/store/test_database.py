@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from contract.errors import ConfigError, TrackerError
-from tests.simulate import Study, simulate, stage_dir
+from tests.simulate import Study, simulate, stage_dir, write_status
 from tracker.store.collect import collect
 from tracker.store.database import DATABASE, SCHEMA, Store
 
@@ -68,6 +68,23 @@ def test_figures_of_a_run_that_is_not_ok_are_no_results(results):
     with Store(results / DATABASE) as store:
         frame = store.results("toy")
     assert ("v1", 0) not in set(zip(frame["variant"], frame["seed"], strict=True))
+
+
+@pytest.mark.parametrize("unseeded", [["evaluate"], ["prepare", "train", "evaluate"]])
+def test_a_last_stage_without_a_seed_says_how_its_runs_ended(results, unseeded):
+    path = simulate(results)
+    plan = json.loads(path.read_text())
+    for stage in plan["stages"]:
+        stage["seed"] = None if stage["stage"] in unseeded else stage["seed"]
+    path.write_text(json.dumps(plan))
+    folder = stage_dir(path, "toy", "v1", 1, "evaluate")
+    write_status(folder, {"id": "toy.evaluate", "seed": None, "key": folder.name}, "failed", "broken")
+    collect(results)
+    with Store(results / DATABASE) as store:
+        runs = store.runs("toy").set_index(["variant", "seed"])
+        ok = store.results("toy")[["variant", "seed"]].drop_duplicates()
+    assert tuple(runs.loc[("v1", 1), ["state", "reason"]]) == ("failed", "broken")
+    assert len(ok) == (runs["state"] == "ok").sum() == len(runs) - 1 > 0
 
 
 def test_results_take_the_last_step_and_nothing_infinite(results):
