@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from signal import Signals
-from threading import Thread
 from typing import Any, NamedTuple
 
 import yaml
@@ -27,7 +26,6 @@ from contract.atomic import write_json, write_text
 from contract.code_files import FileCode
 from contract.command import OUTPUT, Filling, fill, value_at
 from contract.reading import one_line, read_json
-from trainers.bounded_log import pump
 from trainers.command_guard import MARK, adopt_orphans, end_all, marked, running
 from trainers.command_opened import unnamed, watched
 from trainers.command_progress import Follower
@@ -106,7 +104,7 @@ def run(
 
     stage.progress(0, total or 1, "steps" if total else "commands")
     more = {MARK: _mark(stage), **environment}
-    status = _run_guarded(words, held, log, follow, minutes=plan.time_limit, environment=more)
+    status = _run_guarded(words, held, follow, minutes=plan.time_limit, environment=more)
     if status != 0:
         raise _failure(status, _last_words(log, begin))
     if plan.collect:
@@ -188,7 +186,6 @@ def _left_by(folder: Path) -> Path:
 def _run_guarded(
     words: Sequence[str],
     held: Sequence[int],
-    log: Path,
     follow: Callable[[], None],
     *,
     minutes: int | None = None,
@@ -196,24 +193,18 @@ def _run_guarded(
 ) -> int:
     """Run a command below a guard; return its exit status, or minus the number of the signal that ended it.
 
-    What it says goes to the end of `log`. When it returns or raises, nothing of the command is left.
+    When it returns or raises, nothing of the command is left.
     """
     grace = _grace()
     adopt_orphans()
     watched, ours = os.pipe()
-    heard, said = os.pipe()
     guard = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_GUARD), str(watched), grace, *words],
         stdin=subprocess.DEVNULL,
-        stdout=said,
-        stderr=said,
         start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
         pass_fds=[watched, *held],
         env={**os.environ, **(environment or {})},
     )
-    os.close(said)
-    writer = Thread(target=pump, args=(heard, log), daemon=True)
-    writer.start()
     with open(watched, "rb"), open(ours, "wb") as life:
         try:
             in_time = _ends_within(guard, minutes, follow)
@@ -222,7 +213,6 @@ def _run_guarded(
             code = guard.wait()
             if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
                 end_all(0, lambda: running(guard.pid))
-            writer.join(timeout=10)  # its end is that of the last process, even of one that no signal ends
     if not in_time and code < 0:
         raise RuntimeError(f"ended after its time_limit of {minutes} minutes")
     return code
@@ -290,7 +280,7 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str],
     log = stage.out / "log.txt"
     begin = log.stat().st_size
     words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect), json.dumps(left)]
-    code = _run_guarded(words, held, log, lambda: None)
+    code = _run_guarded(words, held, lambda: None)
     if code < 0:
         raise _failure(code, _last_words(log, begin), "the reader")
     if code != 0:

@@ -12,6 +12,9 @@ The descriptors of the stage's locks are open here, and not in the command: so f
 nothing of the command is left. Where runner and guard are killed at once, orphans live on and hold nothing: they bear
 the mark of their folder in their environment, and the next attempt ends them first.
 
+What the command says passes through here on its way to the log, so that the log is limited, and the command can speak
+for as long as it runs, even if its runner is dead.
+
 Only a few modules of the standard library are imported: this starts in 0.03 s.
 """
 
@@ -24,12 +27,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform.startswith("linux")
 _STUBBORN = 60.0  # seconds after which a process that SIGKILL does not end, in a broken driver say, is left
 NOT_FOUND, NOT_RUN = 127, 126  # exit statuses of a shell
+HEAD, TAIL, MOST = 32 << 20, 16 << 20, 64 << 20  # bytes that the log keeps of the beginning, of the end, and at all
+_LINE = 1 << 16  # so far the end of a line is looked for; a longer one is cut
 MARK = "ABLATION_STAGE_FOLDER"  # in the environment of a command: the folder of its stage
 
 
@@ -46,10 +52,12 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: asked.append(number))
     try:
-        command = _start(words)
+        command, output = _start(words)
     except OSError as error:
         print(f"error: {words[0]}: {error.strerror}", file=sys.stderr, flush=True)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN
+    writer = Thread(target=_pump, args=(output, 1), daemon=True)
+    writer.start()
     poll = select.poll()
     poll.register(watched, select.POLLIN | select.POLLHUP)
     poll.register(waker, select.POLLIN)
@@ -62,13 +70,14 @@ def main(arguments: list[str]) -> int:
             os.read(waker, 4096)
         code = _reap().get(command)
     left = end_all(grace, lambda: running(command))
+    writer.join(timeout=10)  # a process that no signal ends keeps the pipe open
     if code is not None and left:
         print(f"the command left {left} processes running: ended", file=sys.stderr, flush=True)
     return -signal.SIGTERM if code is None else code
 
 
-def _start(words: list[str]) -> int:
-    """Start the command in a session of its own; return its process id. Raises OSError."""
+def _start(words: list[str]) -> tuple[int, int]:
+    """Start the command in a session of its own; return its process id and what it says, a pipe. Raises OSError."""
     prctl = ctypes.CDLL(None).prctl if _LINUX else None
 
     guard = os.getpid()
@@ -79,8 +88,35 @@ def _start(words: list[str]) -> int:
             if os.getppid() != guard:  # it was already
                 os._exit(NOT_RUN)
 
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
-    return subprocess.Popen(words, preexec_fn=in_child, **options).pid  # noqa: PLW1509 - there is one thread
+    heard, said = os.pipe()
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said, "start_new_session": True}
+    process = subprocess.Popen(words, preexec_fn=in_child, **options).pid  # noqa: PLW1509 - there is one thread
+    os.close(said)
+    return process, heard
+
+
+def _pump(source: int, log: int) -> None:
+    """Append what comes from the pipe `source` to the log; where that is very much, keep its beginning and its end.
+
+    Whoever writes to the pipe is never refused: what a full disk does not take is dropped.
+    """
+    head = left_out = 0
+    while chunk := os.read(source, 1 << 16):
+        with contextlib.suppress(OSError):
+            _write(log, chunk)
+            if (size := os.fstat(log).st_size) > MOST:
+                if not head:
+                    head = HEAD - len(os.pread(log, _LINE, HEAD - _LINE).rpartition(b"\n")[2])
+                tail = os.pread(log, TAIL, size - TAIL)
+                tail = tail[tail[:_LINE].find(b"\n") + 1 :]
+                left_out += size - head - len(tail)
+                os.ftruncate(log, head)
+                _write(log, b"[about %d MB of the command's output are left out here]\n" % round(left_out / 1e6) + tail)
+
+
+def _write(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
 
 
 def adopt_orphans() -> None:

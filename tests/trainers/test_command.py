@@ -267,7 +267,7 @@ if os.fork() == 0:  # an orphan
         time.sleep(1000)
     os._exit(0)
 os.wait()
-signal.signal(15, lambda *_: ((out / "asked").touch(), sys.exit(0)))
+signal.signal(15, lambda *_: (print("saves", flush=True), (out / "asked").touch(), sys.exit(0)))
 while len(list(out.iterdir())) < 3:
     time.sleep(0.02)
 (out / "ready").touch()
@@ -301,6 +301,7 @@ def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(comma
     assert all(held for held, left in samples if any(b"command_guard" not in words for words in left))
     assert not is_locked(command.out)
     assert (command.out / "output" / "asked").exists()
+    assert "saves" in command.log().splitlines()
 
 
 def test_a_guard_that_is_killed_leaves_nothing_either(command):
@@ -342,7 +343,7 @@ def follow():
     if (out / "ready").exists():
         raise RuntimeError("of the follower")
 import pathlib; out = pathlib.Path(sys.argv[1])
-_run_guarded([sys.executable, "program.py", str(out)], [], out / "log.txt", follow)
+_run_guarded([sys.executable, "program.py", str(out)], [], follow)
 """
     command.write([], FAMILY + "time.sleep(1000)")
     (command.out / "output").mkdir()
