@@ -20,6 +20,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from contract.atomic import replacing
 from contract.errors import ConfigError, TrackerError
 from tracker.imports.formats import load_reader
 from tracker.imports.plain import read_items, read_metrics
-from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Reader, metric_table
+from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, Reader, metric_table
 
 _OWN: dict[str, Reader] = {"items": read_items, "metrics": read_metrics}
 _EVALUATIONS = {"lm_eval": "tracker.evaluations.collected"}
@@ -91,7 +92,7 @@ def _runs(output: Path, reader: str, place: str, old: frozenset[Path]) -> list[I
         if old and old.issuperset(_files(path)):
             continue
         more = {"old": old} if reader in _EVALUATIONS else {}
-        found += read(path, lambda line: print(f"{reader}: {line}", file=sys.stderr), **more)
+        found += read(path, partial(_say, reader), **more)
     if not found and old:
         problem = "holds files of an earlier attempt only, and this one wrote none"
         raise ConfigError(
@@ -104,6 +105,12 @@ def _runs(output: Path, reader: str, place: str, old: frozenset[Path]) -> list[I
         problem = f"holds {len(found)} runs ({names}), and a stage is one"
         raise ConfigError(output / place, "collect", reader, problem, f"name the place of one: {{{reader}: PLACE}}")
     return found
+
+
+def _say(reader: str, line: str) -> None:
+    if isinstance(line, ItemsLost):
+        raise TrackerError(f"{reader}: {line}")
+    print(f"{reader}: {line}", file=sys.stderr)
 
 
 def _files(path: Path) -> Iterator[Path]:

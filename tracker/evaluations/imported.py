@@ -105,7 +105,7 @@ def every_value(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
                     continue
                 try:
                     yield from ((_name(each), each) for each in reader.read(file, Wanted(metric, chosen)))
-                except ConfigError as error:  # a metric of all items at once
+                except lm_eval.NotPerItem as error:
                     problem(one_line(f"{file}: {metric} is left out: {error.problem}", 400))
 
 

@@ -36,6 +36,10 @@ _HASHES = ("doc_hash", "prompt_hash", "target_hash")
 _ROW_BYTES = 64 << 20
 
 
+class NotPerItem(ConfigError):
+    """A metric that lm-eval makes of all items at once."""
+
+
 def recognises(path: Path) -> bool:
     """Whether the first row has what lm-eval writes for each document."""
     row = first_row(path) if path.suffix == ".jsonl" else None
@@ -52,7 +56,7 @@ def first_row(path: Path) -> Any:
                 break
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -130,8 +134,8 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
         table.query(
             path,
             f"""SELECT doc_id, filter, doc_hash, {"".join(f"{part}, " for part in parts if part)}
-                CASE {value} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE TRY_CAST({value} AS DOUBLE) END AS value,
-                CASE WHEN TRY_CAST({value} AS DOUBLE) IS NULL THEN {value} END AS raw
+                CASE {value} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {table.number(value)} END AS value,
+                CASE WHEN {table.number(value)} IS NULL THEN {value} END AS raw
                 FROM read_json({{file}}, format = 'newline_delimited', maximum_object_size = {table.LARGEST_ROW},
                     columns = {{{form}}})""",
         )
@@ -191,7 +195,7 @@ def _refuse(path: Path, metric: str, rows: dict[str, Any], keep: Any, values: An
     item, raw = short(rows["doc_hash"][keep[bad[0]]]), rows["raw"][keep[bad[0]]]
     if raw and raw[0] in '[{"':
         problem = f"item {item} has no number of its own: lm-eval makes this metric of all items at once"
-        raise ConfigError(path, metric, raw, problem, "name another with --metric")
+        raise NotPerItem(path, metric, raw, problem, "name another with --metric")
     more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     shown = raw if raw else float(values[bad[0]])
     raise ConfigError(

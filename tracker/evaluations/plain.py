@@ -17,9 +17,10 @@ from tracker.evaluations.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, 
 
 COLUMNS = ("item", "value", "seed", "subset", "cluster")
 _WORDS = ("prompt", "text", "target", "answer")
+_STRICT = """header = true, all_varchar = true, strict_mode = true, null_padding = false, quote = '"', escape = '"'"""
 _SCANS = {
-    ".csv": "read_csv({file}, header = true, all_varchar = true, strict_mode = true, null_padding = false)",
-    ".tsv": "read_csv({file}, header = true, all_varchar = true, delim = '\t', null_padding = false)",
+    ".csv": f"read_csv({{file}}, {_STRICT})",
+    ".tsv": f"read_csv({{file}}, {_STRICT}, delim = '\t')",
     ".parquet": "read_parquet({file})",
     ".jsonl": f"read_json({{file}}, format = 'newline_delimited', maximum_object_size = {table.LARGEST_ROW},"
     " sample_size = -1, convert_strings_to_integers = false)",
@@ -50,7 +51,7 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     asked = [column for column in ("prompt", "target") if column in columns]
     rows = table.query(
         path,
-        f"""SELECT CAST(item AS VARCHAR) AS item, TRY_CAST({table.name(value)} AS DOUBLE) AS value,
+        f"""SELECT CAST(item AS VARCHAR) AS item, {table.number(table.name(value))} AS value,
             CAST({table.name(value)} AS VARCHAR) AS raw
             {"".join(f", CAST({column} AS VARCHAR) AS {column}" for column in optional)}
             {"".join(f", {table.digest(f'CAST({column} AS VARCHAR)')} AS {column}" for column in asked)} FROM {scan}""",

@@ -31,6 +31,11 @@ def name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
+def number(column: str) -> str:
+    """A text column as DOUBLE in SQL, NULL where it is not a number; for DuckDB alone `1_0` would be 10."""
+    return f"CASE WHEN NOT contains(CAST({column} AS VARCHAR), '_') THEN TRY_CAST({column} AS DOUBLE) END"
+
+
 def digest(expression: str) -> str:
     """64 bits of a text in SQL, 0 of none: the same in every version of DuckDB, which its `hash` is not."""
     return f"coalesce(md5_number_lower({expression}), 0)"

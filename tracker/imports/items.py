@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from tracker.imports.run import ITEM_ROWS
+from tracker.imports.run import ITEM_ROWS, as_text
 
 
 class Numbered:
@@ -24,6 +24,7 @@ class Numbered:
 def item_table(rows: Iterable[tuple[str, str, str, str, float]]) -> pa.Table:
     """Return ITEM_ROWS of (item, subset, protocol, name, value), without clusters."""
     columns = list(zip(*rows, strict=True)) or [()] * (len(ITEM_ROWS.names) - 1)
+    columns[:-1] = [tuple(map(as_text, words)) for words in columns[:-1]]
     arrays = [pa.array(values, type=kind) for values, kind in zip(columns, ITEM_ROWS.types[:-1], strict=True)]
     return pa.table([*arrays, pa.nulls(len(arrays[0]), pa.string())], schema=ITEM_ROWS)
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +121,10 @@ def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, 
     """
     damaged = first = 0
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(partial(lines.readline, 1 << 24), b""), start=1):
             words = line.split(b" ")
             try:
-                if not line.endswith(b"\n") or len(words) not in (2, 3, 5):
+                if not line.endswith(b"\n") or len(words) not in (2, 3, 5) or b"_" in b"".join(words[:3]):
                     raise ValueError
                 int(words[0])
                 step, value = int(words[2]) if len(words) > 2 else 0, float(words[1])

@@ -1,16 +1,21 @@
 """Files that any program can write: `metrics` and `items`, as CSV, JSON lines or Parquet.
 
-metrics: `step,name,value`, or `step` and a column for each metric; an empty cell, or a null, is no value.
+metrics: `step,name,value`, or `step` and a column for each metric; an empty cell, or a null, is not a value.
 
 items: `item,value` and, if wanted, `subset` (else `all`), `protocol` (else `test`), `name` (else `value`) and
-`cluster`; or, instead of `value`, a column of numbers for each name. A column `seed` is not looked at: a stage has one.
+`cluster`; or, instead of `value`, a column of numbers for each name, in which every item has one. Columns `prompt`,
+`text`, `target`, `answer` and `seed` are not read, nor are columns without any number.
 Tables of several seeds, whose items two evaluations pair, are read by `tracker.evaluations.plain`.
+
+The program has ended well, so what cannot be read is an error: an item that was dropped would change a mean.
 """
 
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +23,39 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contract.errors import ConfigError
-from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem
+from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, as_number, as_text
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _WORDS = {"item": None, "subset": "all", "protocol": "test", "name": "value", "cluster": None}
-_NOT_VALUES = {*_WORDS, "seed", "value"}
+_NOT_VALUES = {*_WORDS, "seed", "value", "prompt", "text", "target", "answer"}
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
+_NUMBERS = "write a number, or leave the cell empty"
+_WHOLE = "write it again, whole; a program that was killed may have left half a line"
+_LONGEST = 64 << 20  # characters of a line
 
 
 def read_metrics(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the run whose metrics a file holds, or `metrics.*` in a folder. Raises ConfigError."""
     file = _file(path, "metrics")
-    rows: dict[tuple[int, str], float] = {}
-    for line, row in _rows(file, problem):
+    found: dict[tuple[int, str], float] = {}
+    rows = list(_rows(file))
+    numbers = {name for _, row in rows for name, cell in row.items() if _number(cell) is not None} - {"step"}
+    if words := sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value"}):
+        problem(f"{file}: holds no numbers in the columns {', '.join(words)}")
+    for line, row in rows:
         step = _number(row.get("step"))
-        if step is None or not step.is_integer():
-            raise ConfigError(
-                file, f"line {line}: step", row.get("step"), "is no whole number", "write one in each row"
-            )
-        if "name" in row and "value" in row:
-            value = _number(row["value"])
-            if value is None:
-                raise ConfigError(file, f"line {line}: value", row["value"], "is no number", "write one in each row")
-            rows[int(step), str(row["name"])] = value
-            continue
-        for name, cell in row.items():
-            if name == "step" or cell in ("", None):
+        if step is None or not step.is_integer() or abs(step) >= 2**63:
+            problem_ = "is not a whole number of 64 bits"
+            raise ConfigError(file, f"line {line}: step", row.get("step"), problem_, "write one in each row")
+        named = "name" in row and "value" in row
+        cells = {row["name"]: row["value"]} if named else {name: row.get(name) for name in numbers}
+        for name, cell in cells.items():
+            if not named and cell in ("", None):
                 continue
             if (value := _number(cell)) is None:
-                problem(f"{file}: line {line}: {name} is no number, and is left out")
-            else:
-                rows[int(step), name] = value
-    columns = [[step for step, _ in rows], [name for _, name in rows], list(rows.values())]
+                raise ConfigError(file, f"line {line}: {as_text(str(name))}", cell, "is not a number", _NUMBERS)
+            found[int(step), as_text(str(name))] = value
+    columns = [[step for step, _ in found], [name for _, name in found], list(found.values())]
     yield _run(file, metrics=pa.table(columns, schema=METRIC_ROWS))
 
 
@@ -56,27 +63,28 @@ def read_items(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the run whose evaluation items a file holds, or `items.*` in a folder. Raises ConfigError."""
     file = _file(path, "items")
     found: dict[str, list[Any]] = {name: [] for name in ITEM_ROWS.names}
-    for line, row in _rows(file, problem):
+    rows = list(_rows(file))
+    numbers = {name for _, row in rows for name in row.keys() - _NOT_VALUES if _number(row[name]) is not None}
+    for line, row in rows:
         if row.get("item") in ("", None):
             raise ConfigError(file, f"line {line}: item", None, "is missing", "name the item of each row")
-        words = {word: default if row.get(word) in ("", None) else str(row[word]) for word, default in _WORDS.items()}
-        named = {words["name"]: row["value"]} if "value" in row else _values(row)
+        words = {
+            word: default if row.get(word) in ("", None) else as_text(str(row[word]))
+            for word, default in _WORDS.items()
+        }
+        named = {words["name"]: row["value"]} if "value" in row else {name: row.get(name) for name in sorted(numbers)}
         if not named:
             raise ConfigError(
                 file, f"line {line}: value", None, "is missing", "add a column `value`, or one for each name"
             )
         for name, cell in named.items():
             value = _number(cell)
-            if value is None or math.isnan(value):
-                problem_ = "is no number" if value is None else "is NaN, which nothing can be compared with"
+            if value is None or not math.isfinite(value):
+                problem_ = "is not a number" if value is None else "cannot be compared with anything"
                 raise ConfigError(file, f"line {line}: {name}", cell, problem_, "write a number for each item")
-            for column, content in (words | {"name": name, "value": value}).items():
+            for column, content in (words | {"name": as_text(str(name)), "value": value}).items():
                 found[column].append(content)
     yield _run(file, items=pa.table(found, schema=ITEM_ROWS))
-
-
-def _values(row: Mapping[str, Any]) -> dict[Any, Any]:
-    return {name: cell for name, cell in row.items() if name not in _NOT_VALUES and _number(cell) is not None}
 
 
 def _run(file: Path, metrics: pa.Table | None = None, items: pa.Table | None = None) -> ImportedRun:
@@ -103,11 +111,11 @@ def _file(path: Path, stem: str) -> Path:
             raise ConfigError(path, "", stem, problem, f"let the program write one of {names}")
         return found[0]
     if path.suffix not in SUFFIXES or not path.is_file():
-        raise ConfigError(path, "", None, "is no table", f"name a file {', '.join(SUFFIXES)}")
+        raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join(SUFFIXES)}")
     return path
 
 
-def _rows(file: Path, problem: Problem) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number of each line, or row, and its cells by column."""
     try:
         if file.suffix == ".parquet":
@@ -117,39 +125,39 @@ def _rows(file: Path, problem: Problem) -> Iterator[tuple[int, dict[str, Any]]]:
                     number += 1
                     yield number, row
         elif file.suffix == ".jsonl":
-            yield from _json_lines(file, problem)
+            yield from _json_lines(file)
         else:
             with file.open(encoding="utf-8", newline="") as text:
-                reader = csv.DictReader(text)
+                reader = csv.DictReader(iter(partial(text.readline, _LONGEST), ""), strict=True)
+                head = reader.fieldnames or []
+                if twice := {name for name in head if head.count(name) > 1}:
+                    raise ConfigError(file, "line 1", min(twice), "names two columns", "give each a name of its own")
                 for row in reader:
                     if None in row or None in row.values():
-                        problem(f"{file}: line {reader.line_num} has not as many cells as the head, and is left out")
-                    else:
-                        yield reader.line_num, row
+                        problem = f"does not have {len(head)} cells, as the head has"
+                        raise ConfigError(file, f"line {reader.line_num}", None, problem, _WHOLE)
+                    yield reader.line_num, row
     except (UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
-        raise ConfigError(file, "", None, f"cannot be read ({error})", "write it again") from None
+        raise ConfigError(file, "", None, f"cannot be read ({error})", _WHOLE) from None
 
 
-def _json_lines(file: Path, problem: Problem) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with file.open(encoding="utf-8") as text:
-        for number, line in enumerate(text, 1):
+        for number, line in enumerate(iter(partial(text.readline, _LONGEST), ""), 1):
             try:
                 row = json.loads(line) if line.strip() else {}
             except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
-                problem(f"{file}: line {number} is no JSON object, and is left out")
-            elif row:
+                problem = "is too long" if len(line) == _LONGEST else "is not a JSON object"
+                raise ConfigError(file, f"line {number}", line[:60], problem, _WHOLE)
+            if row:
                 yield number, row
 
 
 def _number(cell: Any) -> float | None:
-    """Return a cell as a number: of a truth value 1 or 0; None for what is none."""
-    if cell is None or isinstance(cell, list | dict):
-        return None
-    if isinstance(cell, str) and cell.strip().lower() in ("true", "false"):
-        return float(cell.strip().lower() == "true")
-    try:
-        return float(cell)
-    except (ValueError, TypeError, OverflowError):
-        return None
+    """Return a cell as a number: of a truth value 1 or 0; None for anything else."""
+    if isinstance(cell, str):
+        word = cell.strip().lower()
+        return float(word == "true") if word in ("true", "false") else float(word) if _NUMBER.fullmatch(word) else None
+    return as_number(cell)

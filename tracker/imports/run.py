@@ -16,6 +16,11 @@ from contract.rows import CLUSTER, ITEMS, METRICS
 Problem = Callable[[str], None]
 """Told one line that names the file and what of it could not be read; the reader goes on with the rest."""
 
+
+class ItemsLost(str):
+    """A problem by which a file of items is left out as a whole; the stage of a command fails for it."""
+
+
 State = Literal["finished", "running", "failed"]
 """How a run ended, as far as its source says."""
 
@@ -76,7 +81,7 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
         columns[0].append(step)
         columns[1].append(codes.setdefault(name, len(codes)))
         columns[2].append(value)
-    names = sorted(codes)
+    names = sorted(codes, key=as_text)
     ranks = np.empty(len(names), np.int32)
     ranks[[codes[name] for name in names]] = np.arange(len(names), dtype=np.int32)
     steps, logged_codes, values = (np.array(column) for column in columns)
@@ -84,7 +89,8 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
     order = np.lexsort((places, steps))  # it keeps the order of equals
     same = (np.diff(steps[order]) == 0) & (np.diff(places[order]) == 0)
     kept = order[~np.append(same, False)] if len(order) else order
-    texts = pa.DictionaryArray.from_arrays(pa.array(places[kept]), pa.array(names, pa.string())).cast(pa.string())
+    words = pa.array(map(as_text, names), pa.string())
+    texts = pa.DictionaryArray.from_arrays(pa.array(places[kept]), words).cast(pa.string())
     return pa.table([pa.array(steps[kept]), texts, pa.array(values[kept])], schema=METRIC_ROWS)
 
 
@@ -101,6 +107,11 @@ def as_number(value: Any) -> float | None:
 def as_written(value: Any) -> float | None:
     """Return likewise what JSON has no number for and is written as a word: `NaN`, `Infinity`, `-Infinity`."""
     return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
+
+
+def as_text(name: str) -> str:
+    r"""Return a name as Parquet can hold it: half a character, which JSON can write, as its code `\ud800`."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def as_step(value: Any) -> int | None:

@@ -1,7 +1,8 @@
 """Runs of the Hugging Face Trainer: `trainer_state.json` and, of TRL, `completions/completions_*.parquet`.
 
 A run is an output folder. Its history stands in the folder itself (`trainer.save_state()`) and in each checkpoint,
-where that of a later step holds that of an earlier one: the longest that can be read counts. Rows of training, of
+where that of a later step holds that of an earlier one: the longest that can be read counts. Of two that are no parts
+of each other, as where a folder was used again, it is the newer file. Rows of training, of
 evaluation and the last one of totals stand in one list; each number keeps its name. The settings of the run are in a
 pickle, which is not read; a JSON or YAML file of them beside it is, where there is one (`SETTINGS`).
 """
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from contract.errors import ConfigError
 from contract.reading import one_line, read_text
 from tracker.imports.items import Numbered, item_table
-from tracker.imports.run import ImportedRun, Problem, as_number, as_step, metric_table, name_below
+from tracker.imports.run import ImportedRun, ItemsLost, Problem, as_number, as_step, metric_table, name_below
 from tracker.imports.settings_beside import read_settings
 
 STATE = "trainer_state.json"
@@ -44,10 +45,13 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> ImportedRun | None:
     best: dict[str, Any] = {}
-    for state in states:
+    for state in sorted(states, key=lambda path: path.stat().st_mtime_ns):
         content = _read_state(state, problem)
-        if content is not None and (not best or _reach(content) >= _reach(best)):
-            best = content
+        if content is None or (best and _begins_with(best, content) and _reach(content) < _reach(best)):
+            continue
+        if best and not _begins_with(content, best):
+            problem(f"{state}: is not the history of an older {STATE} of its folder, and counts as the newer file")
+        best = content
     if not best:
         return None
     metrics = metric_table(_logged(best, folder, problem))
@@ -70,6 +74,10 @@ def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> Impo
 
 def _reach(state: dict[str, Any]) -> tuple[float, int]:
     return as_number(state.get("global_step")) or 0.0, len(state["log_history"])
+
+
+def _begins_with(state: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(state["log_history"][: len(other["log_history"])] == other["log_history"])
 
 
 def _has_ended(state: dict[str, Any]) -> bool:
@@ -145,7 +153,7 @@ def _completions(folder: Path, problem: Problem) -> pa.Table | None:
         try:
             tables.append(item_table(_completion_rows(path)))
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-            problem(f"{path}: cannot be read ({one_line(error, 200)})")
+            problem(ItemsLost(f"{path}: cannot be read ({one_line(error, 200)}), and is left out"))
     return pa.concat_tables(tables) if any(table.num_rows for table in tables) else None
 
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 from contract.errors import ConfigError
 from contract.reading import one_line
 from tracker.imports.items import Numbered, item_table, repeats_as_clusters
-from tracker.imports.run import ImportedRun, Problem, as_number, as_step, metric_table, name_below
+from tracker.imports.run import ImportedRun, ItemsLost, Problem, as_number, as_step, metric_table, name_below
 from tracker.imports.settings_beside import read_settings
 
 _STEP_FILE = re.compile(r"\d+\.jsonl")
@@ -67,7 +68,7 @@ def _is_log(path: Path) -> bool:
 def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
     """Yield the lines that can be read; a half-written one is named by its number."""
     with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
+        for number, raw in enumerate(iter(partial(file.readline, 1 << 26), b""), 1):
             if not raw.strip():
                 continue
             try:
@@ -103,7 +104,7 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
         problem(f"{log}: several folders look like its validation_data_dir, none is read: {shown}")
         return None
     files = [file for folder in chosen for file in sorted(folder.glob("*.jsonl"), key=lambda file: int(file.stem))]
-    tables = [table for file in files if (table := item_table(_sample_rows(file, problem))).num_rows]
+    tables = [table for file in files if (table := _samples(file, problem)) is not None]
     return repeats_as_clusters(pa.concat_tables(tables)) if tables else None
 
 
@@ -115,6 +116,15 @@ def _sample_folders(place: Path) -> list[Path]:
         if names and all(map(_STEP_FILE.fullmatch, names)):
             found.append(folder)
     return found
+
+
+def _samples(path: Path, problem: Problem) -> pa.Table | None:
+    """Return the items of a step; None where there are none, or a line is damaged: the rest would have another mean."""
+    damaged: list[str] = []
+    table = item_table(_sample_rows(path, damaged.append))
+    if damaged:
+        problem(ItemsLost(f"{damaged[0]}: the samples of this step are left out"))
+    return table if table.num_rows and not damaged else None
 
 
 def _sample_rows(path: Path, problem: Problem) -> Iterator[tuple[str, str, str, str, float]]:

@@ -11,6 +11,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -73,7 +74,7 @@ def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 def _rows(path: Path, file: TextIO, header: Sequence[str], problem: Problem) -> Iterator[dict[str, str]]:
     """Yield the rows that are whole: {column: text}, without empty cells."""
     damaged, first = 0, 0
-    reader = csv.reader(file)
+    reader = csv.reader(iter(partial(file.readline, 1 << 26), ""))
     while True:
         try:
             cells = next(reader)

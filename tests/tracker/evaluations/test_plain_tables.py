@@ -62,6 +62,8 @@ def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
         ("item,value\na,1\n,0\n", "row 2 has none"),
         ("item,value,seed\na,1,one\n", "row 1 has no seed"),
         ("item,value,seed\na,1,0\nb,1,\n", "row 2 has no seed"),
+        ("item,value\na,1\nb,1_0\n", "item b has no finite value"),
+        ('item,value\na,1\n"b,0\nc,1\n', "cannot be read"),
         ("item,value\n", "has no rows"),
         ("", "is empty"),
     ],

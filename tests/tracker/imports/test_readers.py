@@ -1,6 +1,7 @@
 """Readers, on files that the real packages wrote (`make_written.py`) and on copies that were damaged."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -95,6 +96,21 @@ def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(written, 
     runs, problems = read(trainer_state, tmp_path)
     assert [step for step, _ in course(runs["run"], "loss")] == [1, 2, 3]
     assert "4 rows of its log_history can be read" in problems[0]
+
+
+def test_of_histories_that_are_no_parts_of_each_other_the_newer_file_counts(tmp_path):
+    """A folder that was used again: an old checkpoint-1000 beside the state of the new run at step 500."""
+    states = {"checkpoint-1000": (1000, 0.5), "checkpoint-400": (400, 0.1), ".": (500, 0.1)}
+    for age, (folder, (reached, loss)) in enumerate(states.items()):
+        history = [{"step": step, "loss": loss} for step in range(100, reached + 1, 100)]
+        path = tmp_path / "run" / folder / "trainer_state.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"global_step": reached, "max_steps": 1000, "log_history": history}))
+        os.utime(path, (1e9 + age, 1e9 + age))
+    runs, problems = read(trainer_state, tmp_path)
+    assert course(runs["run"], "loss") == [(step, 0.1) for step in range(100, 501, 100)]
+    assert len(problems) == 1
+    assert "checkpoint-400/trainer_state.json: is not the history of an older" in problems[0]
 
 
 def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tmp_path):
