@@ -78,7 +78,8 @@ def main() -> NoReturn:
     """Serve until the process `parent` ends."""
     path, parent = sys.argv[1], int(sys.argv[2])
     listener = socket.socket(fileno=3)
-    original = dict(os.environ)
+    original, places = dict(os.environ), list(sys.path)
+    installed = _installed(places)
     try:
         watched = os.pidfd_open(parent)
         hidden = _import_everything()
@@ -88,7 +89,7 @@ def main() -> NoReturn:
             traceback.print_exc(file=off)
         _clean_up(path)
         raise
-    _Server(listener, watched, path, original, hidden).serve()
+    _Server(listener, watched, path, environment=original, places=places, installed=installed, hidden=hidden).serve()
 
 
 class _Server:
@@ -97,11 +98,15 @@ class _Server:
         listener: socket.socket,
         watched: int,
         path: str,
+        *,
         environment: dict[str, str],
+        places: list[str],
+        installed: set[tuple[str, int]],
         hidden: dict[str, ModuleType],
     ) -> None:
         self.listener, self.watched, self.path = listener, watched, path
         self.environment, self.hidden = _comparable(environment), hidden
+        self.places, self.installed = places, installed
         self.stages: dict[int, Stage] = {}  # by each descriptor that may have news of it
         self.poll = select.poll()
         for descriptor in (listener.fileno(), watched):
@@ -174,6 +179,8 @@ class _Server:
             name for name in {*asked, *self.environment} if asked.get(name) != self.environment.get(name)
         ):
             raise Refused(f"another environment: {', '.join(other)}")
+        if _installed(self.places) != self.installed:  # the provenance would name versions that a fork does not run
+            raise Refused("packages were installed or removed")
 
     def take_over(self, request: dict[str, Any], files: list[int]) -> None:
         """Have the client's files, umask and environment, and nothing open of the server's."""
@@ -318,6 +325,15 @@ def _show(words: list[str]) -> None:
     start, end = int(fields[45]), int(fields[46])
     text = b"\0".join(os.fsencode(word) for word in words)[: end - start - 1]
     ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+
+
+def _installed(places: list[str]) -> set[tuple[str, int]]:
+    """Return which versions of packages these folders hold, and when each was installed."""
+    found = set()
+    for place in places:
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            found |= {(entry.path, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(".dist-info")}
+    return found
 
 
 def _comparable(environment: dict[str, str]) -> dict[str, str]:

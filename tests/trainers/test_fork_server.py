@@ -293,16 +293,20 @@ def test_a_killed_snakemake_takes_stage_and_server_with_it(toys, stage):
 
 
 def test_what_a_fork_cannot_be_is_run_alone(toys, stage):
-    """Libraries have read their environment and counted their threads: another job is started as without a server."""
+    """Libraries have read their environment and counted their threads, and may have been replaced since."""
     assert forked(stage("first"), toys).returncode == 0  # the server has the environment of its first job
-    for threads, values in (("2", {}), ("1", {"OTHER": "value"})):
-        out = stage(threads, pause=0.3)
+    for threads, values, installed in (("2", {}, ()), ("1", {"OTHER": "value"}, ()), ("1", {}, ["toy-2.0.dist-info"])):
+        out = stage(f"{threads} {values} {installed}", pause=0.3)
+        for name in installed:
+            (toys / name).mkdir()
         whole, around = words(out, threads=threads), surroundings(toys, **values)
         client = subprocess.Popen(whole, env=around, stderr=subprocess.PIPE)
         wait_for(lambda out=out: (out / "checkpoint/state.json").exists())
         assert process_of(out) == client.pid
         assert client.wait(timeout=60) == 0
         assert (out / "threads").read_text().startswith(threads)
+        for name in installed:
+            (toys / name).rmdir()
 
 
 def test_a_server_that_cannot_start_is_not_waited_for_twice(toys, stage, tmp_path):
