@@ -36,6 +36,16 @@ def rare(items, share, seeds, values=(1.0,)):
     return draw
 
 
+def graded(items, share, seeds, sd=0.02):
+    """As `rare`, among values that are off by a little in every run."""
+
+    def draw(rng):
+        child, parent = rare(items, share, seeds)(rng)
+        return child + rng.normal(0, sd, child.shape), parent + rng.normal(0, sd, parent.shape)
+
+    return draw
+
+
 def dusty(items, share, seeds):
     """As `rare`, and every value of the child is off by what floating point loses."""
 
@@ -67,6 +77,7 @@ RARE = [
     pytest.param(rare(500, 0.02, 3), 0.02, id="10-of-500"),
     pytest.param(rare(1500, 0.02, 10), 0.02, id="30-of-1500"),
     pytest.param(rare(300, 0.02, 5, tuple(np.arange(1, 11) / 10)), 0.02, id="graded"),
+    pytest.param(graded(500, 0.01, 20), 0.01, id="graded-noise"),
     pytest.param(dusty(200, 0.025, 5), 0.025, id="float-dust"),
 ]
 
@@ -74,6 +85,7 @@ RARE = [
 def test_rare_changes_are_not_called_equivalent_fast():
     draw = rare(200, 0.02, 5)
     assert false_equivalence(draw, 0.02, 300) <= MARGIN_SIDE + error(MARGIN_SIDE, 300)
+    assert false_equivalence(graded(500, 0.01, 5), 0.01, 150) <= MARGIN_SIDE + error(MARGIN_SIDE, 150)  # was 10%
 
 
 @pytest.mark.slow

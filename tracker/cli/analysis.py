@@ -39,8 +39,8 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
             table = edge_rows(far)[TO_ROOT].set_axis(["child", "root", "effect", "joint_low", "joint_high"], axis=1)
             print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")
         if study.edges and study.plan_changed:
-            said = "the analysis plan was changed after results existed (see results/analysis_history.json)"
-            print(f"{study.name}: {said}\n")
+            said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
+            print(f"{study.name}: {said} (see results/analysis_history.json)\n")
     combined = interaction_table(studies)
     if not combined.empty:
         print(f"interactions: combination minus the sum of its parts\n{_text(combined)}")

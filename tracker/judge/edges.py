@@ -19,6 +19,7 @@ from tracker.judge.scope import share_otherwise, within_scope
 from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.significance import Array, Noise, benjamini_hochberg, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast, run_statistics
+from tracker.store.analysis_history import seeds_added
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
@@ -124,7 +125,7 @@ def conclude(study: Measurements, edge: Edge, correction: Correction, *, plannin
             _plan_ahead(edge, edge.estimate, study, correction)
         _decide(edge, edge.estimate, study, correction, planning=planning)
     elsewhere = differing(study.environments, edge.child, edge.parent, edge.paired)
-    edge.notes = (*_idle(study, edge), *elsewhere, *(_IMPORTED if study.imported else ()))
+    edge.notes = (*_idle(study, edge), *elsewhere, *_added(study, edge), *(_IMPORTED if study.imported else ()))
     edge.warnings = warnings(study, (edge.child, edge.parent))
 
 
@@ -204,6 +205,13 @@ def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
     [variant] = [variant for variant in study.variants if variant.name == edge.child]
     planned = no_effect.planned(variant.changes) if variant.parent == edge.parent else ()
     return (*planned, *no_effect.trained(study.weights, edge.child, edge.parent))
+
+
+def _added(study: Measurements, edge: Edge) -> tuple[str, ...]:
+    """Which of its variants got seeds after results, without a plan of looks: a word by chance is then more likely."""
+    added = seeds_added(study.history)
+    of = [f"{n} had {added[n][0]} seeds and has {added[n][1]}" for n in (edge.child, edge.parent) if n in added]
+    return (f"seeds were added after results without planned looks ({', '.join(of)})",) if of else ()
 
 
 def _seen(edge: Edge, numbers: Estimate, analysis: Analysis) -> Look:

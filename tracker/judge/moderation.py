@@ -10,10 +10,11 @@ unstable parent makes all of its edges noisy; so the prior is that of the varian
 once the median over variants is taken out of each seed. An edge's prior is that of two runs.
 
 Two things keep it robust (Phipson et al., 2016, Annals of Applied Statistics 10, 946-963, with the same aim for
-thousands of genes). Variants that are too unstable or too quiet for the others do not form the prior, and edges of
-unstable ones keep their own variance. And the prior's degrees of freedom are limited: with three seeds a variant of
-five times the spread looks stable in every sixth study, and no test of its variance could tell. Simulated errors
-behind both numbers: docs/statistics.md.
+thousands of genes). A variant that is too unstable or too quiet for the others does not form the prior, and edges of
+unstable ones keep their own variance; where many are, spreads differ throughout (or runs collapse now and then), so
+all form it, and no variant is taken for quieter than their mean. And the prior's degrees of freedom are limited: with
+three seeds a variant of five times the spread looks stable in every sixth study, and no test of its variance could
+tell. Simulated errors behind these numbers: docs/statistics.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +28,10 @@ from tracker.judge.significance import Array, Noise
 
 FEWEST_SEEDS = 3
 FEWEST_VARIANTS = 4  # whose spread can be told
-MOST_PRIOR_DF = 2.5
-EDGES_PER_PRIOR_DF = 4.0
+# Most degrees of freedom of the prior, and edges for each of them, by seeds; with more seeds the last.
+MOST_PRIOR_DF = {3: (2.5, 4), 4: (5.0, 4), 5: (10.0, 2)}
 UNSTABLE = 0.02  # upper and lower tail beyond which a variant does not form the prior
+FEW = 0.1  # of the variants, and at least one, may be left out of the prior
 QUIET = 0.001  # an edge whose variance is so improbably small under the prior keeps it
 _ANY_DF = 1e6  # the prior's variance is taken as known here
 _LEAST = 1e-5  # of the median: smaller variances are not told apart (limma's offset)
@@ -139,10 +141,14 @@ def seed_prior(gains: Mapping[str, Mapping[int, float]]) -> SeedPrior | None:
     scale = float(np.median(variances / (2 * special.gammaincinv(df / 2, 0.5) / df)))
     above = special.fdtrc(df, df.sum() - df, variances / scale)
     forms = (above >= UNSTABLE) & (above <= 1 - UNSTABLE)
-    if forms.sum() < FEWEST_VARIANTS - 1:
-        return None
+    many = int((~forms).sum()) > max(1.0, FEW * len(names))
+    if many:
+        forms[:] = True
     prior, prior_df = fit_prior(variances[forms], df[forms])
-    prior_df = min(prior_df, MOST_PRIOR_DF, (len(names) - 1) / EDGES_PER_PRIOR_DF)
+    if many:
+        prior = max(prior, float(np.average(variances, weights=df)))
+    most, edges = MOST_PRIOR_DF[min(int(np.median(df)) + 1, max(MOST_PRIOR_DF))]
+    prior_df = min(prior_df, most, (len(names) - 1) / edges)
     own = above < UNSTABLE
     posterior = np.where(own, variances, squeeze(variances, df, prior, prior_df))
     unstable = frozenset(name for name, alone in zip(names, own, strict=True) if alone)

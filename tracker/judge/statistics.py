@@ -335,12 +335,13 @@ def _seed_variance(
 
 
 def _resolution(values: Sequence[Array], arms: Array) -> float:
-    """Variance that rounding to whole items hides in a paired contrast (Sheppard); 0 where all arms agree.
+    """Variance that rounding to whole items hides in a paired contrast (Sheppard).
 
-    Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
+    0 where all arms agree, and where a run is one value: what its steps are, no item tells. Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
     matter. Values apart by less than 1e-9 of their range are one value.
     """
-    if values[0].shape[0] > 1 and all((subset == subset[:1]).all() for subset in values):
+    agree = values[0].shape[0] > 1 and all((subset == subset[:1]).all() for subset in values)
+    if agree or all(subset.shape[2] == 1 for subset in values):
         return 0.0
     steps = []
     for subset in values:

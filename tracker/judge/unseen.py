@@ -23,9 +23,9 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
     An item can change by the range of its subset's values. Clusters that did change tell how much such clusters change:
     of m, as many as whole changes make up what was seen, the next is larger than all with a chance of about 1 / m.
     So the change is the largest seen plus a share 1 / m of the range, at most the range. And it is asked only of
-    clusters whose items hardly differ in any seed: where all differ, their spread tells of it. An item differs by a
-    tenth of the range, a cluster by a tenth of its items. The worst subset, of few clusters, counts. 0 for a single
-    arm: its mean has no such items.
+    clusters that hardly differ: where all differ, their spread tells of it. An item alone differs by a tenth of the
+    range, in the mean over seeds; a cluster of several where a tenth of its items do, in any seed. The worst subset, of
+    few clusters, counts. 0 for a single arm: its mean has no such items.
     """
     if np.count_nonzero(arms) < 2:
         return 0.0
@@ -38,19 +38,23 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
     size = min(1.0, float(parts.max()) + 1 / max(1.0, float(parts.sum())))
-    unchanged = 1 - np.average(_differing(values, arms, slopes, clusters), weights=most)
+    unchanged = 1 - np.average(_differing(values, arms, slopes, clusters, found), weights=most)
     return size * float(unchanged) * float((clusters.shares.T @ most).max())
 
 
-def _differing(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> Array:
-    """Whether each cluster's items differ between the arms in any seed [clusters], in [0, 1]."""
-    size = differ = np.zeros(clusters.count)
+def _differing(
+    values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters, found: Sequence[Array]
+) -> Array:
+    """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: means over seeds, by item."""
+    size = differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(values):
         by_seed = np.abs(np.einsum("a,as,asi->si", arms, slopes[:, :, index], subset)).max(axis=0)
-        items = np.minimum(by_seed / (_A_CHANGE * max(_range(subset), np.finfo(float).tiny)), 1.0)
+        change = _A_CHANGE * max(_range(subset), np.finfo(float).tiny)
+        items = np.minimum(by_seed / change, 1.0)
         size = size + clusters.sums(np.ones(len(items)), index)
         differ = differ + clusters.sums(items, index)
-    return np.minimum(differ / np.maximum(size, 1) / _A_CHANGE, 1.0)
+        mean = mean + clusters.sums(np.abs(found[index]) / change, index)
+    return np.minimum(np.where(size == 1, mean, differ / np.maximum(size, 1) / _A_CHANGE), 1.0)
 
 
 def _range(values: Array) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tracker.config.judging_rules import RECORDED, RULES
 from tracker.config.lineage import compared
 from tracker.config.logged import LOGGED
 from tracker.config.study_schema import Analysis, Target
@@ -185,8 +186,12 @@ def _caveats(store: Store, definition: StoredStudy) -> list[str]:
     states = store.runs(definition.name)["state"]
     found = [f"{int(states.isin(ENDED_WELL).sum())} of {plural(len(states), 'run')} ended well."]
     if len(definition.analysis_history) > 1:
-        found.append("The analysis plan was changed after results existed: the verdicts are exploratory.")
+        found.append(
+            "The analysis plan, its seeds or the rules of judging were changed after results existed: the verdicts are"
+            " exploratory."
+        )
     else:
         since = "the one of the first results" if definition.analysis_history else "that of no results yet"
         found.append(f"The analysis plan (digest {definition.analysis_digest}) is {since}.")
+    found.append(f"Rules of judging that followed results of the tracker's own demo: {' '.join(RULES[:RECORDED])}")
     return found

@@ -1,21 +1,25 @@
 """When a study's analysis plan changed although there were results: `results/analysis_history.json`.
 
-    record_analysis(results, study, digest, analysis, edges, has_results, now)
-        -> [{digest, analysis, since, edges}], oldest first
+    record_analysis(results, study, digest, analysis, edges, seeds, has_results, now)
+        -> [{digest, analysis, since, edges, seeds, rules}], oldest first
 
 Entries are added when results are collected, so more than one entry means that the plan was changed after results
 existed. The edges that are compared belong to the plan: to remove a variant shrinks the family that is corrected for.
-Edges that join the family only make its correction stricter, and are noted in the last entry.
+Edges that join the family only make its correction stricter, and are noted in the last entry. So is the number of seeds
+of each variant: more of them, after results and without `looks`, are a look that was not planned. `rules` counts the
+rules of judging that were in force (`tracker.config.judging_rules`).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from contract.atomic import write_text
 from contract.errors import ConfigError
 from contract.reading import read_json
+from tracker.config.judging_rules import RECORDED, RULES
 
 FILE = "analysis_history.json"
 
@@ -26,6 +30,7 @@ def record_analysis(
     digest: str,
     analysis: dict[str, Any],
     edges: Sequence[tuple[str, str]],
+    seeds: Mapping[str, int],
     *,
     has_results: bool,
     now: str,
@@ -39,13 +44,16 @@ def record_analysis(
     content = _read(path)
     history = content.get(study, [])
     listed = sorted(map(list, edges))
-    before = history[-1].get("edges", listed) if history else listed
+    noted: dict[str, Any] = {"edges": listed, "seeds": dict(seeds), "rules": len(RULES)}
+    before = noted | {"rules": RECORDED} | history[-1] if history else noted
     if not has_results:
         return history
-    if not history or history[-1]["digest"] != digest or any(edge not in listed for edge in before):
-        changed = [*history, {"digest": digest, "analysis": analysis, "since": now, "edges": listed}]
+    more = not analysis.get("looks") and any(count > before["seeds"].get(name, count) for name, count in seeds.items())
+    gone = any(edge not in listed for edge in before["edges"])
+    if not history or before["digest"] != digest or gone or more or before["rules"] != len(RULES):
+        changed = [*history, {"digest": digest, "analysis": analysis, "since": now, **noted}]
     else:
-        changed = [*history[:-1], history[-1] | {"edges": listed}]
+        changed = [*history[:-1], history[-1] | noted]
     if changed != history:
         history = changed
         text = json.dumps(content | {study: history}, indent=1, sort_keys=True)
@@ -53,6 +61,17 @@ def record_analysis(
             write_text(path, text + "\n")
         history = json.loads(text)[study]  # in the order of the file, as every later collect reads it
     return history
+
+
+def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
+    """{variant: (seeds that had results, seeds at last)} of variants that got more without a plan of looks."""
+    found: dict[str, tuple[int, int]] = {}
+    for old, new in pairwise(history):
+        if not new["analysis"].get("looks"):
+            were = old.get("seeds", {})
+            later = {name: count for name, count in new.get("seeds", {}).items() if count > were.get(name, count)}
+            found |= {name: (found.get(name, (were[name],))[0], count) for name, count in later.items()}
+    return found
 
 
 def _read(path: Path) -> dict[str, list[dict[str, Any]]]:

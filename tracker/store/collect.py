@@ -1,6 +1,7 @@
 """plan.json, the stage folders and imported runs become one DuckDB file, complete or not at all."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -131,17 +132,25 @@ def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], 
     for study in plan.studies:
         last = {run.stages[study.last_stage] for run in study.runs}
         finished = any(key in states and states[key].state == "ok" for key in last)
-        history = _history(results, study, study.parents, has_results=finished, now=now, record=record)
+        names = [run.variant for run in study.runs]
+        history = _history(results, study, study.parents, names, has_results=finished, now=now, record=record)
         stored.append(StoredStudy(**study.as_recorded(), analysis_history=history))
     return stored
 
 
 def _history(
-    results: Path, study: StudyRecord, parents: dict[str, str | None], *, has_results: bool, now: str, record: bool
+    results: Path,
+    study: StudyRecord,
+    parents: dict[str, str | None],
+    runs: Iterable[str],
+    *,
+    has_results: bool,
+    now: str,
+    record: bool,
 ) -> list[dict[str, Any]]:
     plan = study.name, study.analysis_digest, study.analysis.model_dump(mode="json")
     edges = compared(study.analysis.edges, parents)
-    return record_analysis(results, *plan, edges, has_results=has_results, now=now, record=record)
+    return record_analysis(results, *plan, edges, Counter(runs), has_results=has_results, now=now, record=record)
 
 
 def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy]) -> None:
@@ -166,7 +175,9 @@ def _write_imports(connection: duckdb.DuckDBPyConnection, results: Path, imports
     for name, imported in imports.studies.items():
         study = study_row(name, imported)
         parents = {variant.name: variant.parent for variant in imported.variants}
-        history = _history(results, study, parents, has_results=True, now=now, record=record)
+        runs = {(run.variant, run.seed) for run in imported.runs}
+        names = [variant for variant, _ in sorted(runs)]
+        history = _history(results, study, parents, names, has_results=True, now=now, record=record)
         stored = StoredStudy(**study.as_recorded(), analysis_history=history, imported=note(imported))
         insert(connection, "studies", [_study(stored)])
         insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(imported.variants)))

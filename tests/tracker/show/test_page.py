@@ -13,14 +13,16 @@ import pytest
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 from tests.tracker.show.elements import Elements
 from tracker.cli.main import main
+from tracker.config.judging_rules import RULES
 from tracker.judge import audit, edges, verdicts
 from tracker.judge.measurements import read_measurements
 from tracker.judge.pairs import judge_all_pairs
-from tracker.show.page import published
+from tracker.show.page import plan_words, published
 from tracker.show.page.content import anchors, problems
 from tracker.show.page.format import decimals_for, duration, number, p_value, plural, signed
 from tracker.show.page.provenance import provenance
 from tracker.show.page.render import SCRIPTS, render, write_report
+from tracker.store import analysis_history
 from tracker.store.collect import collect
 from tracker.store.database import Store
 
@@ -368,8 +370,18 @@ def test_a_change_of_the_plan_after_results_is_shown(tmp_path):
         plan["studies"][0]["analysis_digest"] = "changed"
 
     after = text_of(page(build(tmp_path, edit=widen)))
-    assert "The analysis plan changed after results existed." in after
+    assert "The analysis plan or the rules of judging changed after results existed." in after
     assert "margin 0.02 → 0.05" in after
+
+
+def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_shown(tmp_path, monkeypatch):
+    build(tmp_path, [Study(seeds=2)])
+    monkeypatch.setattr(analysis_history, "RULES", (*RULES, "2027-01-01: another rule"))
+    monkeypatch.setattr(plan_words, "RULES", (*RULES, "2027-01-01: another rule"))
+    after = text_of(page(build(tmp_path, [Study(seeds=3)])))
+    assert "v1 2 → 3" in after
+    assert "2027-01-01: another rule" in after
+    assert "seeds were added after results without planned looks (v1 had 2 seeds and has 3" in after
 
 
 def test_without_results_published_or_studies_there_is_a_page(tmp_path):

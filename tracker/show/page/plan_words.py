@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tracker.config.judging_rules import RECORDED, RULES
 from tracker.config.logged import LOGGED
 from tracker.config.study_schema import Analysis, Target
 from tracker.judge.scope import seeds_for
@@ -16,6 +17,11 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[s
 def edges_gone(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[list[str]]:
     """Pairs that an earlier entry of a plan's history compared, and the later does not."""
     return [pair for pair in old.get("edges", []) if pair not in new.get("edges", [])]
+
+
+def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Rules of judging that changed between two entries of a plan's history, each with its day."""
+    return RULES[old.get("rules", RECORDED) : new.get("rules", RECORDED)]
 
 
 def primary_in_words(analysis: Analysis) -> str:

@@ -30,7 +30,8 @@ from tracker.show.page.evidence import evidence
 from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
 from tracker.show.page.inline import Live, asset, content_policy
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
-from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words
+from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words, rules_changed
+from tracker.store.analysis_history import seeds_added
 from tracker.show.page.samples import Quoted, differing, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value, shown
@@ -132,6 +133,8 @@ def _environment() -> Environment:
         "show_cell": show_cell,
         "most_variants": MOST_VARIANTS,
         "edges_gone": edges_gone,
+        "rules_changed": rules_changed,
+        "seeds_added": seeds_added,
     }
     return environment
 
