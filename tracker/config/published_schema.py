@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from tracker.config.names import StageName, Strict, Text
 from tracker.config.printed import Cell, Printed
 
+Count = Annotated[int, Field(ge=1)]
+
 FINEST_TARGET = 10**6  # denominator: counts of items are compared with it in 64 bits
 
 
@@ -33,6 +35,22 @@ class Claim(Strict):
     percent: Printed = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
     p: Printed | None = Field(default=None, description="The p-value that the source gives for the change.")
     text: Text
+
+
+class Standing(Strict):
+    """What the source says of one number: that it is the best of its column, or below a bound."""
+
+    variant: Text
+    column: Text
+    best: bool = False
+    below: Printed | None = None
+    text: Text
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.best == (self.below is not None):
+            raise ValueError("give `best: true` or `below`, one of the two")
+        return self
 
 
 class StatedTest(Strict):
@@ -107,9 +125,11 @@ class PublishedFile(Strict):
         default=None, description="The columns hold distances of a rate from this number; null: rates."
     )
     model: Text | None = Field(default=None, description="null: the source does not say.")
-    items: dict[str, Annotated[int, Field(ge=1)]] = Field(default={}, description="Evaluation items behind a column.")
-    batch_size: int | None = Field(
-        default=None, ge=1, description="Of the source's evaluation, if it averages batches."
+    items: dict[str, Count] = Field(default={}, description="Evaluation items behind a column.")
+    batch_size: Count | list[Count] | None = Field(
+        default=None,
+        description="Of the source's evaluation, if it averages batches; [128, 32]: means of batches of 32 within each "
+        "batch of 128, and then those of 128.",
     )
     runs: int | None = Field(
         default=None, ge=1, description="Training runs behind a number, of which it is the mean; null: not said."
@@ -125,6 +145,7 @@ class PublishedFile(Strict):
     mean: Text = Field(default="mean", description="The column that is the mean of those with items.")
     rows: dict[str, list[Cell | None]] = Field(default={}, description="Variant: one number per column.")
     claims: list[Claim] = Field(default=[])
+    standings: list[Standing] = Field(default=[], description="Superlatives and bounds: the best, below 0.004.")
     tests: list[StatedTest] = Field(default=[], description="Tests with their p-values.")
     deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
     training: list[Reading] = Field(default=[], description="Figures of the training, beside our curves.")
@@ -138,6 +159,9 @@ class PublishedFile(Strict):
         for claim in self.claims:
             if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
                 raise ValueError(f"claims: {claim.variant} against {claim.against}, {claim.column}: not in the table")
+        for standing in self.standings:
+            if standing.variant not in self.rows or standing.column not in self.columns:
+                raise ValueError(f"standings: {standing.variant}, {standing.column}: not in the table")
         self._holds_what_it_says()
         if not self.rows and not self.deltas and not self.training:
             raise ValueError("nothing is reported: give `rows`, `deltas` or `training`")

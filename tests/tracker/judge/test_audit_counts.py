@@ -16,7 +16,7 @@ HALF = Fraction(1, 2)
 
 
 def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
-    evaluation = Evaluation(77, 32, HALF)
+    evaluation = Evaluation(77, (32,), HALF)
     for text in ("0.0040", "0.0024", "0.0064"):  # each distance is at least 0.5 / 77 = 0.00649
         assert evaluation.fewest_runs(Printed.of(text)) is None
     assert evaluation.fewest_runs(Printed.of("0.0065")) == 1
@@ -32,14 +32,14 @@ def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
     assert "0.0040 is neither the mean over 20 runs of |k/77 - 0.5| nor of their mean rate" in finding.sentence
 
 
-@pytest.mark.parametrize(("items", "batch", "target"), [(7, None, None), (7, None, HALF), (5, 2, None), (5, 2, HALF)])
+@pytest.mark.parametrize(("items", "batch", "target"), [(7, (), None), (7, (), HALF), (5, (2,), None), (5, (2,), HALF)])
 @pytest.mark.parametrize("text", ["0.10", "0.117", "0.33", "0.4", "0.214", "0.433"])
 def test_the_fewest_runs_by_enumeration(items, batch, target, text):
     evaluation, number = Evaluation(items, batch, target), Printed.of(text)
     for batched in (False, True) if batch else (False,):
         lattice = evaluation.batched if batched else evaluation.plain
         values = [Fraction(n, lattice.denominator) for n in lattice.numerators]
-        rates = Evaluation(items, batch if batched else None, None).batched
+        rates = Evaluation(items, batch if batched else (), None).batched
         whole = [Fraction(n, rates.denominator) for n in rates.numerators]
         for runs in (1, 2, 3):
             means = {sum(chosen) / runs for chosen in combinations_with_replacement(values, runs)}
@@ -54,9 +54,9 @@ def test_the_fewest_runs_by_enumeration(items, batch, target, text):
 
 
 def test_the_share_of_attainable_values():
-    assert Evaluation(77, None, HALF).share(Printed.of("0.0040")) == (39, 5001)
-    assert Evaluation(10, None, None).share(Printed.of("0.70")) == (11, 101)
-    assert Evaluation(1000, None, None).share(Printed.of("0.70"))[0] >= 101
+    assert Evaluation(77, (), HALF).share(Printed.of("0.0040")) == (39, 5001)
+    assert Evaluation(10, (), None).share(Printed.of("0.70")) == (11, 101)
+    assert Evaluation(1000, (), None).share(Printed.of("0.70"))[0] >= 101
     [note] = of_kind(audit(published({"v": ["0.70"]}, target=None, items={"a": 1000}, columns=["a"])), "share")
     assert note.sentence.endswith("1 of 1 printed values are attainable, which most values would be.")
 

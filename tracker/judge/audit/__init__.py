@@ -10,7 +10,7 @@ Finding.kind is one of KINDS, severity is error (impossible or wrong), warn (uns
 from tracker.config.published_schema import PublishedFile
 from tracker.judge.audit.attainability import attainability_findings
 from tracker.judge.audit.chance import chance_findings
-from tracker.judge.audit.claims import claim_findings
+from tracker.judge.audit.claims import claim_findings, standing_findings
 from tracker.judge.audit.finding import Finding
 from tracker.judge.audit.grimmer import grimmer_findings
 from tracker.judge.audit.means import mean_findings
@@ -49,6 +49,7 @@ def audit(published: PublishedFile, measured: Measured | None = None) -> list[Fi
         *attainability_findings(table),
         *grimmer_findings(table),
         *claim_findings(table),
+        *standing_findings(table),
         *together_findings(table),
         *p_findings(table),
         *recomputed_findings(published.tests),

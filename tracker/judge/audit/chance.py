@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tracker.config.printed import Printed
-from tracker.judge.audit.counts import attainable
+from tracker.judge.audit.counts import attainable, item_weights
 from tracker.judge.audit.finding import Finding
 from tracker.judge.audit.table import Table
 
@@ -33,12 +33,8 @@ def chance_findings(table: Table) -> Iterator[Finding]:
 def _drawn(table: Table, column: str, rate: float, rows: int) -> np.ndarray:
     """[DRAWS, rows] values of independent evaluations with one true rate."""
     rng, items, p = np.random.default_rng(SEED), table.items[column], min(max(rate, 0.0), 1.0)
-    full, rest = divmod(items, table.batch_size) if table.batch_size else (0, 0)
-    if table.batch_size and full and rest:  # the mean of the means of batches, the last one smaller
-        whole = rng.binomial(full * table.batch_size, p, (DRAWS, rows)) / table.batch_size
-        rates = (whole + rng.binomial(rest, p, (DRAWS, rows)) / rest) / (full + 1)
-    else:
-        rates = rng.binomial(items, p, (DRAWS, rows)) / items
+    weights = item_weights(items, table.batches).items()
+    rates = np.sum([float(weight) * rng.binomial(count, p, (DRAWS, rows)) for weight, count in weights], axis=0)
     return rates if table.target is None else np.abs(rates - float(table.target))
 
 
@@ -49,7 +45,7 @@ def _best(table: Table, column: str, numbers: dict[str, Printed]) -> Finding:
     draws = _drawn(table, column, table.rate(middle), len(numbers))
     luckiest = draws.min(axis=1) if table.least_is_best else draws.max(axis=1)
     # What no count gives is read as the next value that one does: a printed number beyond them all is no luck.
-    lattice = attainable(table.items[column], table.batch_size, table.target)
+    lattice = attainable(table.items[column], table.batches, table.target)
     ends = (best.high, lattice.least) if table.least_is_best else (best.low, lattice.largest)
     reach = float(max(ends) if table.least_is_best else min(ends))
     as_good = luckiest <= reach + _EXACT if table.least_is_best else luckiest >= reach - _EXACT

@@ -1,9 +1,10 @@
-"""Claimed changes in percent: do they follow from the printed numbers?"""
+"""Claimed changes in percent, superlatives and bounds: do they follow from the printed numbers?"""
 
 from collections.abc import Iterator
 from fractions import Fraction
 
 from tracker.config.published_schema import Claim
+from tracker.judge.audit.counts import Evaluation
 from tracker.judge.audit.finding import Finding
 from tracker.judge.audit.means import is_wrong_mean
 from tracker.judge.audit.table import Table
@@ -34,6 +35,36 @@ def claim_findings(table: Table) -> Iterator[Finding]:
                 f"the means of the parts give {fixed} - 1 = {float(100 * (means[0] / means[1] - 1)):+.1f}%."
             )
             yield Finding("claim", claim.variant, claim.column, "error", text)
+
+
+def standing_findings(table: Table) -> Iterator[Finding]:
+    """Numbers called the best of their column, or below a bound, that are not."""
+    for standing in table.standings:
+        variant, column, number = standing.variant, standing.column, table.number(standing.variant, standing.column)
+        if number is None:
+            continue
+        start = f"{variant}, {column}: {number} is called"
+        if standing.best:
+            better = {
+                name: other
+                for name, other in table.column(column).items()
+                if (other.exact < number.exact if table.least_is_best else other.exact > number.exact)
+            }
+            if better:
+                listed = ", ".join(f"{name} has {other}" for name, other in better.items())
+                yield Finding("claim", variant, column, "error", f"{start} the best, but {listed}.")
+        elif standing.below is not None and number.exact >= standing.below.exact:
+            inside = [number.low]
+            if column in table.items and (table.runs or 1) == 1:
+                evaluation = Evaluation(table.items[column], table.batches, table.target)
+                inside = list(evaluation.batched.inside(number.low, number.high)) or inside
+            least = min(inside)
+            if least >= standing.below.exact:
+                end = f"what prints so is at least {float(least):.6f}"
+                yield Finding("claim", variant, column, "error", f"{start} below {standing.below}, but {end}.")
+            else:
+                end = "is not, unless rounding hides it"
+                yield Finding("claim", variant, column, "warn", f"{start} below {standing.below}, which it {end}.")
 
 
 def follows(table: Table, claim: Claim) -> bool:

@@ -1,16 +1,18 @@
 """Which numbers can counts of items give: of one run, of the mean of several, of batches (GRIM and what follows).
 
-    lattice = attainable(items, batch_size, target)      values of one run, exactly
+    lattice = attainable(items, batches, target)         values of one run, exactly
     lattice.neighbours(value)                            the values next to it, below and above
     Sums(lattice).can_be(low, high, runs)                whether a mean over so many runs lies in [low, high]
 
 Sums of runs are sets of integers, kept as the bits of one Python integer: adding a run is one shift per value.
 """
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import ceil, floor, lcm
+from math import ceil, floor, lcm, prod
 
 import numpy as np
 
@@ -59,22 +61,35 @@ class Lattice:
         return [self.numerators[i] / self.denominator for i in (place - 1, place) if 0 <= i < len(self.numerators)]
 
 
-def attainable(items: int, batch_size: int | None = None, target: Fraction | None = None) -> Lattice:
+def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, int]:
+    """How many items weigh how much in the mean of the means of batches, the last of which may be smaller.
+
+    batches: their sizes, the outer first: within each batch the means of its batches of the next size are averaged.
+    """
+    if not batches:
+        return {Fraction(1, items): items}
+    size, *inner = batches
+    full, rest = divmod(items, size)
+    found: Counter[Fraction] = Counter()
+    for batch, number in ((size, full), (rest, 1 if rest else 0)):
+        for weight, count in item_weights(batch, inner).items() if number else ():
+            found[weight / (full + (rest > 0))] += count * number
+    return found
+
+
+def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None = None) -> Lattice:
     """Values that a rate over `items` yes/no items can take, or its distance from `target`.
 
-    With `batch_size`, the mean of the means of batches of that size; the last batch holds the remainder and weighs as
-    much.
+    batches: sizes of the batches whose means are averaged, the outer first (`item_weights`); none: the plain rate.
     """
-    full, rest = divmod(items, batch_size) if batch_size else (0, 0)
-    # The mean of the means of equal batches is the mean.
-    if not batch_size or full == 0 or rest == 0 or (full * batch_size + 1) * (rest + 1) > MOST_VALUES:
-        denominator = items
-        numbers = np.arange(items + 1, dtype=np.int64)
-    else:
-        unit = lcm(batch_size, rest)
-        denominator = unit * (full + 1)
-        whole = np.arange(full * batch_size + 1, dtype=np.int64) * (unit // batch_size)
-        numbers = (whole[:, None] + np.arange(rest + 1, dtype=np.int64) * (unit // rest)).ravel()
+    weights = item_weights(items, batches)
+    if prod(count + 1 for count in weights.values()) > MOST_VALUES:
+        weights = item_weights(items)
+    denominator = lcm(*(weight.denominator for weight in weights))
+    numbers = np.zeros(1, dtype=np.int64)
+    for weight, count in weights.items():
+        steps = np.arange(count + 1, dtype=np.int64) * int(weight * denominator)
+        numbers = np.unique(numbers[:, None] + steps)
     if target is not None:
         factor = lcm(denominator, target.denominator) // denominator
         denominator *= factor
@@ -138,18 +153,18 @@ class Evaluation:
     """How a column came about: its items, the batches, the target."""
 
     items: int
-    batch_size: int | None
+    batches: tuple[int, ...]
     target: Fraction | None
 
     @cached_property
     def plain(self) -> Lattice:
         """Values of one run without batches."""
-        return attainable(self.items, None, self.target)
+        return attainable(self.items, (), self.target)
 
     @cached_property
     def batched(self) -> Lattice:
         """Values of one run as the mean of the means of batches; `plain` where that is the same."""
-        found = attainable(self.items, self.batch_size, self.target)
+        found = attainable(self.items, self.batches, self.target)
         return self.plain if found == self.plain else found
 
     @property
@@ -163,9 +178,7 @@ class Evaluation:
 
     @cached_property
     def _rate_sums(self) -> dict[bool, Sums]:
-        return {
-            batched: Sums(attainable(self.items, self.batch_size if batched else None)) for batched in (False, True)
-        }
+        return {batched: Sums(attainable(self.items, self.batches if batched else ())) for batched in (False, True)}
 
     def can_be_mean(self, number: Printed, runs: int, *, batched: bool = False) -> bool:
         """Whether a mean of per-run values prints as `number`."""
@@ -193,14 +206,14 @@ class Evaluation:
         return None
 
     def share(self, like: Printed) -> tuple[int, int]:
-        """How many printed values, with the digits of `like`, one run without batches can give, and of how many."""
+        """How many printed values, with the digits of `like`, one run can give, and of how many."""
         unit = 2 * like.exact_half
         total = floor(largest(self.target) / unit) + 1
         if self.gives_all(like):
             return total, total
-        scale = 2 * unit.numerator * self.plain.denominator
+        scale = 2 * unit.numerator * self.batched.denominator
         reached: set[int] = set()
-        for number in self.plain.numerators:  # rounded up and down: value / unit +- 1/2
+        for number in self.batched.numerators:  # rounded up and down: value / unit +- 1/2
             twice, half = 2 * number * unit.denominator, scale // 2
             reached |= {(twice + half) // scale, -((half - twice) // scale)}
         return min(len(reached), total), total

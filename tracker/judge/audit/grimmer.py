@@ -80,7 +80,7 @@ def grimmer_findings(table: Table) -> Iterator[Finding]:
                 f"{start} is the mean and {name} of no {table.runs} values of {table.formula(table.items[column])}"
                 f", dividing by {table.runs - 1} or by {table.runs}{why}."
             )
-            yield Finding("grimmer", row, column, "warn" if table.batch_size else "error", text)
+            yield Finding("grimmer", row, column, "warn" if table.batches else "error", text)
 
 
 def _step(table: Table, items: int) -> Step | None:

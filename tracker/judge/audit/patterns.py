@@ -85,7 +85,7 @@ def _reachable(table: Table, column: str) -> set[int]:
     margin = Fraction(WINDOW, table.items[column])
     first, last = max(low - margin, Fraction(0)), high + margin
     if unit * table.items[column] < 1:  # else every printed value is one of counts
-        lattice = attainable(table.items[column], table.batch_size, table.target)
+        lattice = attainable(table.items[column], table.batches, table.target)
         if 2 * sum(bool(lattice.inside(number.low, number.high)) for number in numbers) >= len(numbers):
             return {floor(value / unit + Fraction(1, 2)) for value in lattice.inside(first, last)}
     start = floor(first / unit)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tracker.config.printed import Cell, Printed
-from tracker.config.published_schema import Claim, PublishedFile
+from tracker.config.published_schema import Claim, PublishedFile, Standing
 
 
 @dataclass(frozen=True)
@@ -14,12 +14,13 @@ class Table:
 
     rows: Mapping[str, Mapping[str, Cell]]
     items: Mapping[str, int]
-    batch_size: int | None
+    batches: tuple[int, ...]  # sizes of the batches that the source averages, the outer first; none: over items
     target: Fraction | None  # the numbers are distances from it; None: they are rates
     runs: int | None  # of which a number is the mean; None: the source does not say
     spread: str
     mean: str
     claims: Sequence[Claim]
+    standings: Sequence[Standing]
     least_is_best: bool
 
     @classmethod
@@ -31,12 +32,15 @@ class Table:
                 for name, row in published.rows.items()
             },
             items=published.items,
-            batch_size=published.batch_size,
+            batches=(published.batch_size,)
+            if isinstance(published.batch_size, int)
+            else tuple(published.batch_size or ()),
             target=None if published.target is None else published.target.exact,
             runs=published.runs,
             spread=published.spread,
             mean=published.mean,
             claims=published.claims,
+            standings=published.standings,
             least_is_best=(published.best or ("max" if published.target is None else "min")) == "min",
         )
 

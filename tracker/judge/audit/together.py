@@ -72,7 +72,7 @@ def _values(table: Table) -> dict[Place, tuple[Fraction, ...]]:
     if table.runs is not None and table.runs > 1:
         return found
     for column, items in table.items.items():
-        evaluation = Evaluation(items, table.batch_size, table.target)
+        evaluation = Evaluation(items, table.batches, table.target)
         lattices = (evaluation.plain, evaluation.batched) if evaluation.has_uneven_batches else (evaluation.plain,)
         for row, number in table.column(column).items():
             inside = {value for lattice in lattices for value in lattice.inside(number.low, number.high)}
