@@ -279,7 +279,8 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str],
     place = stage.out / _COLLECTED
     log = stage.out / "log.txt"
     begin = log.stat().st_size
-    words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect), json.dumps(left)]
+    write_json(place / "left.json", left)  # an argument has 128 KiB at most
+    words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect)]
     code = _run_guarded(words, held, lambda: None)
     if code < 0:
         raise _failure(code, _last_words(log, begin), "the reader")

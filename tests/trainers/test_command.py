@@ -515,6 +515,8 @@ out = pathlib.Path(sys.argv[1])
 if not (out / "again").exists():
     (out / "again").touch()
     (out / "items.csv").write_text("item,name,value\\na,correct,1\\n")
+    for number in range(5_000):
+        (out / f"{number:040}").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[2] == "new":
     (out / "items.csv").write_text("item,name,value\\na,correct,0\\n")

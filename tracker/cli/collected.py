@@ -1,8 +1,8 @@
 """What a command left becomes the metrics and items of its stage: the readers that its `collect` names.
 
-    python -m tracker.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]' '["old/eval.csv"]'
+    python -m tracker.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]'
 
-The second list names files of an earlier attempt that was killed and that this one did not touch. They do not count,
+PLACE/left.json lists files of an earlier attempt that was killed and that this one did not touch. They do not count,
 except in a folder of a run's logs to which this attempt added.
 
 Writes PLACE/metrics.parquet and PLACE/items.parquet. The stage's runner starts it when the command has ended well. The
@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from contract.atomic import replacing
 from contract.errors import ConfigError, TrackerError
+from contract.reading import read_json
 from tracker.imports.formats import load_reader
 from tracker.imports.plain import read_items, read_metrics
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, Reader, metric_table
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     """Read what a command left; return the exit status."""
     output, place = Path(arguments[0]), Path(arguments[1])
     try:
-        metrics, items = collect(output, *map(json.loads, arguments[2:4]))
+        metrics, items = collect(output, json.loads(arguments[2]), read_json(place / "left.json"))
         for name, table in (("metrics", metrics), ("items", items)):
             with replacing(place / f"{name}.parquet") as aside:
                 pq.write_table(table, aside, compression="zstd")
