@@ -406,7 +406,7 @@ def test_an_abort_rule_is_about_what_it_logged(command):
         ({"reader": "metrics"}, "", "output = 'metrics': is not there; let the program write one of metrics.csv"),
         ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': holds nothing to read"),
         ({"reader": "items", "place": "e.csv"}, "", "e.csv: collect = 'items': there is nothing"),
-        ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,nan\\n')", "line 2: value = 'nan': is NaN"),
+        ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,nan\\n')", "line 2: value = 'nan': cannot"),
         ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,1\\na,2\\n')", "1 items are there twice"),
     ],
 )
