@@ -129,8 +129,8 @@ class Progress:
     def __init__(self, path: Path, title: str, terminal: TextIO | None = None) -> None:
         self._path, self._title = path, title
         self._terminal = terminal or sys.stderr
-        self._started = time.time()
         # Intervals by the clock that is never set; -inf: never written.
+        self._started, self._begun = time.time(), time.monotonic()
         self._first: tuple[float, int] | None = None
         self._written = -math.inf
         self._shown = time.monotonic()
@@ -142,7 +142,10 @@ class Progress:
             self._first = (now, done)  # a resumed stage does not count what its predecessor did
         if now - self._written >= 1 or done >= total:
             self._written = now
-            values = {"done": done, "total": total, "unit": unit, "started": self._started, "updated": time.time()}
+            written = time.time()
+            if abs(moved := written - self._started - (now - self._begun)) > 1:  # the clock was set: it began then, too
+                self._started += moved
+            values = {"done": done, "total": total, "unit": unit, "started": self._started, "updated": written}
             write_json(self._path, values)
         if now - self._shown >= LINE_SECONDS:
             self._shown = now

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from contract.errors import ConfigError
+from contract.stage_folder import read_progress
 from tests.simulate import Study, simulate, stage_dir
 from tests.workflow.project import ROOT
 from tracker.cli.main import main
@@ -196,6 +197,20 @@ def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, monkeypatch):
     for done in range(3):
         meter.update(done, 2, "steps")
     assert json.loads((tmp_path / "progress.json").read_text())["done"] == 2
+
+
+@pytest.mark.parametrize("set_by", [-86400.0, 86400.0])
+def test_the_time_left_is_as_before_when_the_clock_is_set(tmp_path, monkeypatch, set_by):
+    now = {"time": 1e9, "monotonic": 100.0}
+    monkeypatch.setattr(time, "time", lambda: now["time"])
+    monkeypatch.setattr(time, "monotonic", lambda: now["monotonic"])
+    meter = Progress(tmp_path / "progress.json", "title", io.StringIO())
+    for done in range(5):
+        meter.update(done, 10, "steps")
+        now = {"time": now["time"] + 60 + (set_by if done == 1 else 0), "monotonic": now["monotonic"] + 60}
+    progress = read_progress(tmp_path)
+    assert progress.seconds_left(progress.updated) == pytest.approx(6 * 60)
+    assert progress.updated - progress.started == pytest.approx(4 * 60)
 
 
 def test_times_that_go_backwards_in_a_status_render(tmp_path):
