@@ -16,6 +16,14 @@ class TrackerError(Exception):
         return printable(super().__str__())
 
 
+def explained(error: TrackerError | OSError) -> str:
+    """Return the line of an error; of a file that this user may not use, with what to do."""
+    if not isinstance(error, PermissionError) or error.filename is None:
+        return str(error)
+    remedy = "let its owner make it readable and writable (`chmod -R g+rwX`; `umask 002` for what is to come)"
+    return printable(f"{error.filename}: cannot be used ({error.strerror}); {remedy}")
+
+
 class ConfigError(TrackerError):
     """A configuration that cannot be run."""
 

@@ -43,6 +43,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
 
     It is corrupt where the status cannot be read or is not that of the stage `key`, where a link, a pipe or a folder
     is in place of a file that is collected, and where one of these has gone or is not as long as the stage left it.
+    Raises PermissionError where this user may not read it: another's result is not damaged.
     """
     if odd := misplaced(folder):
         return StageState("corrupt", _why_misplaced(odd[0], folder))
@@ -51,6 +52,8 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
     except FileNotFoundError:
         running = (folder / "progress.json").exists() and is_locked(folder)
         return StageState("running" if running else "missing")
+    except PermissionError:
+        raise
     except (ValueError, OSError) as error:
         return StageState("corrupt", f"{name}: {one_line(error, _MAX_WORDS)}")
     if problem := _problem(status, key):

@@ -32,7 +32,7 @@ def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], 
     instant, to see whether a stage runs. After that second `on_wait` is called once with who holds it. Raises
     FolderInUse if it is still held then. Across machines it works where the file system's flock does (NFS: yes).
     """
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     if not _lock_within(descriptor, _PATIENCE):
         holder = _holder(descriptor)
         on_wait(holder)

@@ -10,18 +10,23 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from contract.errors import ConfigError
+from contract.clock import LONG_AGO, date
+from contract.errors import ConfigError, explained
 from contract.stage_folder import read_progress
+from contract.status import read_state
 from tests.simulate import Study, simulate, stage_dir
 from tests.workflow.project import ROOT
 from tracker.cli.main import main
 from tracker.config.settings import load_settings
+from tracker.plan.alone import alone
+from tracker.plan.collected import states_now
 from tracker.show.figures.render import render_figures
 from tracker.show.table_files import render_tables
 from tracker.show.table_formats import to_csv
 from tracker.show.tables import build_table
 from tracker.store.database import Store
 from trainers import run
+from trainers.lifetime import lock_folder
 from trainers.runlog import Progress
 
 CONFIGS = ROOT / "configs"
@@ -255,3 +260,61 @@ def test_results_dated_in_the_future_are_used_at_the_first_call(project):
     assert "debias.train" not in done.stdout  # no stage runs again
     assert project.read("reports/debias/table.csv").startswith("study,variant")
     assert "Nothing to be done" in project.snakemake().stdout
+
+
+# --- two users --------------------------------------------------------------------------------------------------
+
+
+def as_user(number, umask, work):
+    """Do the work in a process of another user of group 1600; return what it raised, as text."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        said = ""
+        try:
+            os.setgroups([])
+            os.setresgid(1600, 1600, 1600)
+            os.setresuid(number, number, number)
+            os.umask(umask)
+            work()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {explained(error)}"
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with open(reader) as file:
+        return file.read()
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """A folder that two users share; above it nobody may look, so paths are from here."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be two users")
+    os.chown(tmp_path, 0, 1600)
+    tmp_path.chmod(0o2775)
+    monkeypatch.chdir(tmp_path)
+
+
+def leave_a_stage():
+    os.close(lock_folder(Path()))
+    with alone(Path(".collect.lock")):
+        Path("tracker.duckdb").write_text("a database")
+    Path("status.json").write_text('{"state": "ok", "stage": "toy.train", "key": "0"}')
+
+
+def test_who_may_write_a_folder_may_take_over_what_another_left(shared):
+    assert not as_user(1501, 0o002, leave_a_stage)
+    assert not as_user(1502, 0o002, leave_a_stage)
+    assert not as_user(1501, 0o002, lambda: date([Path("tracker.duckdb")], 1))
+    assert not as_user(1502, 0o002, lambda: date([Path("tracker.duckdb")], LONG_AGO + 1))
+    assert (Path("tracker.duckdb").read_text(), os.stat("tracker.duckdb").st_mtime) == ("a database", 2)
+
+
+def test_results_that_another_keeps_to_himself_are_not_damaged(shared):
+    assert not as_user(1501, 0o077, leave_a_stage)
+    Path("plan.json").touch(mode=0o600)
+    for work in (lambda: read_state(Path()), lambda: states_now(Path())):
+        said = as_user(1502, 0o002, work)
+        assert "PermissionError: " in said
+        assert "json: cannot be used (Permission denied); let its owner make it readable" in said

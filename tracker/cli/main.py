@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 
-from contract.errors import TrackerError
+from contract.errors import TrackerError, explained
 from contract.lifetime import end_with_parent
 from tracker.cli.parser import build_parser
 from tracker.cli.terminal import Shown
@@ -31,7 +31,7 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:  # a full disk, a folder that cannot be read
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {explained(error)}", file=sys.stderr)
         return 2
 
 

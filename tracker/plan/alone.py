@@ -28,7 +28,7 @@ def _taken(lock: Path) -> int | None:
     """Return the file with its lock; None where it was removed by the one that was waited for."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise TrackerError(f"{lock.parent}: cannot be written ({error.strerror}); mend the folder") from error
     held = False

@@ -1,11 +1,9 @@
 """Results that a wrong clock dated in the future, made usable before the first job."""
 
-from contract.clock import date, from_the_future
+from contract.clock import LONG_AGO, date, from_the_future
 from contract.stage_folder import DATABASE
 from contract.status import KEPT_STATUS
 from tracker.plan.plan import Plan
-
-_LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
 
 
 def settle_times(plan: Plan) -> list[str]:
@@ -24,7 +22,7 @@ def settle_times(plan: Plan) -> list[str]:
     young = from_the_future([*(stage.status for stage in stages), results / DATABASE])
     old = from_the_future(drawn)
     date(young)  # the database last
-    date(old, _LONG_AGO)
+    date(old, LONG_AGO)
     if not (found := [*young, *old]):
         return []
     more = f" and {len(found) - 1} more files are" if len(found) > 1 else " is"

@@ -56,13 +56,15 @@ def sources_of(results: Path) -> str:
 def states_now(results: Path) -> States:
     """Return the state of each stage of plan.json by its key, read now; none where there is no plan.
 
-    Raises TrackerError where the plan cannot be read.
+    Raises TrackerError where the plan cannot be read, PermissionError where this user may not.
     """
     try:
         plan = read_json(results / PLAN_FILE, _MAX_BYTES)
         folders = {stage["key"]: stage_folder(results, plan["results"], stage["dir"]) for stage in plan["stages"]}
     except FileNotFoundError:
         return {}
+    except PermissionError:
+        raise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TrackerError(f"{results / PLAN_FILE}: not a plan ({error}); delete it and run `snakemake`") from None
     return {key: read_state(folder, key) for key, folder in folders.items()}

@@ -8,6 +8,7 @@ and which statuses the database holds.
 import os
 
 from contract.atomic import write_json
+from contract.clock import LONG_AGO, date
 from contract.errors import ConfigError
 from contract.stage_folder import DATABASE
 from contract.status import FAILED, TO_COME, StageState, misplaced, read_state, replaced
@@ -121,7 +122,7 @@ def mark_stale(plan: Plan, states: States) -> None:
         return
     if held == _digest_of(states):
         return
-    os.utime(database, (1, 1))  # 0 would count as no time at all
+    date([database], LONG_AGO)
 
 
 def _digest_of(states: States) -> str:

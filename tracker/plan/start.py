@@ -5,7 +5,7 @@ prepare(plan, states) -> lines to say. From here on the files of the plan are th
 
 from pathlib import Path
 
-from contract.errors import ConfigError, TrackerError
+from contract.errors import ConfigError, TrackerError, explained
 from contract.fingerprint import PACKAGES
 from tracker.config.settings import load_settings
 from tracker.config.study_schema import COMMAND_ENTRY
@@ -34,6 +34,7 @@ __all__ = [
     "build_plan",
     "check_nodes",
     "check_pool",
+    "explained",
     "groups_of",
     "load_settings",
     "prepare",

@@ -1,5 +1,6 @@
 # The plan, and the functions by which rules look up a stage in it. The rules themselves only name files.
 import _thread
+import contextlib
 import fcntl
 import os
 import re
@@ -25,6 +26,7 @@ from tracker.plan.start import (
     build_plan,
     check_nodes,
     check_pool,
+    explained,
     groups_of,
     load_settings,
     prepare,
@@ -67,7 +69,8 @@ def load_plan() -> tuple[Plan, States | None]:
                 states = states_of(plan)
                 said = prepare(plan, states)
             except (TrackerError, OSError):  # refused: no grid has started
-                os.utime(results_lock.fileno(), ns=(last, last))
+                with contextlib.suppress(PermissionError):  # the file is another user's
+                    os.utime(results_lock.fileno(), ns=(last, last))
                 raise
             for line in said:
                 print(line, file=sys.stderr)
@@ -75,7 +78,7 @@ def load_plan() -> tuple[Plan, States | None]:
             states = states_of(plan)
             check_pool(plan, states)
     except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {explained(error)}")
     if pool is None:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
     return plan, states
