@@ -200,12 +200,22 @@ class Ptrw(_Strict):
     detach_weight: bool = Field(default=False, description="Whether the Gaussian is a constant for the gradient.")
 
 
+class Lspd(_Strict):
+    """Decay on a logarithmic scale of positions, the same from first to last token at any length."""
+
+    alpha: float = Field(default=2.0, gt=0, description="The last weight is e^-alpha of the first.")
+    tau: float = Field(default=10.0, gt=0, description="Tokens after which the scale becomes logarithmic.")
+
+
 class TemporalDecay(_Strict):
     """2.5: token weight gamma^(t-1)."""
 
     gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token; 1 changes nothing.")
     normalize: Literal["mean", "sum", "none"] = Field(
-        default="mean", description="What is 1 over the response: the weights' mean, their sum (the authors'), neither."
+        default="mean", description="What is 1 over the response: the weights' mean, their sum, neither."
+    )
+    lspd: Annotated[Lspd | None, Absent(None)] = Field(
+        default=None, description="In the place of gamma^(t-1): exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau))."
     )
 
 
@@ -215,7 +225,7 @@ class AsymmetricClip(_Strict):
     pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
     neg: float = Field(default=0.1, gt=0, description="[1 - neg, 1 + neg] where A <= 0.")
     pessimistic: bool = Field(
-        default=True, description="PPO's minimum with the unclipped objective; false: clipped on both sides (authors)."
+        default=True, description="PPO's minimum with the unclipped objective; false: clipped on both sides."
     )
 
 
@@ -415,6 +425,8 @@ class PolicyConfig(_Strict):
         if self.kl.coef > 0 or self.update.entropy_coef > 0:
             reason = "the KL and the entropy bonus need every response (kl.coef, update.entropy_coef)"
             keys["update.drop_zero_advantage"] = reason
+        if self.temporal_decay is not None and self.temporal_decay.lspd is not None:
+            keys["temporal_decay.gamma"] = "temporal_decay.lspd takes the place of gamma^(t-1)"
         if self.evaluate.checkpoints == 1:
             keys["evaluate.apart"] = "evaluate.checkpoints is 1"
         if self.model is not None:

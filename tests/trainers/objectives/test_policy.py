@@ -342,6 +342,9 @@ def test_weights_on_the_ratio_are_clipped_with_it():
     assert on_advantage[0].item() == pytest.approx(-1.0)
     assert on_ratio[0].item() == pytest.approx(-(1.2 + 6 / 7 + 3 / 7) / 3)
     assert on_advantage[1]["policy/clip_fraction"].value() == 0
+    assert on_advantage[1]["ratio/used_variance"].value() == 0
+    assert on_ratio[1]["ratio/used_variance"].value().item() == pytest.approx((189 / 49 / 3) - 1)  # of 12/7, 6/7, 3/7
+    assert on_ratio[1]["ratio/max"].value().item() == pytest.approx(12 / 7)
     assert on_ratio[1]["policy/clip_fraction"].value().item() == pytest.approx(
         1 / 3
     )  # 3/7 is below, but min takes it for A > 0

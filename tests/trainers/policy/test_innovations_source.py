@@ -30,8 +30,10 @@ def ours(batch, **config):
     return loss.detach(), logps.grad
 
 
-def source(batch, *, smooth=None, attention=None, mean=False, decay=None, end="clip"):
-    """The source's objective, one response after the other: everything multiplies the ratio, then `end`."""
+def source(batch, *, smooth=None, attention=None, mean=False, decay=None, scale="mean", end="clip"):
+    """`compute_policy_loss_with_innovations` of Verl_RL at e71caa9, one response after the other: everything multiplies
+    the ratio, then `end`. Later commits have other `scale` (05d00dc) and `decay` (0404caa).
+    """
     leaf = batch[0].clone().requires_grad_()
     losses = []
     for logp, old, advantage, keep in zip(leaf, *batch[1:], strict=True):
@@ -46,8 +48,9 @@ def source(batch, *, smooth=None, attention=None, mean=False, decay=None, end="c
             scores = [math.exp(abs(logp[t].item()) / attention) for t in range(length)]
             ratios = [ratio * length * score / sum(scores) for ratio, score in zip(ratios, scores, strict=True)]
         if decay is not None:
-            weights = [decay**t for t in range(length)]
-            ratios = [ratio * weight / sum(weights) for ratio, weight in zip(ratios, weights, strict=True)]
+            weights = [decay(t, length) for t in range(length)]
+            total = sum(weights) / (length if scale == "mean" else 1)
+            ratios = [ratio * weight / total for ratio, weight in zip(ratios, weights, strict=True)]
         if end == "clip":
             parts = [torch.max(-r * advantage, -r.clamp(0.8, 1.2) * advantage) for r in ratios]
             losses.append(sum(parts) / length)
@@ -63,6 +66,14 @@ def source(batch, *, smooth=None, attention=None, mean=False, decay=None, end="c
     return loss.detach(), leaf.grad
 
 
+def power(t, _):
+    return 0.95**t
+
+
+def lspd(t, length):
+    return 1.0 if length == 1 else math.exp(-2.0 * math.log(1 + t / 10.0) / math.log(1 + (length - 1) / 10.0))
+
+
 CASES = {
     "2.1": ({"ema_smoothing": {"beta": 0.9}}, {"smooth": 0.9}),
     "2.1-0.5": ({"ema_smoothing": {"beta": 0.5}}, {"smooth": 0.5}),
@@ -70,16 +81,21 @@ CASES = {
     "2.3": ({"amic": True}, {"mean": True}),
     "2.1 + 2.3": ({"ema_smoothing": {"beta": 0.7}, "amic": True}, {"smooth": 0.7, "mean": True}),
     "2.4": ({"ptrw": {"sigma": 0.2}}, {"end": "ptrw"}),
-    "2.5": ({"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"}, {"decay": 0.95}),
+    "2.5": ({"temporal_decay": {}, "weight_on": "ratio"}, {"decay": power}),
+    "2.5-sum": ({"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"}, {"decay": power, "scale": "sum"}),
+    "2.5-lspd": (
+        {"temporal_decay": {"normalize": "sum", "lspd": {}}, "weight_on": "ratio"},
+        {"decay": lspd, "scale": "sum"},
+    ),
     "2.6": ({"asymmetric_clip": {"pessimistic": False}, "amic": True}, {"end": "asymmetric"}),
     "all": (
         {
             "ema_smoothing": {},
             "gradient_adaptive": {},
-            "temporal_decay": {"normalize": "sum"},
+            "temporal_decay": {},
             "weight_on": "ratio",
         },
-        {"smooth": 0.9, "attention": 1.0, "decay": 0.95},
+        {"smooth": 0.9, "attention": 1.0, "decay": power},
     ),
 }
 
@@ -143,7 +159,7 @@ def test_weight_sum_is_that_of_the_weights_before_they_are_normalised(normalize)
     assert found["temporal_decay/last_weight"].value().item() == pytest.approx((scale[0] / 4 + scale[1]) / 2)
 
 
-def test_the_sources_weights_on_the_ratio_teach_from_right_responses_only():
+def test_weights_of_sum_one_on_the_ratio_teach_from_right_responses_only():
     """Ratios of about 1/L lie below every clip range: with A < 0 the bound decides, and the gradient is exactly 0."""
     logps = torch.full((2, 10), -1.0, dtype=torch.float64)
     batch = (logps, logps, torch.tensor([1.0, -1.0], dtype=torch.float64), torch.ones_like(logps))

@@ -14,8 +14,8 @@ VARIANTS = {
     "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1)},
     "all-innovations": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}},
     "all-compatible": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}, "amic": True, "ptrw": {}},
-    "2.5-temporal-authors": {"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"},
-    "2.6-asymmetric-authors": {"amic": True, "asymmetric_clip": {"pessimistic": False}},
+    "2.5-temporal-sum": {"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"},
+    "2.6-asymmetric-scripts": {"amic": True, "asymmetric_clip": {"pessimistic": False}},
 }
 
 

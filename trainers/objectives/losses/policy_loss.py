@@ -56,7 +56,6 @@ def policy_loss(
     for transform in transforms:
         used, extra = transform(used, mask)
         diagnostics |= extra
-    diagnostics |= _ratio_diagnostics(logps, old_logps, used, mask)
     for weigh in weights:
         weight, extra = weigh(logps, mask)
         diagnostics |= extra
@@ -64,6 +63,7 @@ def policy_loss(
             used = used * weight.detach()
         else:
             advantages = advantages * weight.detach()
+    diagnostics |= _ratio_diagnostics(logps, old_logps, used, mask)
     losses, extra = surrogate(used, advantages, mask)
     if importance is not None:
         losses = losses * importance
