@@ -11,7 +11,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contract.absent import Absent
 from trainers.assets_config import Asset, HubSource, PathSource
+from trainers.objectives.debias.rcs_adaptive import Phase, active_phase, alpha
 
 Domain = Literal["gender", "race", "religion", "profession"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -85,6 +87,20 @@ class Editor(_Strict):
     batch_size: int = Field(default=128, ge=1, description="Tokens per chunk of the pass back through the network.")
 
 
+class Batches(_Strict):
+    """How items become edit batches; the values that are not defaults are those of BiasEdit's data/base.py."""
+
+    order: Literal["shuffled", "file"] = Field(
+        default="shuffled", description="Of the training items: drawn in each epoch, or always as `prepare` read them."
+    )
+    drop_last: bool = Field(default=False, description="Leave out a last training batch of less than n_edits items.")
+    mixed: bool = Field(
+        default=False,
+        description="Development losses, and SS over mixed batches, are of batches as the items stand, whatever their "
+        "domain, and not of one domain each.",
+    )
+
+
 class EarlyStop(_Strict):
     """End training when a figure of the development set has not improved for `patience` epochs."""
 
@@ -106,9 +122,10 @@ class Grpo(_Strict):
     """loss = (1 - weight) * edit_loss + weight * (-gamma * reward + beta * KL)."""
 
     weight: float = Field(default=0.0, ge=0, le=1, description="Share of the GRPO loss; 0 is BiasEdit alone.")
-    reward: Literal["directional", "balanced"] = Field(
+    reward: Literal["directional", "balanced", "balanced_batch"] = Field(
         default="directional",
-        description="directional: lp_anti - lp_stereo; balanced: 0.5 - |lp_anti - lp_stereo| (of the edited model).",
+        description="directional: lp_anti - lp_stereo; balanced: 0.5 - |lp_anti - lp_stereo|, mean over the pairs; "
+        "balanced_batch: 0.5 - |their mean gap|, in which pairs cancel (all of the edited model).",
     )
     beta: Weight = Field(default=0.05, description="Weight of the KL of the edited against the unedited model.")
     gamma: Weight = Field(default=0.5, description="Scale of the reward.")
@@ -159,12 +176,16 @@ class Rcs(_Strict):
             raise ValueError(f"schedule must ascend in `after`, got {starts}")
         return self
 
+    @property
+    def phases(self) -> list[Phase]:
+        """All phases, as `rcs_adaptive.active_phase` takes them."""
+        phases: list[Phase] = [(0.0, self.thresholds or [], self.alphas or [])]
+        return phases + [(phase.after, phase.thresholds, phase.alphas) for phase in self.schedule]
+
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
-        """Return alpha per epoch and |SS - 0.5|: as in trainers.objectives.debias.rcs_adaptive."""
-        phases = [(0.0, self.thresholds or [], self.alphas or [])]
-        phases += [(phase.after, phase.thresholds, phase.alphas) for phase in self.schedule]
-        active = [[p for p in phases if epoch / n_epochs >= p[0]][-1] for epoch in range(n_epochs)]
-        return [[alphas[sum(d >= limit for limit in limits)] for d in distances] for _, limits, alphas in active]
+        """Return alpha per epoch and |SS - 0.5|."""
+        active = [active_phase(epoch / n_epochs, self.phases) for epoch in range(n_epochs)]
+        return [[alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
 
 
 class Evaluate(_Strict):
@@ -209,6 +230,14 @@ class DebiasConfig(_Strict):
     )
     split: Split = Field(default=Split(), description="Training, development and test items.")
     edit: Edit = Field(default=Edit(), description="What is edited, how many items at once.")
+    batches: Annotated[Batches, Absent({"order": "shuffled", "drop_last": False, "mixed": False})] = Field(
+        default=Batches(), description="Order and size of the edit batches in training."
+    )
+    ss: Annotated[Literal["log_probability", "probability"], Absent("log_probability")] = Field(
+        default="log_probability",
+        description="What SS compares in training batches (for rcs) and on the development set: the sentences' mean "
+        "log-probability, as StereoSet does, or their mean probability, as BiasEdit does.",
+    )
     editor: Editor = Field(default=Editor(), description="The hypernetwork.")
     lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit; learned, one per module.")
     meta_lr: float = Field(default=1e-6, gt=0, le=1, description="Adam's step size for the hypernetwork.")

@@ -26,7 +26,16 @@ from trainers.debias.clusters import item_clusters
 from trainers.debias.data import KINDS
 from trainers.debias.editor import micro_batches, predict
 from trainers.debias.hypernetwork import Hypernetwork
-from trainers.debias.measure import ItemScores, load_suffix, measure, measure_edited, summarise, term_means, unedited
+from trainers.debias.measure import (
+    ItemScores,
+    load_suffix,
+    measure,
+    measure_edited,
+    reported,
+    summarise,
+    term_means,
+    unedited,
+)
 from trainers.debias.prepared import PAIR, Prepared
 from trainers.debias.scores import stereotype_probability
 from trainers.debias.suffix import SuffixModel
@@ -124,7 +133,8 @@ def run(stage: Stage) -> None:
             parts = [part for batch in measured for part in batch]
             graded = _graded(prepared, indices, parts)
             rows += _rows(prepared, indices, protocol, parts, graded)
-            figures[domain] = summarise(measured) | term_means([prepared.items[i].term for i in indices], parts)
+            figures[domain] = summarise(parts) | reported(measured)
+            figures[domain] |= term_means([prepared.items[i].term for i in indices], parts)
             mean = float(graded.mean())
             figures[domain] |= {"ss_graded": mean, "ss_graded_distance": abs(mean - 0.5)}
         stage.log_metrics(0, _names(protocol, figures))
@@ -173,7 +183,7 @@ def _rows(
 ) -> Iterator[Row]:
     """Rows (item, domain, protocol, name, value) of some items, whose scores come in parts."""
     scores = ItemScores(torch.cat([part.p for part in parts]), torch.cat([part.logp for part in parts]))
-    columns = {"ss": scores.ss, "ss_graded": graded, "lms": scores.lms}
+    columns = {"ss": scores.ss, "ss_probability": scores.ss_probability, "ss_graded": graded, "lms": scores.lms}
     for number, kind in enumerate(KINDS):
         columns |= {f"{kind}_p": scores.p[:, number], f"{kind}_logp": scores.logp[:, number]}
     lists = {name: values.tolist() for name, values in columns.items()}

@@ -37,6 +37,11 @@ class ItemScores:
         return stereotype_preferred(self.logp[:, 1], self.logp[:, 0])
 
     @property
+    def ss_probability(self) -> Tensor:
+        """[B], the same by mean probabilities, as BiasEdit compares (`_edit_causal_loss_fn` of its editor/base.py)."""
+        return stereotype_preferred(self.p[:, 1], self.p[:, 0])
+
+    @property
     def lms(self) -> Tensor:
         """[B], share of the comparisons won: 0, 0.5 or 1."""
         return language_modelling(*self.logp.unbind(1))
@@ -98,22 +103,30 @@ def unedited(prepared: Prepared, indices: Sequence[int]) -> ItemScores:
     return ItemScores(*prepared.unedited(indices))
 
 
-def batch_mean(batches: Sequence[Sequence[ItemScores]]) -> float:
-    """SS as BiasEdit reports it: mean over the micro-batches of an edit batch, and then over the edit batches."""
-    return float(torch.stack([torch.stack([part.ss.mean() for part in parts]).mean() for parts in batches]).mean())
+def batch_mean(batches: Sequence[Sequence[ItemScores]], value: str) -> float:
+    """Mean of a value over the micro-batches of an edit batch, and then over the edit batches, as BiasEdit averages."""
+    means = [torch.stack([getattr(part, value).mean() for part in parts]).mean() for parts in batches]
+    return float(torch.stack(means).mean())
 
 
-def summarise(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
+def summarise(parts: Sequence[ItemScores], value: str = "ss") -> dict[str, float]:
     """Figures of one domain; ss, lms and distances are fractions and means over items, icat is in percent.
 
-    Args:
-        batches: the edit batches, each as its micro-batches: `ss_batch_mean` averages along both.
+    value: which SS is meant, `ss` or `ss_probability`.
     """
-    parts = [part for batch in batches for part in batch]
-    ss = float(torch.cat([part.ss for part in parts]).mean())
+    ss = float(torch.cat([getattr(part, value) for part in parts]).mean())
     lms = float(torch.cat([part.lms for part in parts]).mean())
-    figures = {"ss": ss, "ss_distance": abs(ss - 0.5), "lms": lms, "icat": icat(ss, lms)}
-    return figures | {"ss_batch_mean": batch_mean(batches)}
+    return {"ss": ss, "ss_distance": abs(ss - 0.5), "lms": lms, "icat": icat(ss, lms)}
+
+
+def reported(batches: Sequence[Sequence[ItemScores]]) -> dict[str, float]:
+    """SS of one domain as BiasEdit compares the sentences, over items and as it averages.
+
+    batches: the edit batches, each as its micro-batches.
+    """
+    ss = float(torch.cat([part.ss_probability for parts in batches for part in parts]).mean())
+    mean = batch_mean(batches, "ss_probability")
+    return {"ss_probability": ss, "ss_probability_distance": abs(ss - 0.5), "ss_batch_mean": mean}
 
 
 def term_means(terms: Sequence[str], parts: Sequence[ItemScores]) -> dict[str, float]:

@@ -70,7 +70,9 @@ class Objective:
         anti_logp, stereo_logp, unrelated_logp = scores.logp.view(-1, 3).unbind(1)
         edit = bias_edit.edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
         retention = bias_edit.retention_loss(unrelated_logp, reference.unrelated_p)
-        ss = float(stereotype_preferred(stereo_logp, anti_logp).mean())
+        by_probability = config.ss == "probability"
+        compared = (stereo_p, anti_p) if by_probability else (stereo_logp, anti_logp)
+        ss = float(stereotype_preferred(*compared).mean())
         figures = {"edit_loss": edit.item(), "loc_loss": retention.item(), "ss": ss, "ss_distance": abs(ss - 0.5)}
         figures["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
         combined = edit
@@ -103,8 +105,5 @@ class Objective:
         return self.modules["grpo_debias"].mean_token_kl(kl[kind[pair] == 0], kl[kind[pair] == 1])
 
     def _alpha(self, ss_distance: float, epoch_fraction: float) -> float:
-        rcs = self.config.rcs
-        phases = [(0.0, rcs.thresholds, rcs.alphas)]
-        phases += [(phase.after, phase.thresholds, phase.alphas) for phase in rcs.schedule]
-        _, thresholds, alphas = self.rcs.active_phase(epoch_fraction, phases)
+        _, thresholds, alphas = self.rcs.active_phase(epoch_fraction, self.config.rcs.phases)
         return self.rcs.alpha(ss_distance, thresholds, alphas)

@@ -96,8 +96,17 @@ class Trainer:
 
     def _groups(self) -> list[Sequence[list[int]]]:
         """The edit batches of this epoch, grouped by optimiser step."""
-        batches = edit_batches(self.train_items, self.config.edit.n_edits, f"{self.stage.seed}/{self.epoch}")
-        return micro_batches(batches, self.config.accumulation_steps)
+        config = self.config
+        order = f"{self.stage.seed}/{self.epoch}" if config.batches.order == "shuffled" else None
+        batches = edit_batches(self.train_items, config.edit.n_edits, order)
+        if config.batches.drop_last:
+            batches = [batch for batch in batches if len(batch) == config.edit.n_edits]
+        if not batches:
+            raise ValueError(
+                f"batches.drop_last leaves none of {len(self.train_items)} training items with edit.n_edits = "
+                f"{config.edit.n_edits}: lower n_edits, or set drop_last to false"
+            )
+        return micro_batches(batches, config.accumulation_steps)
 
     def run_epoch(self) -> None:
         """Go through the training items (from where a checkpoint left off), then measure the development set."""
@@ -243,6 +252,7 @@ class Trainer:
         """Figures `edit/...` of protocol `edited` on the development items; the normaliser stays as it is."""
         config = self.config
         losses, domains, before_lms = [], {}, []
+        value = "ss_probability" if config.ss == "probability" else "ss"
         batches = {
             domain: edit_batches(self.prepared.indices("dev", domain), config.edit.n_edits) for domain in self.domains
         }
@@ -254,10 +264,14 @@ class Trainer:
                 parts = micro_batches(indices, config.edit.batch_size)
                 references = [unedited(self.prepared, part) for part in parts]
                 losses += [scores.losses(before) for scores, before in zip(measured, references, strict=True)]
-                scored.append(measured)
-                unscored.append(references)
-            domains[domain] = summarise(scored)
+                scored += measured
+                unscored += references
+            domains[domain] = summarise(scored, value)
             before_lms.append(summarise(unscored)["lms"])
+        watches_mixed = config.early_stop.key == "edit/ss_distance_mixed"
+        if watches_mixed or config.batches.mixed:
+            ss, of_mixed = self._mixed(value)
+            losses = of_mixed if config.batches.mixed else losses
         edit, loc = (sum(column) / len(losses) for column in zip(*losses, strict=True))
         distances = [figures["ss_distance"] for figures in domains.values()]
         figures = {"edit/loss": edit + config.loc_coef * loc, "edit/edit_loss": edit, "edit/loc_loss": loc}
@@ -267,15 +281,26 @@ class Trainer:
         figures["edit/lms_change"] = figures["edit/lms"] - sum(before_lms) / len(before_lms)
         for domain, values in domains.items():
             figures |= {f"edit/ss_{domain}": values["ss"], f"edit/ss_distance_{domain}": values["ss_distance"]}
-        if config.early_stop.key == "edit/ss_distance_mixed":
-            figures |= self._mixed()
+        if watches_mixed:
+            figures |= {"edit/ss_mixed": ss, "edit/ss_distance_mixed": abs(ss - 0.5)}
         return figures
 
-    def _mixed(self) -> dict[str, float]:
-        """SS as BiasEdit's validation has it: mean over edit batches that mix the domains (the same in every epoch)."""
-        batches = edit_batches(self.prepared.indices("dev"), self.config.edit.n_edits, "mixed")
-        ss = batch_mean(self._measure_all(batches))
-        return {"edit/ss_mixed": ss, "edit/ss_distance_mixed": abs(ss - 0.5)}
+    def _mixed(self, value: str) -> tuple[float, list[tuple[float, float]]]:
+        """SS over edit batches that mix the domains, averaged as BiasEdit's validation does, and each pass's losses.
+
+        The batches are the same in every epoch: drawn once, or as the items stand.
+        """
+        edit = self.config.edit
+        batches = edit_batches(
+            self.prepared.indices("dev"), edit.n_edits, None if self.config.batches.mixed else "mixed"
+        )
+        measured = self._measure_all(batches)
+        losses = [
+            scores.losses(unedited(self.prepared, part))
+            for indices, found in zip(batches, measured, strict=True)
+            for part, scores in zip(micro_batches(indices, edit.batch_size), found, strict=True)
+        ]
+        return batch_mean(measured, value), losses
 
     def _measure_all(self, batches: Sequence[Sequence[int]]) -> list[list[ItemScores]]:
         """Return the scores of edit batches, each under its own edit; each rank measures some."""

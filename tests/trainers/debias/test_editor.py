@@ -11,7 +11,7 @@ from tests.trainers.debias.helpers import config
 from trainers.debias.early_stopping import EarlyStopping
 from trainers.debias.editor import applied, micro_batches
 from trainers.debias.hypernetwork import Hypernetwork, RunningMeanStd
-from trainers.debias.measure import ItemScores, summarise, term_means
+from trainers.debias.measure import ItemScores, reported, summarise, term_means
 from trainers.debias.ridge import Ridge
 from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
 from trainers.debias.suffix import SuffixModel
@@ -192,16 +192,27 @@ def test_stereosets_official_figures_are_means_over_terms():
     assert figures == pytest.approx(
         {"ss_term_mean": ss, "lms_term_mean": lms, "icat_term_mean": 100 * lms * min(ss, 1 - ss) / 0.5}
     )
-    assert summarise([parts])["ss"] == pytest.approx(3 / 5)
+    assert summarise(parts)["ss"] == pytest.approx(3 / 5)
 
 
 def test_batch_mean_is_biasedits_mean_of_means():
     """77 items in one edit batch of 128, passes of 32: 32, 32 and 13 weigh the same; then the edit batches do."""
     first = [item_scores([1, 1, 1, 0], [1.0] * 4), item_scores([0], [1.0])]
     second = [item_scores([1], [1.0])]
-    figures = summarise([first, second])
+    figures = reported([first, second])
     assert figures["ss_batch_mean"] == pytest.approx(((0.75 + 0.0) / 2 + 1.0) / 2)
-    assert figures["ss"] == pytest.approx(4 / 6)
+    assert figures["ss_probability"] == pytest.approx(4 / 6)
+
+
+def test_biasedit_compares_mean_probabilities():
+    """One confident token decides p, and one hopeless token lp: here they prefer different sentences."""
+    anti, stereo = torch.tensor([0.5, 0.5]).double(), torch.tensor([0.98, 0.1]).double()
+    parts = [
+        ItemScores(*(torch.stack([f(anti), f(stereo), f(anti)])[None] for f in (torch.mean, lambda x: x.log().mean())))
+    ]
+    assert summarise(parts)["ss"] == 0.0
+    assert summarise(parts, "ss_probability")["ss"] == 1.0
+    assert reported([parts]) == {"ss_probability": 1.0, "ss_probability_distance": 0.5, "ss_batch_mean": 1.0}
 
 
 def test_early_stopping_waits_for_patience_and_remembers_the_best():

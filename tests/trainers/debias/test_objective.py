@@ -50,6 +50,25 @@ def test_a_weighed_batch_has_another_direction_of_descent():
     torch.testing.assert_close(plain[[2, 5]], weighed[[2, 5]])  # the unrelated sentences: retention alone
 
 
+def test_the_reward_of_a_batch_lets_pairs_cancel():
+    logp = torch.tensor([-2.0, -1.0, -4.0, -2.5, -3.5, -5.0], dtype=torch.float64)  # gaps of +1 and -1
+    made = SentenceScores(logp.exp(), logp, torch.zeros(6, 2).double(), torch.ones(6).double(), torch.arange(6))
+    rewards = {
+        r: Objective(config(grpo=GRPO | {"reward": r}))(made, REFERENCE, 0.0)[1]["reward"]
+        for r in ("balanced", "balanced_batch")
+    }
+    assert rewards == pytest.approx({"balanced": -0.5, "balanced_batch": 0.5})
+
+
+def test_the_curriculum_sees_ss_by_the_score_that_the_configuration_names():
+    logp = torch.tensor([-2.0, -1.0, -4.0, -3.0, -2.5, -5.0], dtype=torch.float64)  # the stereotype wins both pairs
+    p = torch.tensor([0.3, 0.2, 0.1, 0.2, 0.3, 0.1], dtype=torch.float64)  # and one of two
+    made = SentenceScores(p, logp, torch.zeros(6, 2).double(), torch.ones(6).double(), torch.arange(6))
+    for kind, distance, alpha in (("log_probability", 0.5, 2.0), ("probability", 0.0, 0.5)):
+        _, figures = Objective(config(grpo=GRPO, rcs=RCS, ss=kind))(made, REFERENCE, 0.0)
+        assert (figures["ss_distance"], figures["rcs_alpha"]) == (distance, alpha)
+
+
 def test_the_fairness_term_is_a_larger_gamma():
     """fairness = 0.5 - reward, so v10 is v8 with gamma + mo_fairness_weight / (weight * rcs_weight), and a constant."""
     made = scores(1.0)

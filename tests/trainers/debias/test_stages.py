@@ -223,6 +223,42 @@ def test_early_stopping_on_batches_that_mix_the_domains(home, tmp_path):
     assert "edit/ss_mixed" not in set(metrics(run_train(tmp_path, home[1], config(n_epochs=1), name="plain")).name)
 
 
+def test_batches_as_biasedit_has_them(home, tmp_path, monkeypatch):
+    """Its data/base.py: neither file is shuffled, the last, smaller training batch is dropped, domains stay mixed."""
+    seen, plain = [], Trainer._edit_batch
+    monkeypatch.setattr(
+        Trainer, "_edit_batch", lambda self, indices, share: seen.append(list(indices)) or plain(self, indices, share)
+    )
+    measured, measure = [], Trainer._measure_all
+    monkeypatch.setattr(
+        Trainer,
+        "_measure_all",
+        lambda self, batches: measured.append([list(b) for b in batches]) or measure(self, batches),
+    )
+    settings = config(n_epochs=2, batches={"order": "file", "drop_last": True, "mixed": True}, ss="probability")
+    logged = metrics(run_train(tmp_path, home[1], settings)).set_index("name").value
+    prepared = Prepared(home[1]["prepare"])
+    train_items, dev = prepared.indices("train"), prepared.indices("dev")
+    assert seen == 2 * [train_items[:6], train_items[6:12]]  # of 16 items, 4 are left over
+    assert measured[1] == [dev[begin : begin + 6] for begin in range(0, len(dev), 6)]
+    by_domain = metrics(
+        run_train(
+            tmp_path,
+            home[1],
+            settings.model_copy(update={"batches": config(batches={"order": "file", "drop_last": True}).batches}),
+            name="apart",
+        )
+    )
+    assert logged["edit/edit_loss"].iloc[0] != by_domain.set_index("name").value["edit/edit_loss"].iloc[0]
+    with pytest.raises(ValueError, match="drop_last leaves none of 16 training items"):
+        run_train(
+            tmp_path,
+            home[1],
+            config(batches={"drop_last": True}, edit={**config().edit.model_dump(), "n_edits": 17}),
+            name="none",
+        )
+
+
 @pytest.mark.slow
 def test_best_epoch_is_kept(home, tmp_path, monkeypatch):
     values = iter([3.0, 1.0, 2.0, 2.5])
@@ -297,7 +333,10 @@ def test_evaluation_metrics_are_the_means_of_their_items(home, evaluated):
     assert values["edited/race/ss_term_mean"] == pytest.approx(by_term.mean())
     # 8 test items a domain in batches of 6: the batch mean weighs the two that are left over as much as the six
     order = [prepared.items[i].id for i in prepared.indices("test", "race")]
-    ss = items.query("protocol == 'edited' and subset == 'race' and name == 'ss'").set_index("item").value[order]
+    by_p = items.query("protocol == 'edited' and subset == 'race'").pivot(index="item", columns="name", values="value")
+    assert (by_p.ss_probability == (by_p.stereo_p > by_p.anti_p)).all()
+    assert values["edited/race/ss_probability_distance"] == pytest.approx(abs(by_p.ss_probability.mean() - 0.5))
+    ss = by_p.ss_probability[order]
     assert values["edited/race/ss_batch_mean"] == pytest.approx((ss.iloc[:6].mean() + ss.iloc[6:].mean()) / 2)
 
 
