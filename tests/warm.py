@@ -38,6 +38,7 @@ TRACKERS = (
     *("matplotlib.backends.backend_svg", "matplotlib.textpath", "fontTools.subset", "charset_normalizer"),
 )
 SNAKEMAKES = ("snakemake.cli", "snakemake.executors.local", "snakemake.report", "snakemake.logging", "pulp")
+NOTHING: dict[str, Any] = {"environment": {}, "places": [], "installed": set()}  # that a fork could differ from
 
 
 # --- for tests ----------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ class Warm(fork_server._Server):
                 for target, file in enumerate((nothing, log, log)):
                     os.dup2(file.fileno(), target)
             fork_server._show([REAL, fork_server.__file__, path, str(snakemake)])
-            Prepared(listener, os.pidfd_open(snakemake), path, {}, self.hidden).serve()
+            Prepared(listener, os.pidfd_open(snakemake), path, **NOTHING, hidden=self.hidden).serve()
         except BaseException:
             traceback.print_exc()
         finally:
@@ -220,7 +221,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     fork_server._must_be_able_to_fork()
-    Warm(socket.socket(fileno=descriptor), watched, path, {}, hidden).serve()
+    Warm(socket.socket(fileno=descriptor), watched, path, **NOTHING, hidden=hidden).serve()
 
 
 if __name__ == "__main__":
