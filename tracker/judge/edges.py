@@ -15,7 +15,7 @@ from tracker.judge.measurements import Measurements
 from tracker.judge.moderation import SeedPrior, seed_prior
 from tracker.judge.pairing import Reuse, Warned, paired_values, warnings
 from tracker.judge.power import minimal_detectable_effect, seeds_needed
-from tracker.judge.scope import share_otherwise, within_scope
+from tracker.judge.scope import DECIDED, share_otherwise, within_scope
 from tracker.judge.sequential import look_weights, sequential_p
 from tracker.judge.significance import Array, Noise, benjamini_hochberg, holm, sign_flip
 from tracker.judge.statistics import Estimate, contrast, run_statistics
@@ -70,6 +70,7 @@ class Edge:
     variance: str = "own"  # of seeds: own, or moderated by the study's other variants
     prior_df: float = 0.0  # degrees of freedom that the others added
     cost_hours: float = 0.0  # device-hours of the child's stages that the parent does not share
+    in_seeds: float = _NAN  # share of seeds, at least, of which a decided word is said: the rest may behave otherwise
     confounded: bool = False
     factors: tuple[str, ...] = ()
     root: str = ""  # the first of the child's ancestors, and the child against it: `tracker.judge.paths`
@@ -235,6 +236,8 @@ def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Corr
             edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.joint * seen.weight)
         edge.detail, edge.why, of = _word(edge, numbers, study, correction, planning=planning)
         edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
+        if edge.detail in DECIDED:
+            edge.in_seeds = 1 - share_otherwise(of.seeds, analysis.alpha)
         if numbers.items_only and numbers.seeds > 1:
             edge.why += f"; {_these_items(numbers, analysis)}"
     edge.verdict = "confounded" if edge.confounded and edge.detail not in NOT_COMPARED else edge.detail
@@ -324,7 +327,7 @@ def _word(
 
     if (look := _equivalent_at(edge, analysis)) is not None:
         tail = f"; {sign} by less than the margin, {shown}" if significant else ""
-        inside = f"the interval lies within ±{analysis.margin:g}{at(look)}{tail}"
+        inside = f"the {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g}{at(look)}{tail}"
         nothing = "no item differs, in any seed: the change had no effect on these runs"
         if no_effect.same_measured(study.weights, edge.child, edge.parent, edge.paired):
             nothing = "the models that were measured are equal in every seed, so no item can differ"
@@ -368,16 +371,13 @@ def _smallest_p(edge: Edge) -> Look | None:
 
 
 def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:
-    """The first look whose interval, at the level of that look, lies inside the margin; it stays decided.
+    """The first look whose interval lies inside the margin; it stays decided.
 
     A look of so few seeds that nothing could be called equivalent decides nothing; it is the last resort here, so that
     the reason can say so.
     """
     within = [
-        look
-        for look in edge.looks
-        for low, high in [look.estimate.interval(look.noise, analysis.alpha * look.weight)]
-        if -analysis.margin <= low and high <= analysis.margin
+        look for look in edge.looks if look.estimate.within(analysis.margin, look.noise, analysis.alpha * look.weight)
     ]
     enough = [look for look in within if share_otherwise(look.seeds, analysis.alpha) <= analysis.rare]
     return next(iter(enough or within[-1:]), None)

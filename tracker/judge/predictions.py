@@ -63,7 +63,7 @@ def predict(study: Measurements, edges: Sequence[Edge]) -> Chances:
                         look,
                         left * weight,
                         analysis.margin if share_otherwise(look, analysis.alpha) <= analysis.rare else nan,
-                        analysis.alpha * weight,
+                        2 * analysis.alpha * weight,
                     ),
                     spread,
                 )

@@ -29,7 +29,7 @@ from tracker.judge.resampling import (
     shared_variance,
     unfolding,
 )
-from tracker.judge.significance import Array, Noise, half_width, p_value
+from tracker.judge.significance import Array, Noise, half_width, p_value, sign_flip
 from tracker.judge.unseen import unseen
 
 Direction = str | dict[str, float]
@@ -38,6 +38,8 @@ ArmDraws = tuple[Array, Array]  # gains of one arm under draws of the items: [re
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
 FEWEST_CLUSTERS = 5  # with fewer, or a subset of one alone, an effect is one on these items only
+ENOUGH_COUNTS = 30  # clusters of items of 0 and 1, from which on Student's t describes their mean
+_FLIPS = 1 << 12  # where there are more signs than can be counted
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 
@@ -83,6 +85,12 @@ class Estimate:
     # same draws, so that covariances of the draws are those of the effects, as far as items go.
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
+    by_cluster: tuple[float, ...] = ()  # the contrast's parts, where these are counts too few for Student's t
+
+    @cached_property
+    def exact_p(self) -> float:
+        """Sign-flip p over clusters of items, McNemar's exact test for one run; 0 where they are enough for t."""
+        return sign_flip(self.by_cluster, draws=_FLIPS)[0] if self.by_cluster else 0.0
 
     @property
     def low(self) -> float:
@@ -102,7 +110,9 @@ class Estimate:
     @property
     def item_p(self) -> float:
         """The p of the items alone; NaN where `items_only`."""
-        return float("nan") if self.items_only else self.crossing.p(p_value(self.centre, self.of_items))
+        if self.items_only:
+            return float("nan")
+        return max(self.crossing.p(p_value(self.centre, self.of_items)), self.exact_p)
 
     @cached_property
     def item_draws(self) -> Array:
@@ -121,6 +131,15 @@ class Estimate:
         held = [self.effect, 0.0] if noise.seeds_known and self.p_value(noise) > alpha else [self.effect]
         return min(self.centre - half, low, *held), max(self.centre + half, high, *held)
 
+    def within(self, margin: float, noise: Noise, alpha: float) -> bool:
+        """Whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
+
+        What may have gone unseen stays that of alpha on both sides: few changes are counts, and skewed.
+        """
+        hidden = noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
+        low, high = self.interval(replace(noise, unseen=hidden), 2 * alpha)
+        return -margin <= low and high <= margin
+
     def p_value(self, noise: Noise) -> float:
         """Two-sided, unadjusted p were the noise this one; NaN with one seed.
 
@@ -129,7 +148,10 @@ class Estimate:
         """
         if not noise.seeds_known:
             return float("nan")
-        return 1.0 if self.effect * self.centre < 0 else self.crossing.p(p_value(self.centre, noise))
+        if self.effect * self.centre < 0:
+            return 1.0
+        p = self.crossing.p(p_value(self.centre, noise))
+        return p if self.items_only else max(p, self.exact_p)
 
     def with_nothing_unseen(self) -> "Estimate":
         """The same where it is known that other items differ no more than these."""
@@ -254,7 +276,16 @@ def contrast(
         per_seed=tuple(per_seed.tolist()),
         draw_items=draw_items,
         crossing=crossing,
+        by_cluster=_few_counts(values, arms, slopes, drawn),
     )
+
+
+def _few_counts(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> tuple[float, ...]:
+    """What each cluster adds to a difference of means, where values are 0 or 1 and clusters few; else nothing."""
+    if len(arms) < 2 or clusters.count >= ENOUGH_COUNTS or not all(np.isin(subset, (0, 1)).all() for subset in values):
+        return ()
+    found = np.stack([clusters.sums(of / len(of), n) for n, of in enumerate(by_item(values, arms, slopes))])
+    return tuple(found.sum(axis=0).tolist())
 
 
 def _draws_of_arm(
@@ -337,8 +368,9 @@ def _seed_variance(
 def _resolution(values: Sequence[Array], arms: Array) -> float:
     """Variance that rounding to whole items hides in a paired contrast (Sheppard).
 
-    0 where all arms agree, and where a run is one value: what its steps are, no item tells. Two seeds whose 0/1 items give the very same count are common, and without this would claim that seeds do not
-    matter. Values apart by less than 1e-9 of their range are one value.
+    0 where all arms agree, and where a run is one value: what its steps are, no item tells. Two seeds whose 0/1 items
+    give the very same count are common, and without this would claim that seeds do not matter. Values apart by less
+    than 1e-9 of their range are one value.
     """
     agree = values[0].shape[0] > 1 and all((subset == subset[:1]).all() for subset in values)
     if agree or all(subset.shape[2] == 1 for subset in values):

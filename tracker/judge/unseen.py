@@ -45,7 +45,7 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
 def _differing(
     values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters, found: Sequence[Array]
 ) -> Array:
-    """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: means over seeds, by item."""
+    """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: of items, over seeds."""
     size = differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(values):
         by_seed = np.abs(np.einsum("a,as,asi->si", arms, slopes[:, :, index], subset)).max(axis=0)

@@ -26,6 +26,7 @@ EDGE_COLUMNS = [
     "child",
     "verdict",
     "detail",
+    "in_seeds",
     "effect",
     "low",
     "high",

@@ -150,8 +150,8 @@ def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
     enough = max(seeds_for(analysis.rare, analysis.alpha), 2)
     found += [
         f"A change is called better or worse where its {p} is at most {analysis.alpha:g}, and equivalent where"
-        f" its {1 - analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and rests on at least {enough} seeds:"
-        f" with fewer, more than {analysis.rare:.0%} of seeds might behave otherwise unseen {cite('clopper')}.",
+        f" its {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and rests on at least {enough}"
+        f" seeds: with fewer, more than {analysis.rare:.0%} of seeds might behave otherwise unseen {cite('clopper')}.",
         "Else it is undecided. Where more than one factor changed it is confounded, whatever its p; where a run failed,"
         " diverged or broke a rule of severity abort, or seeds or items do not match, it is invalid, and where a"
         " planned run has not ended it is not run. Nothing was imputed.",

@@ -150,7 +150,7 @@ def _history(
 ) -> list[dict[str, Any]]:
     plan = study.name, study.analysis_digest, study.analysis.model_dump(mode="json")
     edges = compared(study.analysis.edges, parents)
-    return record_analysis(results, *plan, edges, Counter(runs), has_results=has_results, now=now, record=record)
+    return record_analysis(results, *plan, edges, seeds=Counter(runs), has_results=has_results, now=now, record=record)
 
 
 def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy]) -> None:

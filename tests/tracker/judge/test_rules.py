@@ -8,7 +8,7 @@ from tracker.config.judging_rules import RULES
 from tracker.judge.edges import judge_edges
 
 # p, low, high of one edge each, under the last of so many rules.
-KNOWN = 6
+KNOWN = 8
 
 
 def logged(seeds):

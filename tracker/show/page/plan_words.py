@@ -1,6 +1,6 @@
 """The analysis plan in words, and what changed in it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tracker.config.judging_rules import RECORDED, RULES
@@ -22,6 +22,15 @@ def edges_gone(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[list[str]
 def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     """Rules of judging that changed between two entries of a plan's history, each with its day."""
     return RULES[old.get("rules", RECORDED) : new.get("rules", RECORDED)]
+
+
+def standing_together(comparisons: Iterable[tuple[str, Any]]) -> list[tuple[str, list[str]]]:
+    """(parent, variants) of words, better or worse, that rest on the runs of one parent."""
+    found: dict[str, list[str]] = {}
+    for name, comparison in comparisons:
+        if comparison.verdict in ("better", "worse"):
+            found.setdefault(comparison.parent, []).append(name)
+    return [(parent, names) for parent, names in found.items() if len(names) > 1]
 
 
 def primary_in_words(analysis: Analysis) -> str:

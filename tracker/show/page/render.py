@@ -27,14 +27,32 @@ from tracker.judge.pairs import Pair, judge_all_pairs
 from tracker.judge.verdicts import JudgedStudy, edge_table, interaction_table, judge_study
 from tracker.show.page.content import Certify, Check, Compare, Judge, Page, build_page
 from tracker.show.page.evidence import evidence
-from tracker.show.page.format import duration, minute, number, p_value, plural, severity_word, signed, state_word, tick
+from tracker.show.page.format import (
+    duration,
+    is_number,
+    minute,
+    number,
+    p_value,
+    plural,
+    severity_word,
+    signed,
+    state_word,
+    tick,
+)
 from tracker.show.page.inline import Live, asset, content_policy
 from tracker.show.page.pairs import GLYPHS, MOST_VARIANTS
-from tracker.show.page.plan_words import changed_keys, edges_gone, plan_in_words, primary_in_words, rules_changed
-from tracker.store.analysis_history import seeds_added
+from tracker.show.page.plan_words import (
+    changed_keys,
+    edges_gone,
+    plan_in_words,
+    primary_in_words,
+    rules_changed,
+    standing_together,
+)
 from tracker.show.page.samples import Quoted, differing, page_samples
 from tracker.show.table_formats import show_cell, show_seeds
 from tracker.show.text import describe_value, shown
+from tracker.store.analysis_history import seeds_added
 from tracker.store.database import Store
 from tracker.store.samples import study_samples
 
@@ -134,7 +152,9 @@ def _environment() -> Environment:
         "most_variants": MOST_VARIANTS,
         "edges_gone": edges_gone,
         "rules_changed": rules_changed,
+        "standing_together": standing_together,
         "seeds_added": seeds_added,
+        "is_number": is_number,
     }
     return environment
 
