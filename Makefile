@@ -54,7 +54,7 @@ test-parallel: venv ## several devices, by processes on the CPU: the short form 
 test-accelerators: venv ## the same with NCCL, and a model of 0.5B parameters: on a machine with NVIDIA devices
 	$(BIN)/python benchmarks/several_devices.py
 
-chaos: venv ## faults, the long form: 50 kills over the smoke grid, full disks (needs root to mount one)
+chaos: venv ## faults, the long form: 50 kills over the smoke grid, ten minutes of damaged files, full disks (needs root to mount one)
 	OMP_NUM_THREADS=1 ABLATION_CHAOS=long $(BIN)/python -m pytest -q -m chaos
 
 test-cluster: $(CLUSTER)/.installed ## the profiles of schedulers, and Slurm on this machine (Debian, root)

@@ -29,7 +29,7 @@ class ConfigError(TrackerError):
 
     def __init__(self, file: Path | str, key: str, value: Any, problem: str, remedy: str) -> None:
         self.file, self.key, self.value, self.problem, self.remedy = file, key, value, problem, remedy
-        where = f"{file}: {key}" if key else str(file)
+        where = f"{file}: {one_line(key, _SHOWN)}" if key else str(file)
         super().__init__(f"{where}{_shown(value)}: {problem}; {remedy}".replace("\n", " "))
 
 

@@ -50,6 +50,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def regular(path: Path) -> Path:
+    """Return the path of a file. Raises OSError where it is a pipe, say, for which a library would wait."""
+    os.close(_open(path))
+    return path
+
+
 def files_at(path: Path) -> dict[str, Path]:
     """Return the regular files at a path: itself by its name, or those of a folder by their paths in it."""
     if path.is_dir():

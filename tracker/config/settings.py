@@ -178,7 +178,7 @@ def _wandb(value: Any, where: str) -> str | None:
 def suggest(name: str, known: Any) -> str:
     """Return the remedy for an unknown name: the close match if there is one, and what is known."""
     names = [str(other) for other in known]
-    close = difflib.get_close_matches(str(name), names, n=1)
+    close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
     shown = ", ".join(names) if len(names) <= 25 else ", ".join(names[:25]) + f" and {len(names) - 25} more"
     return (f"did you mean {close[0]!r}? " if close else "") + f"known: {shown or 'none'}"
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contract.errors import ConfigError
+from contract.reading import one_line
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, as_number, as_text
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -137,8 +138,13 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                         problem = f"does not have {len(head)} cells, as the head has"
                         raise ConfigError(file, f"line {reader.line_num}", None, problem, _WHOLE)
                     yield reader.line_num, row
-    except (UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
-        raise ConfigError(file, "", None, f"cannot be read ({error})", _WHOLE) from None
+    except (
+        UnicodeDecodeError,
+        csv.Error,
+        pa.ArrowException,
+        OSError,
+    ) as error:
+        raise ConfigError(file, "", None, f"cannot be read ({one_line(error, 200)})", _WHOLE) from None
 
 
 def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

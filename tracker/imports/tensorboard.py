@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import ConfigError
-from contract.reading import one_line
+from contract.reading import one_line, regular
 from tracker.config.yaml_io import parse_foreign
 from tracker.imports.run import ImportedRun, Problem, metric_table, name_below
 from tracker.imports.settings_beside import as_plain
@@ -133,7 +133,7 @@ def _records(path: Path, problem: Problem) -> Iterator[bytes]:
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
     place = 0
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         while head := file.read(12):
             size = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
             whole = len(head) == 12 and struct.unpack("<I", head[8:])[0] == masked_crc32c(head[:8])

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contract.errors import ConfigError
-from contract.reading import one_line, read_text
+from contract.reading import one_line, read_text, regular
 from tracker.imports.items import Numbered, item_table
 from tracker.imports.run import ImportedRun, ItemsLost, Problem, as_number, as_step, metric_table, name_below
 from tracker.imports.settings_beside import read_settings
@@ -159,7 +159,7 @@ def _completions(folder: Path, problem: Problem) -> pa.Table | None:
 
 def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
     rows = []
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(regular(path)) as file:
         schema = file.schema_arrow
         if not {"step", "prompt"} <= set(schema.names):
             raise ValueError("it has no columns step and prompt")

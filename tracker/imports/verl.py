@@ -21,13 +21,14 @@ from typing import Any
 import pyarrow as pa
 
 from contract.errors import ConfigError
-from contract.reading import one_line
+from contract.reading import one_line, regular
 from tracker.imports.items import Numbered, item_table, repeats_as_clusters
 from tracker.imports.run import ImportedRun, ItemsLost, Problem, as_number, as_step, metric_table, name_below
 from tracker.imports.settings_beside import read_settings
 
 _STEP_FILE = re.compile(r"\d+\.jsonl")
 _TEXTS = ("input", "output", "gts", "step")
+_LONGEST = 1 << 26  # bytes of a line
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -58,7 +59,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 def _is_log(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             line = json.loads(file.readline(1 << 24))
     except (OSError, ValueError, RecursionError):
         return False
@@ -68,7 +69,10 @@ def _is_log(path: Path) -> bool:
 def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
     """Yield the lines that can be read; a half-written one is named by its number."""
     with path.open("rb") as file:
-        for number, raw in enumerate(iter(partial(file.readline, 1 << 26), b""), 1):
+        for number, raw in enumerate(iter(partial(file.readline, _LONGEST), b""), 1):
+            if len(raw) == _LONGEST:
+                problem(f"{path}:{number}: is longer than {_LONGEST >> 20} MiB; it and what follows are not read")
+                return
             if not raw.strip():
                 continue
             try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from contract.errors import ConfigError
-from contract.reading import one_line
+from contract.reading import one_line, regular
 from tracker.imports.run import ImportedRun, Problem, metric_table
 from tracker.imports.wandb_csv import read_csv
 from tracker.imports.wandb_log import HEADER, is_wandb
@@ -48,7 +48,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 def _just_begun(path: Path) -> bool:
     """Whether a file has W&B's name and no more than the start of its first bytes."""
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         return path.suffix == ".wandb" and HEADER.startswith(file.read(len(HEADER)))
 
 

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from contract.errors import ConfigError
-from contract.reading import one_line
+from contract.reading import one_line, regular
 from tracker.imports.run import ImportedRun, Problem, State, as_number, metric_table
 from tracker.imports.wandb_run import OWN
 from tracker.imports.words import shortened
@@ -47,7 +47,7 @@ def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         OSError: it cannot be read.
     """
     csv.field_size_limit(_MAX_CELL)
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
         try:
             header = next(csv.reader(file), [])
         except csv.Error as error:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from contract.reading import regular
 from tracker.imports.run import Problem
 
 HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
@@ -23,7 +24,7 @@ def is_wandb(path: Path) -> bool:
     """Whether a path is a file that begins as W&B's do. Raises OSError where it cannot be read."""
     if not path.is_file():
         return False
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         return file.read(len(HEADER)) == HEADER
 
 
@@ -38,7 +39,7 @@ def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
     """
     begun: list[bytes] | None = None  # the fragments of a record that has not ended
     lost, first_lost, place = 0, 0, 0
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         while block := file.read(_BLOCK):
             at = len(HEADER) if place == 0 else 0
             last_block = len(block) < _BLOCK

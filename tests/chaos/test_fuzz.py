@@ -1,0 +1,472 @@
+"""Files damaged at random: the right value or one clear error; never a traceback, a hang, or another number.
+
+A case is its target and its number: `ABLATION_FUZZ=yaml:17 python -m pytest tests/chaos/test_fuzz.py -k yaml` runs one.
+`make chaos` goes on for ten minutes.
+"""
+
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import random
+import re
+import shutil
+import sqlite3
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing, redirect_stderr, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from contract.errors import TrackerError
+from contract.reading import printable, read_json, read_text
+from tests.simulate import Study, simulate
+from tests.time_limit import time_limit
+from tests.tracker.evaluations.samples import arm
+from tests.tracker.imports.stored import HERE as STORED
+from tests.tracker.imports.stored import make
+from tests.tracker.toy_study import Toy
+from tracker.cli.collected import collect as collect_output
+from tracker.config.settings import load_settings
+from tracker.config.yaml_io import parse_foreign
+from tracker.evaluations.arms import Options, expand, read_arm
+from tracker.imports.formats import load_reader
+from tracker.imports.importing import Request, import_runs
+from tracker.imports.run import Reader
+from tracker.imports.settings_beside import read_settings
+from tracker.plan.build import build_plan
+from tracker.serve.now import Watcher
+from tracker.store.collect import collect
+from tracker.store.database import DATABASE, Store
+
+SHORT, LONG = 60.0, 600.0  # seconds of all targets together; the cases are the same in every run, in the same order
+PATIENCE = 20  # seconds of one case
+DEEP = b"[" * 100_000
+_LEVELS = (b"a%d: &a%d [%s]\n" % (i, i, b",".join([b"*a%d" % (i - 1)] * 9)) for i in range(1, 9))
+BOMB = b"a0: &a0 [x]\n" + b"".join(_LEVELS)
+HOSTILE = [
+    b"",
+    b"n/a",
+    b"1_0",
+    b"nan",
+    b"-inf",
+    b"1e999",
+    b"1e-400",
+    "\u0661\u0663".encode(),
+    b"true",
+    b"null",
+    b"0x1f",
+    b"9223372036854775808",
+    b"1" * 5000,
+    b'"\\ud800"',
+    b"\x1b[2J",
+    "\u202e".encode(),
+    b"\xff\xfe",
+    DEEP,
+    DEEP + b"]" * 100_000,
+    b"&a [*a]",
+    b"!!bool x",
+    b"!!timestamp x",
+    b"'",
+    b'"',
+    b",",
+    b"\n",
+    b"\r",
+    b"\0",
+    b"{}",
+    b"[]",
+    b"-",
+    b"1,5",
+    b"2001-99-99",
+    b"*",
+    b"../x",
+    b"x" * 100_000,
+    BOMB,
+]
+_SCALAR = re.compile(rb'"[^"\n]*"|[^\s,:{}\[\]"]+')
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+
+Harm = Callable[[Path], None]
+Numbers = dict[Any, float]
+
+
+class Target(NamedTuple):
+    """What is attacked. `write` makes a good folder once; `read` reads a copy of it, of which a file was harmed."""
+
+    write: Callable[[Path], Any]
+    read: Callable[[Path, Path], None]  # folder, the file that was harmed
+    files: str = "**/*"
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def harmed(chance: random.Random, content: bytes) -> bytes:
+    """Return the content with one to three faults."""
+    for _ in range(chance.choice([1, 1, 1, 2, 3])):
+        at, end = sorted(chance.randrange(len(content) + 1) for _ in range(2))
+        end = min(end, at + chance.choice([1, 2, 10, 100, 10_000]))
+        fault, token = chance.randrange(7), chance.choice(HOSTILE)
+        scalars = list(itertools.islice(_SCALAR.finditer(content, at), 1)) or list(_SCALAR.finditer(content))[:1]
+        if fault <= 1 and scalars:
+            content = content[: scalars[0].start()] + token + content[scalars[0].end() :]
+        elif fault == 2:
+            content = content[:at] + token + content[at:]
+        elif fault == 3:
+            content = content[:at]
+        elif fault == 4:
+            content = content[:at] + content[end:]
+        elif fault == 5:
+            content = content[:end] + content[at:]
+        elif content:
+            at = min(at, len(content) - 1)
+            content = content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+    return content
+
+
+def reshaped(chance: random.Random, path: Path) -> None:
+    """Write a Parquet file again, with a column of other values, another type, another name, or none."""
+    table = pq.read_table(path)
+    place = chance.randrange(table.num_columns)
+    name, rows = table.column_names[place], table.num_rows
+    columns: list[Any] = [
+        pa.nulls(rows),
+        pa.array([math.nan] * rows),
+        pa.array(["n/a", "\x1b[2J", "\u202e", "1_0"][chance.randrange(4) :][:1] * rows),
+        pa.array([2**63 - 1] * rows),
+        pa.array([2**64 - 1] * rows, pa.uint64()),
+        pa.array([[1.0]] * rows),
+        pa.array([b"\xff"] * rows),
+        pa.array([True] * rows),
+        pa.array(["a"] * rows).dictionary_encode(),
+    ]
+    change = chance.randrange(len(columns) + 3)
+    if change < len(columns):
+        table = table.set_column(place, name, columns[change])
+    elif change == len(columns):
+        table = table.drop_columns([name])
+    elif change == len(columns) + 1:
+        table = table.append_column(name, columns[0])
+    else:
+        table = table.slice(0, 0)
+    pq.write_table(table, path)
+
+
+def harm(chance: random.Random, path: Path) -> None:
+    """Do something to a file that nobody would do on purpose."""
+    kind = chance.randrange(40)
+    if kind == 0:
+        pipe(path)
+    elif kind == 1:
+        path.unlink()
+        path.mkdir()
+    elif kind == 2:
+        path.unlink()
+    elif kind == 3:
+        long_line(path)
+    elif kind == 4:
+        path.write_bytes(chance.choice(HOSTILE))
+    elif path.suffix == ".parquet" and kind < 30:
+        reshaped(chance, path)
+    else:
+        path.write_bytes(harmed(chance, path.read_bytes()))
+
+
+def long_line(path: Path) -> None:
+    """Make it one line of 2 GB, which needs no room."""
+    os.truncate(path, 2 << 30)
+
+
+def pipe(path: Path) -> None:
+    """Make it a pipe, whose reader waits for a writer."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def endless_view(path: Path) -> None:
+    """Leave a database whose `metrics` are a query that never ends."""
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            """CREATE VIEW metrics AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+            SELECT i AS id, 'r' AS run_name, i AS step, '{}' AS metrics, 't' AS timestamp FROM n"""
+        )
+
+
+# --- targets ---------------------------------------------------------------------------------------------------------
+
+
+def write_plain(folder: Path) -> None:
+    """Items and metrics in every form that a command may write."""
+    rows = [{"item": f"i{n}", "value": n / 4, "subset": "ab"[n % 2]} for n in range(12)]
+    points = [{"step": n, "name": "loss", "value": 1.5 / (n + 1)} for n in range(6)]
+    for name, table in (("items", rows), ("metrics", points)):
+        pd.DataFrame(table).to_csv(folder / f"{name}.csv", index=False)
+        pd.DataFrame(table).to_parquet(folder / f"{name}.parquet", index=False)
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+
+
+def plainly(path: Path) -> Numbers | None:
+    """Read a table as the standard library does; raise ValueError where a row or a number is not one."""
+    if path.suffix == ".csv":
+        csv.field_size_limit(1 << 30)
+        head, *lines = csv.reader(io.StringIO(path.read_text(), newline=""), strict=True)
+        rows = [dict(zip(head, line, strict=True)) for line in lines if line]
+    else:
+        rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    if any("value" not in row for row in rows):
+        return None  # a column of another name is a measure of another name
+    found = {}
+    for row in rows:
+        if path.suffix == ".csv" and not _NUMBER.fullmatch(row["value"].strip()):
+            raise ValueError(f"{row['value']!r} is not a number")
+        key = (str(row["item"]), str(row.get("subset", "all"))) if "item" in row else (int(row["step"]), row["name"])
+        found[key] = float(row["value"])
+    return found
+
+
+def read_plain(folder: Path, path: Path) -> None:
+    """Where a table is read, the standard library reads the same numbers."""
+    name = path.stem
+    with redirect_stderr(io.StringIO()) as told:
+        metrics, items = collect_output(folder, [{"reader": name, "place": path.name}])
+    if path.suffix == ".parquet" or (name == "metrics" and told.getvalue()):
+        return  # a log's torn lines may be left out, with a word; items never
+    table = items if name == "items" else metrics
+    keys = ("item", "subset") if name == "items" else ("step", "name")
+    ours = {tuple(row[key] for key in keys): row["value"] for row in table.to_pylist()}
+    if path.stat().st_size < 1 << 20:
+        same(ours, plainly(path))
+
+
+def same(ours: Numbers, theirs: Numbers | None) -> None:
+    """Compare numbers, of which NaN equals itself."""
+    if theirs is not None:
+        shown = {tuple(printable(str(part)) for part in key): repr(float(value)) for key, value in theirs.items()}
+        assert {tuple(map(str, key)): repr(float(value)) for key, value in ours.items()} == shown
+
+
+def read_compared(folder: Path, path: Path) -> None:
+    """Read evaluations as `compare` does; of a plain table the numbers are those of the standard library."""
+    plain = path.name.startswith("items")
+    sheets = read_arm("a", expand([str(path if plain else folder)]), Options()).sheets
+    if plain and path.suffix != ".parquet":
+        ours = {(i, s.subset): v for s in sheets for i, v in zip(s.items, s.values, strict=True)}
+        same(ours, plainly(path))
+
+
+def write_lm_eval(folder: Path) -> None:
+    """Samples of lm-evaluation-harness, their results beside them, and plain tables."""
+    arm(folder / "base")
+
+
+def written(name: str) -> Callable[[Path], Any]:
+    """Return what writes the stored files of a logger."""
+
+    def write(folder: Path) -> None:
+        if (STORED / "written" / name).is_dir():
+            shutil.copytree(STORED / "written" / name, folder, dirs_exist_ok=True)
+        else:
+            make(name, "", "written", folder)
+
+    return write
+
+
+def read_imported(name: str) -> Callable[[Path, Path], None]:
+    """Return what imports a folder."""
+
+    def read(folder: Path, path: Path) -> None:
+        reader: Reader = load_reader(name)
+        at = folder
+        if name in ("mlflow", "trackio"):
+            at = next(each for each in (path, *path.parents) if each.parent == folder)
+        request = Request(name, reader, [at], "s", str(folder), None, write=True)
+        outcome = import_runs(folder.parent / "results", request)
+        for line in outcome.problems:
+            assert "\n" not in line
+
+    return read
+
+
+def read_yaml(folder: Path, path: Path) -> None:
+    """Plan the study; each file is also read as if another program had written it."""
+    with suppress(ValueError, OSError):
+        parse_foreign(read_text(path))
+    read_settings([path], lambda line: None)
+    build_plan(load_settings({}, configs=folder / "configs"), root=folder)
+
+
+def write_settings(folder: Path) -> None:
+    """A project, and settings as words of a command line."""
+    Toy(folder)
+    words = {"scale": "full", "studies": "[toy]", "seeds": "2", "gpus": "2", "results": "r", "device_memory": "7.5"}
+    (folder / "words.json").write_text(json.dumps(words | {"nodes": "1", "retry": "failed", "group_minutes": "3"}))
+
+
+def read_words(folder: Path, path: Path) -> None:
+    """Load settings as `--config` gives them."""
+    try:
+        words = read_json(path)
+    except (ValueError, OSError):
+        return
+    if isinstance(words, dict):
+        load_settings(words, configs=folder / "configs")
+
+
+def write_stages(folder: Path) -> None:
+    """A small grid, collected."""
+    simulate(folder / "results", [Study(variants=2, steps=2, items={"a": 5})])
+    collect(folder / "results")
+
+
+def read_stages(folder: Path, path: Path) -> None:
+    """Collect, and look as `serve` does. What is in the database then, was there before the damage."""
+    results = folder / "results"
+    was = numbers(results)
+    shutil.rmtree(results / DATABASE, ignore_errors=True)
+    Watcher(results).now()
+    collect(results)
+    now = numbers(results)
+    if path.name != "plan.json":
+        assert {key: now[key] for key in now if now[key] != was.get(key)} == {}
+
+
+def numbers(results: Path) -> dict[Any, str]:
+    """Return every metric and item of the database."""
+    with Store(results / DATABASE) as store:
+        rows = [
+            *store.sql("SELECT key, step, name, value FROM metrics").itertuples(index=False),
+            *store.sql("SELECT key, item, subset, protocol, name, value FROM items").itertuples(index=False),
+        ]
+    return {tuple(row[:-1]): repr(float(np.float64(row[-1]))) for row in rows}
+
+
+LOGGERS = ("verl", "tensorboard", "mlflow", "wandb", "trackio")
+TARGETS = {
+    "yaml": Target(Toy, read_yaml, "configs/**/*.yaml"),
+    "settings": Target(write_settings, read_words, "words.json"),
+    "plain": Target(write_plain, read_plain),
+    "compare": Target(write_plain, read_compared, "items.*"),
+    "lm_eval": Target(write_lm_eval, read_compared),
+    "stages": Target(write_stages, read_stages, "results/[ps]*/**/*.*"),
+    **{name: Target(written(name), read_imported(name)) for name in LOGGERS},
+    "trainer": Target(written("trainer"), read_imported("trainer_state")),
+    "trl": Target(written("trl"), read_imported("trainer_state")),
+}
+
+
+TORN = b'{"item": "a", "value": 1}\n{"item": "b", "va\n{"item": "c", "value": 0}\n'
+VARIANT = "configs/studies/toy/v2.yaml"
+STATE = "base/seed_0/trainer_state.json"
+KNOWN: list[tuple[str, str, bytes | Harm]] = [  # what went wrong once
+    ("plain", "items.csv", b"item,value\na,1\nb,\nc,n/a\n"),
+    ("plain", "items.csv", b'item,value\na,1\n"b,0\nc,1\n'),
+    ("plain", "items.csv", b"item,value\na,1,2\nb,0\n"),
+    ("plain", "items.csv", b"item,value\na,1_0\n"),
+    ("plain", "items.csv", "item,value\na,\u0661\n".encode()),
+    ("plain", "items.jsonl", TORN),
+    ("plain", "items.jsonl", b'{"item": "a", "value": ' + DEEP),
+    ("plain", "items.jsonl", long_line),
+    ("plain", "items.csv", long_line),
+    ("plain", "metrics.csv", b"step,name,value\n9223372036854775808,loss,1\n"),
+    ("plain", "metrics.jsonl", b'{"step": 9223372036854775808, "name": "loss", "value": 1}\n'),
+    ("plain", "metrics.jsonl", b'{"step": 1, "name": "\\ud800", "value": 1}\n'),
+    ("compare", "items.csv", b"item,value\na,1\nb,\nc,n/a\n"),
+    ("compare", "items.csv", b'item,value\na,1\n"b,0\nc,1\n'),
+    ("compare", "items.csv", b"item,value\na,1,2\nb,0\n"),
+    ("compare", "items.csv", b"item,value\na,1_0\n"),
+    ("compare", "items.csv", long_line),
+    ("compare", "items.jsonl", TORN),
+    ("compare", "items.jsonl", long_line),
+    ("yaml", VARIANT, b"extends: base\nwhy: &a [*a]\n"),
+    ("yaml", VARIANT, BOMB),
+    ("yaml", VARIANT, b"why: " + DEEP),
+    ("yaml", VARIANT, long_line),
+    ("trainer", STATE, b'{"log_history": ' + DEEP),
+    ("trainer", STATE, b'{"log_history": [{"step": 9223372036854775808, "loss": 1}]}'),
+    ("trainer", STATE, b'{"log_history": [{"step": 1, "\\ud800": 1}]}'),
+    ("trainer", STATE, long_line),
+    ("verl", "grpo/seed_0.jsonl", b'{"step": 9223372036854775808, "data": {"a": 1}}\n'),
+    ("verl", "grpo/seed_0.jsonl", long_line),
+    ("trackio", "grid.db", endless_view),
+    ("verl", "grpo/seed_0.jsonl", pipe),
+    ("trl", "grpo-s0/completions/completions_00001.parquet", pipe),
+]
+
+
+# --- cases -----------------------------------------------------------------------------------------------------------
+
+
+def numbers_of(name: str, long: bool) -> Iterator[int]:
+    """Yield the numbers of the cases to run."""
+    chosen, _, number = os.environ.get("ABLATION_FUZZ", "").partition(":")
+    if chosen:
+        yield from [int(number)] if chosen == name else []
+        return
+    end = time.monotonic() + (LONG if long else SHORT) / len(TARGETS)
+    yield from itertools.takewhile(lambda _: time.monotonic() < end, itertools.count())
+
+
+def attempt(target: Target, folder: Path, path: Path) -> str:
+    """Read a harmed folder; return what is wrong with the way in which that ended, or nothing."""
+    begin = time.monotonic()
+    try:
+        with time_limit(PATIENCE):
+            target.read(folder, path)
+    except TrackerError as error:
+        text = str(error)
+        if "\n" in text or printable(text) != text or len(text) > 5000:
+            return f"not one clear line: {text[:500]!r}"
+    except Exception:
+        return printable(traceback.format_exc()[-3000:])
+    return f"took {time.monotonic() - begin:.0f} s" if time.monotonic() - begin > PATIENCE / 2 else ""
+
+
+@pytest.fixture
+def harmed_as(request, tmp_path):
+    """Give what reads a copy of a target's folder after a file of it was harmed, and returns what is wrong."""
+    target, good, folder = TARGETS[request.param], tmp_path / "good", tmp_path / "case"
+    good.mkdir()
+    target.write(good)
+    files = sorted(path.relative_to(good) for path in good.glob(target.files) if path.is_file())
+
+    def read(name: str, harm: Harm) -> str:
+        shutil.copytree(good, folder)
+        try:
+            harm(folder / name)
+            return attempt(target, folder, folder / name)
+        finally:
+            shutil.rmtree(folder)
+            shutil.rmtree(tmp_path / "results", ignore_errors=True)
+
+    return read, files
+
+
+@pytest.mark.parametrize(("harmed_as", "file", "harm"), KNOWN, indirect=["harmed_as"])
+def test_what_went_wrong_once(harmed_as, file, harm):
+    def write(path: Path) -> None:
+        path.write_bytes(harm)
+
+    assert not harmed_as[0](file, harm if callable(harm) else write)
+
+
+@pytest.mark.parametrize(("harmed_as", "name"), [(name, name) for name in TARGETS], indirect=["harmed_as"])
+def test_damage_is_an_error_or_does_no_harm(harmed_as, name, long):
+    read, files = harmed_as
+    found = []
+    for number in numbers_of(name, long):
+        chance = random.Random(f"{name}:{number}")
+        file = chance.choice(files)
+        if problem := read(file, partial(harm, chance)):
+            found.append(f"{name}:{number} {file}: {problem}")
+    assert not found, f"{len(found)} cases\n" + "\n\n".join(found[:10])
