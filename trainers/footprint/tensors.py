@@ -16,9 +16,8 @@ COPIES = "bfloat16 copies of weights"  # that autocast makes
 _SAMPLING = 28  # bytes per logit while a token is drawn: logits, divided, log-softmax, in double precision, cumulated
 _SCORING = 12  # per logit while log-probabilities and entropies are computed: logits, softmax, product
 _FORWARD = 16  # the same where a backward pass follows, which needs the log-softmax as well
-# In the backward pass, by what becomes of the entropy's graph: dropped before it, kept though no gradient comes through
-# it (supervised training), or learnt from.
-_LEARNING = {"dropped": 16, "kept": 20, "learnt": 24}
+# In the backward pass, by whether the entropy has a gradient.
+_LEARNING = {"dropped": 16, "learnt": 24}
 
 
 class Precision(Protocol):
@@ -118,7 +117,7 @@ def update(
         precision: autocast and activation checkpointing.
         tokens: of all rows together, padding counts.
         predicted: tokens for whose distribution logits are computed; 0 for a critic, which has none.
-        entropy: dropped, kept (supervised training) or learnt (with an entropy bonus).
+        entropy: dropped, or learnt (with an entropy bonus).
         frozen: the weights are in the precision of the pass, so there are no copies of them; so it is beside adapters.
         cached: autocast keeps its copies of weights until the forward pass ends; not where a model is sharded.
     """

@@ -129,7 +129,8 @@ class Update(_Strict):
     )
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
     drop_zero_advantage: bool = Field(
-        default=False, description="Do not compute responses that add nothing: no advantage, no KL, no entropy bonus."
+        default=False,
+        description="No backward pass of responses without advantage, KL and entropy bonus.",
     )
 
 

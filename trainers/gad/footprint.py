@@ -80,7 +80,7 @@ def _supervised(stage: str, config: GadConfig, student: Shape, found: _Lengths, 
     rows = share(settings.batch_size, micro_batch, devices)
     learnt = Learnt("student", student, config.precision, devices, memory=memory)
     tokens = found.prompt + found.teacher
-    works = (learnt.update("training", rows, tokens, predicted=found.teacher, entropy="kept"),)
+    works = (learnt.update("training", rows, tokens, predicted=found.teacher),)
     return Footprint(learnt.held, works, host_of([learnt]), assumed=found.assumed)
 
 

@@ -32,7 +32,7 @@ class ActorUpdate(Passes, Protocol):
 class Batch:
     """N responses with advantages (N,) or (N, T), log-probabilities (N, T) before the update, and the reference's.
 
-    `needed`: (N,), true where a response has a term in the loss; None: everywhere. The others are not forwarded.
+    `needed`: (N,), true where a response has a term in the loss; None: everywhere. The others have no backward pass.
     `importance`: (N, T), weights of the policy loss against a sampler that is not the policy; None: 1.
     """
 
@@ -87,7 +87,7 @@ class Actor:
             needed = with_advantage(advantages).to(sequences.mask.device)
         old_logps = sequences.logps
         if self.recompute_logps or old_logps is None:
-            old_logps = self.logps(sequences, needed)
+            old_logps = self.logps(sequences)
         reference_logps = None
         if self.reference is not None:
             with self.placement.autocast():
@@ -97,18 +97,10 @@ class Actor:
             importance = self.importance.weights(old_logps, sequences.logps, sequences.mask)
         return Batch(sequences, advantages.to(self.placement.device), old_logps, reference_logps, needed, importance)
 
-    def logps(self, sequences: Sequences, needed: Tensor | None = None) -> Tensor:
-        """Return the policy's log-probabilities (N, T) of the responses `needed` (None: of all), 0 of the others."""
+    def logps(self, sequences: Sequences) -> Tensor:
+        """Return the policy's log-probabilities (N, T) of the responses."""
         with self.placement.autocast():
-            if needed is None:
-                return batched_logps(self.learner.model, sequences, self.temperature, self.learner.memory)
-            logps = torch.zeros(sequences.mask.shape, device=sequences.mask.device)
-            if needed.any():
-                chosen = sequences.select(needed.nonzero()[:, 0])
-                found = batched_logps(self.learner.model, chosen, self.temperature, self.learner.memory)
-                logps = logps.to(found.dtype)
-                logps[needed, : found.shape[1]] = found
-            return logps
+            return batched_logps(self.learner.model, sequences, self.temperature, self.learner.memory)
 
     def learn(self, batch: Batch, *, kl_coef: float, generator: torch.Generator) -> dict[str, float]:
         """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
@@ -120,24 +112,36 @@ class Actor:
         with self.learner.training():
             for everything in minibatches(len(batch.sequences), self.update, generator):
                 units = loss_units(batch.sequences.mask[everything], aggregation)
-                rows = everything if batch.needed is None else everything[batch.needed.cpu()[everything]]
+                rows, others = everything, everything[:0]
+                if batch.needed is not None:
+                    needed = batch.needed.cpu()[everything]
+                    rows, others = everything[needed], everything[~needed]
 
                 def backward(part: Tensor, units: float = units) -> Diagnostics:
                     losses, diagnostics = self._losses(batch.select(part), units, kl_coef)
                     self.learner.memory.backward(reduce(torch.add, losses.values()))
                     return diagnostics | {name: Sum(loss.detach()) for name, loss in losses.items()}
 
+                @torch.no_grad()
+                def look(part: Tensor, units: float = units) -> Diagnostics:
+                    return self._losses(batch.select(part), units, kl_coef)[1]
+
+                # Entropy and ratios are of all responses, so that they do not depend on what is left out.
+                looks = self.learner.memory.run(others, look) if len(others) else []
                 parts, norm = self.learner.step(rows, backward)
-                # A loss of 0 is added for the minibatch in which no response is needed.
-                whole = {"policy/grad_norm": Sum(norm), "policy/loss": Sum(norm.new_zeros(()))}
-                averages.close_minibatch(*parts, whole)
+                # Losses of 0 are added for the minibatch in which no response is needed.
+                nothing = Sum(norm.new_zeros(()))
+                whole = {"policy/grad_norm": Sum(norm), "policy/loss": nothing, "policy/entropy_loss": nothing}
+                averages.close_minibatch(*looks, *parts, whole)
         return averages.means()
 
     def _losses(self, batch: Batch, units: float, kl_coef: float) -> tuple[dict[str, Tensor], Diagnostics]:
         """Return the parts of the loss of some responses, as shares of `units`, and diagnostics."""
         mask, update = batch.sequences.mask, self.update
         with self.placement.autocast():
-            logps, entropy = token_logps(self.learner.model, batch.sequences, self.temperature)
+            logps, entropy = token_logps(
+                self.learner.model, batch.sequences, self.temperature, entropy_gradient=update.entropy_coef > 0
+            )
         policy_loss, diagnostics = self.objective(
             logps, batch.old_logps, batch.advantages, mask, units=units, importance=batch.importance
         )
@@ -145,8 +149,6 @@ class Actor:
             diagnostics["rollout/importance_weight"] = Mean.of(batch.importance, mask)
             at_cap = (batch.importance >= self.importance.cap).float()
             diagnostics["rollout/importance_truncated"] = Mean.of(at_cap, mask)
-        if update.entropy_coef == 0:
-            entropy = entropy.detach()  # no gradient of zeros
         entropy_loss = -update.entropy_coef * aggregate(entropy, mask, update.aggregation, units=units)
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)

@@ -68,17 +68,24 @@ def response_logits(model: nn.Module, sequences: Sequences) -> Tensor:
     return logits[:, :-1].to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def token_logps(model: Any, sequences: Sequences, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities of the response's tokens and the entropies there, both (N, T), 0 at padding."""
+def token_logps(
+    model: Any, sequences: Sequences, temperature: float = 1.0, *, entropy_gradient: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities of the response's tokens and the entropies there, both (N, T), 0 at padding.
+
+    entropy_gradient: whether the entropies have a gradient, for which a graph over the vocabulary is kept.
+    """
     keep = sequences.mask.bool()
     if packs(model):
         logits = model.lm_head(states(model.model, sequences, last=False)) / temperature
-        logps, entropy = _chosen(logits, sequences.response_ids[keep]), token_entropy(logits)
+        logps = _chosen(logits, sequences.response_ids[keep])
+        entropy = token_entropy(logits if entropy_gradient else logits.detach())
         zeros = logits.new_zeros(keep.shape)
         return zeros.masked_scatter(keep, logps), zeros.masked_scatter(keep, entropy)
     logits = response_logits(model, sequences) / temperature
     logps = _chosen(logits, sequences.response_ids)
-    return torch.where(keep, logps, 0.0), torch.where(keep, token_entropy(logits), 0.0)
+    entropy = token_entropy(logits if entropy_gradient else logits.detach())
+    return torch.where(keep, logps, 0.0), torch.where(keep, entropy, 0.0)
 
 
 def _chosen(logits: Tensor, tokens: Tensor) -> Tensor:

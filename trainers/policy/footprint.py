@@ -58,9 +58,7 @@ def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) 
     settings, response = config.warm_start, config.sampling.max_new_tokens
     learnt = Learnt("policy", policy, config.precision, devices, memory=settings.memory)
     tokens = prompt + response
-    works = [
-        learnt.update("training", share(settings.batch_size, None, devices), tokens, predicted=response, entropy="kept")
-    ]
+    works = [learnt.update("training", share(settings.batch_size, None, devices), tokens, predicted=response)]
     if settings.until is not None:
         works.append(
             learnt.drawing("sampling", rows=settings.until.problems, group=1, prompt=prompt, response=response)

@@ -22,16 +22,13 @@ def sampler_gap(actor: Actor, batch: Batch, sampled_in: Literal["float32", "bflo
     """Return `rollout/logp_gap`, nats, and what it may be, before the update.
 
     The gap is the mean over tokens of |log p of the sampler - log p of the policy|. Where the old log-probabilities
-    were recomputed it is of all responses with a term in the loss (none: there is no gap); else of `COMPARED` ones.
+    were recomputed it is of all responses, else of `COMPARED` ones.
     """
     sequences, sampled = batch.sequences, batch.sequences.logps
     if sampled is None:
         raise ValueError("responses that nobody sampled have no log-probabilities to compare with")
     if actor.recompute_logps:
-        mask = sequences.mask if batch.needed is None else sequences.mask * batch.needed[:, None]
-        if not mask.any():
-            return {}
-        gap = masked_mean((batch.old_logps - sampled).abs(), mask)
+        gap = masked_mean((batch.old_logps - sampled).abs(), sequences.mask)
     else:
         some = sequences.select(_spread(len(sequences)).to(sequences.mask.device))
         assert some.logps is not None

@@ -45,6 +45,14 @@ def test_the_first_tokens_advantage_is_that_of_the_response(advantage):
     torch.testing.assert_close(token_advantages(rewards, mask, 4, scale=advantage.SCALE)[:, 0], whole)
 
 
+@pytest.mark.parametrize("rounding", [0.0, 1e-9])
+def test_advantages_of_tokens_are_bounded_where_whole_rewards_tie(rounding):
+    rewards = torch.tensor([[1.0, 2.0, -2.0], [2.0, -1.0 + rounding, 0.0]], dtype=torch.float64)
+    found = token_advantages(rewards, MASK, 2, scale=True)
+    spread = token_advantages(rewards, MASK, 2, scale=False)[MASK > 0].square().sum().div(4).sqrt()
+    torch.testing.assert_close(found, token_advantages(rewards, MASK, 2, scale=False) / spread)
+
+
 def test_a_reward_of_the_whole_is_added_at_the_last_token():
     found = add_at_the_end(torch.zeros(2, 3), torch.tensor([3.0, -1.0]), MASK)
     assert found.tolist() == [[0, 0, 3], [0, -1, 0]]

@@ -28,11 +28,16 @@ def token_advantages(rewards: Tensor, mask: Tensor, group_size: int, *, scale: b
     """Return advantages (N, T) of token rewards (N, T), the responses of a prompt side by side; 0 outside `mask`.
 
     A_it = G_it - mean_j G_jt, where G is the return to go and 0 after a response's end. scale: also divided by the
-    sample standard deviation of the group's whole rewards, plus epsilon. At t = 1 they are the advantages of responses.
+    sample standard deviation of the group's whole rewards, plus epsilon, so that at t = 1 they are the advantages of
+    responses; but at least by that of A over the group's tokens, so that they stay bounded where whole rewards tie.
     """
     to_go = returns_to_go(rewards, mask)
     groups = to_go.view(-1, group_size, to_go.shape[1])
     advantages = groups - groups.mean(1, keepdim=True)
     if scale:
-        advantages = advantages / (groups[:, :, :1].std(1, keepdim=True) + epsilon)
+        inside = (mask > 0).view_as(groups)
+        squares = torch.where(inside, advantages, 0.0).square().sum((1, 2), keepdim=True)
+        of_tokens = (squares / (inside.sum((1, 2), keepdim=True) - 1).clamp(min=1)).sqrt()
+        of_wholes = groups[:, :, :1].std(1, keepdim=True)
+        advantages = advantages / (torch.maximum(of_wholes, of_tokens) + epsilon)
     return torch.where(mask > 0, advantages.view_as(to_go), 0.0)
