@@ -82,7 +82,7 @@ def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
 
 def _declared(study: Measurements, a: str, b: str) -> Iterator[str]:
     """The verdict of the study's own edge between the two, if it has one."""
-    edges = judge_edges(study, planning=False)
+    edges = judge_edges(study)
     for edge in edges:
         if {edge.child, edge.parent} == {a, b}:
             yield f"    as one of the study's {_count(edges)}, corrected for all of them: {_word(edge)}"

@@ -107,13 +107,14 @@ class Correction:
 def judge_edges(study: Measurements, *, planning: bool = True, reuse: Reuse | None = None) -> list[Edge]:
     """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them.
 
-    Without `planning` the smallest detectable effects and the seeds needed, which no word depends on and which take
-    most of the time, are not computed: for those who read the words and intervals only.
+    Without `planning` what no word depends on and what takes most of the time is not computed (smallest detectable
+    effects, seeds needed, joint intervals, how far above alpha an adjusted p is): for those who read the words and the
+    edges' own intervals only.
     """
     reuse = reuse or Reuse()
     prior = study_prior(study, reuse)
     edges = [measure(study, child, parent, prior, reuse) for child, parent in study_pairs(study)]
-    correction = correct(study, edges, prior)
+    correction = correct(study, edges, prior, planning=planning)
     for edge in edges:
         conclude(study, edge, correction, planning=planning)
     return edges
@@ -154,23 +155,27 @@ def _seed_prior(study: Measurements, reuse: Reuse) -> SeedPrior | None:
     return seed_prior(gains)
 
 
-def correct(study: Measurements, edges: Sequence[Edge], prior: SeedPrior | None) -> Correction:
+def correct(
+    study: Measurements, edges: Sequence[Edge], prior: SeedPrior | None, *, planning: bool = True
+) -> Correction:
     """Fill in the adjusted p-values; return what the family leaves to each edge."""
     analysis = study.analysis
     tested = those_tested(edges)
     p = [edge.p for edge in tested]
+    needed = planning or any(edge.p <= analysis.alpha for edge in tested)
     if len(tested) < 2:
         adjusted, correction = holm(p), Correction("one", analysis.alpha, analysis.alpha)
     elif analysis.error == "per_word":
         adjusted, share = benjamini_hochberg(p), analysis.alpha / len(tested)
         words = int((adjusted <= analysis.alpha).sum())
         correction = Correction("bh", share * min(words + 1, len(tested)), share * words)
-    elif (found := family_covariances(study, tested, prior)) is None:
+    elif not needed or (found := family_covariances(study, tested, prior)) is None:
         adjusted, level = holm(p), analysis.alpha / len(tested)
         correction = Correction("holm", level, level)
     else:
         family = Family.of(*found, [edge.looks[-1].noise for edge in tested], look_shares(analysis))
-        adjusted, level = family.adjusted(p), family.level(analysis.alpha)
+        adjusted = family.adjusted(p, 1.0 if planning else analysis.alpha)
+        level = family.level(analysis.alpha) if planning else _NAN
         correction = Correction("max-t", level, level)
     for edge, value in zip(tested, adjusted, strict=True):
         edge.p_adjusted = float(value)
@@ -230,8 +235,8 @@ def _plan_ahead(edge: Edge, numbers: Estimate, study: Measurements, correction: 
 def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool) -> None:
     analysis = study.analysis
     if edge.detail not in NOT_COMPARED:
-        found = edge.p_adjusted <= analysis.alpha
-        if edge.looks and not np.isnan(edge.p) and (found or correction.name != "bh"):
+        found = edge.p_adjusted <= analysis.alpha or correction.name != "bh"
+        if edge.looks and found and not np.isnan(edge.p + correction.joint):
             seen = edge.looks[-1]
             edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.joint * seen.weight)
         edge.detail, edge.why, of = _word(edge, numbers, study, correction, planning=planning)

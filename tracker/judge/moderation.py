@@ -34,7 +34,7 @@ UNSTABLE = 0.02  # upper and lower tail beyond which a variant does not form the
 FEW = 0.1  # of the variants, and at least one, may be left out of the prior
 QUIET = 0.001  # an edge whose variance is so improbably small under the prior keeps it
 _ANY_DF = 1e6  # the prior's variance is taken as known here
-_LEAST = 1e-5  # of the median: smaller variances are not told apart (limma's offset)
+LEAST = 1e-5  # of the median: smaller variances are not told apart (limma's offset)
 # Variance of the median of k standard normal numbers (k = 1 to 7: David and Nagaraja, 2003); pi / 2 / k from there on.
 _MEDIAN = {1: 1.0, 2: 0.5, 3: 0.44867, 4: 0.29820, 5: 0.28683, 6: 0.21472, 7: 0.21045}
 
@@ -136,7 +136,7 @@ def seed_prior(gains: Mapping[str, Mapping[int, float]]) -> SeedPrior | None:
     middle = float(np.median(variances)) if len(names) >= FEWEST_VARIANTS else 0.0
     if middle <= 0:
         return None
-    variances = np.maximum(variances, _LEAST * middle)
+    variances = np.maximum(variances, LEAST * middle)
     # An F test of each against the median, which one unstable variant does not move.
     scale = float(np.median(variances / (2 * special.gammaincinv(df / 2, 0.5) / df)))
     above = special.fdtrc(df, df.sum() - df, variances / scale)

@@ -14,7 +14,7 @@ def settle_times(plan: Plan) -> list[str]:
     """
     results, reports, stages = plan.settings.results, plan.settings.reports, plan.selected()
     drawn = [
-        *(results / name for name in ("gate.txt", "certificate.json", "sealed.json")),
+        *(results / name for name in ("gate.txt", "certificate.json")),
         *(stage.dir / KEPT_STATUS for stage in stages),
     ]
     for folder in (reports, *(reports / study for study in plan.studies)):

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy import stats
 
 from tracker.config.study_schema import Analysis
-from tracker.judge.certificate import certify, pseudo, sealed
+from tracker.judge.certificate import certify
 from tracker.judge.edges import Edge
 from tracker.judge.measurements import Measurements
 from tracker.judge.pairing import paired_values
@@ -50,9 +50,25 @@ def measurements(values, parents, *, clusters=None, factors=None, **analysis):
 
 
 def normal_study(
-    variants=6, seeds=5, items=200, *, seed_sd=0.01, shared_sd=0.0, rate=0.6, ease_sd=0.8, seed=0, size=1, **analysis
+    variants=6,
+    seeds=5,
+    items=200,
+    *,
+    seed_sd=0.01,
+    shared_sd=0.0,
+    unequal=0.0,
+    rate=0.6,
+    ease_sd=0.8,
+    seed=0,
+    size=1,
+    together=0.0,
+    **analysis,
 ):
-    """No effect: 0/1 items of different ease, new noise in every run, normal seeds. Items in clusters of `size`."""
+    """No effect: 0/1 items of different ease, new noise in every run, normal seeds.
+
+    Items come in clusters of `size` of the same ease, which variants change by `together` (standard deviation).
+    `unequal`: standard deviation of the logarithms of the variants' own spreads over seeds.
+    """
     rng = np.random.default_rng(seed)
     ease = np.repeat(rng.normal(0, ease_sd, -(-items // size)), size)[:items]
     threshold = stats.norm.ppf(rate) * np.sqrt(1 + ease_sd**2)
@@ -60,8 +76,10 @@ def normal_study(
     parents = lineage(variants, analysis.pop("shape", "fan"))
     values = {}
     for variant in parents:
-        shift = (shared + rng.normal(0, seed_sd, seeds)) / stats.norm.pdf(stats.norm.ppf(rate))
-        latent = threshold + shift[:, None] + ease + rng.standard_normal((seeds, items))
+        own = rng.normal(0, seed_sd, seeds) * (np.exp(rng.normal(0, unequal)) if unequal else 1.0)
+        shift = (shared + own) / stats.norm.pdf(stats.norm.ppf(rate))
+        changed = np.repeat(rng.normal(0, together, -(-items // size)), size)[:items] if together else 0.0
+        latent = threshold + shift[:, None] + ease + changed + rng.standard_normal((seeds, items))
         values[variant] = {"all": (latent > 0).astype(float)}
     named = {"all": {f"i{k:04d}": f"c{k // size}" for k in range(items)}} if size > 1 else None
     return measurements(values, parents, clusters=named, **analysis)
@@ -69,11 +87,10 @@ def normal_study(
 
 def let_judge(patch, judge):
     """Have the certificate judged by another pipeline."""
-    for module in (pseudo, certify, sealed):
-        patch.setattr(module, "judge_edges", judge)
+    patch.setattr(certify, "judge_edges", judge)
 
 
-def naive_edges(study, *, planning=True, holm=True, items=True):
+def naive_edges(study, *, planning=True, holm=True, items=True, reuse=None):
     """A pipeline with the faults of old: items independent, no bound on what was not seen, no guard at a target."""
     alpha, edges = study.analysis.alpha, []
     for variant in study.variants:

@@ -7,10 +7,9 @@ known(results)                   -> Certificates | None     as they were last wr
 from pathlib import Path
 
 from contract.atomic import write_text
-from tracker.judge.certificate.certify import certify, record
+from tracker.judge.certificate.certify import certify
 from tracker.judge.certificate.digest import digest_of
 from tracker.judge.certificate.record import Certificates
-from tracker.judge.certificate.sealed import SEALED_FILE, keeper
 from tracker.judge.measurements import read_measurements
 from tracker.store.database import Store
 
@@ -39,7 +38,7 @@ def certified(store: Store, results: Path, study: str | None = None) -> Certific
         if old is not None and old.digest == digest:
             found.append(old)
         elif study in (None, name):
-            found.append(certify(measurements, keeper(results / SEALED_FILE, name, digest)))
-    made = record(found)
+            found.append(certify(measurements))
+    made = Certificates(studies=found)
     write_text(results / CERTIFICATE, made.model_dump_json(indent=1) + "\n")
     return made

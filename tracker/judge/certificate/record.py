@@ -5,20 +5,17 @@ from typing import Literal
 from tracker.config.names import Strict
 
 Status = Literal["calibrated", "uncalibrated", "uncertified"]
-SPLITS, SEALED = "splits", "sealed"
-SMALL = "small splits"  # into arms of which the word is not said, or not by the same rule as of the study's edges
 
 
 class Evidence(Strict):
-    """How often one word was wrong in trials of one kind."""
+    """How often one word was wrong in worlds of one form."""
 
-    word: str
-    kind: str  # splits (A/A), small splits, a form of planted effect, or sealed
+    word: str  # better or worse, equivalent, or interval
+    form: str
     promise: float  # the rate that the word must not exceed
-    trials: int
-    effective: float  # independent trials that these are worth
+    trials: int  # worlds for better or worse, edges for the others
     rate: float
-    lower: float  # one-sided Clopper-Pearson bound, at a confidence that allows for all kinds of trials
+    lower: float  # one-sided bound, at a confidence that allows for all that is looked at
     upper: float  # one-sided, at 95%
 
 
@@ -26,21 +23,9 @@ class Power(Strict):
     """How often a word was given where it was true."""
 
     word: str
-    level: str  # zero, or mde
     effect: float
     right: int
     trials: int
-
-
-class Sealing(Strict):
-    """What was predicted of seeds and items that the prediction never read, and how often it held."""
-
-    seeds: list[int]
-    items: int
-    edges: int
-    effective: float
-    inside: int
-    by_word: dict[str, tuple[int, int]]  # inside, edges
 
 
 class WordRecord(Strict):
@@ -58,25 +43,24 @@ class StudyCertificate(Strict):
     digest: str  # of what was read, and of the code that judged it
     seeds: int  # most seeds of a variant
     variants: int
-    arm: int  # seeds of a pseudo-arm; 0 where none can be split
-    splits: float  # effective splits
+    lineages: int  # judged of each form that carries noise
     words: list[WordRecord]
     evidence: list[Evidence]
     power: list[Power]
-    sealed: Sealing | None
 
-    def status(self, word: str) -> Status:
-        """Return the status of a word; uncertified for one that nothing is certified of."""
-        return next((record.status for record in self.words if record.word == word), "uncertified")
+    @property
+    def said(self) -> str:
+        """What is certified of the study's words, in a few words."""
+        wrong = [record.word for record in self.words if record.status == "uncalibrated"]
+        known = f"calibrated on this study's residuals ({self.lineages} lineages)"
+        return f"uncalibrated: {', '.join(wrong)}" if wrong else known if self.evidence else "uncertified"
 
 
 class Certificates(Strict):
-    """All studies of a database, and their common record."""
+    """All studies of a database."""
 
     studies: list[StudyCertificate]
-    record: list[Evidence]
-    words: list[WordRecord]
 
     def of(self, study: str) -> StudyCertificate | None:
-        """Return a study's certificate."""
+        """A study's certificate."""
         return next((found for found in self.studies if found.study == study), None)

@@ -1,165 +1,166 @@
-"""From trials to bounds, and from bounds to what is certified of each word. See docs/certificate.md."""
+"""From judged worlds to bounds, and from bounds to what is certified of each word. See docs/certificate.md."""
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+
+import numpy as np
+from scipy import special
 
 from tracker.config.study_schema import Analysis
-from tracker.judge.certificate.bounds import CONFIDENCE, ENOUGH, design_effect, lower_bound, upper_bound
-from tracker.judge.certificate.record import SEALED, SMALL, SPLITS, Evidence, Power, Sealing, WordRecord
-from tracker.judge.certificate.splits import telling_arm
-from tracker.judge.certificate.trials import Trial
+from tracker.judge.certificate.record import Evidence, Power, WordRecord
+from tracker.judge.certificate.worlds import NOISY
 from tracker.judge.scope import DECIDED
 
-Groups = dict[str, list[bool]]  # unit: whether each of its trials was wrong
-DIRECTION = "better or worse"  # the two words have one promise: any false one in a study
-SOME_SEEDS = "seeds"  # the form of changes that act in some seeds only
-WITH_NOISE = "items"  # the form whose power is the study's: it carries its noise and nothing else
-PLANTED = "planted"  # all forms without effect together
-TURNED = "turned"  # all forms with one, called the other way round
+CONFIDENCE = 0.95  # of an upper bound, and of all lower bounds of a study together
+DIRECTION = "better or worse"  # the two words have one promise
+_EPSILON = 1e-9
 
 
-def promise(word: str, kind: str, analysis: Analysis) -> float:
-    """Return the rate at which a word may be wrong: per study for better or worse, per edge for equivalent.
+@dataclass(frozen=True)
+class Judged:
+    """One edge of a world: its true effect, the word that it got, and its interval."""
 
-    That no more seeds behave otherwise than *equivalent* leaves open is promised at alpha, not at half of it.
-    """
-    return analysis.alpha / 2 if word == "equivalent" and kind != SOME_SEEDS else analysis.alpha
+    truth: float  # NaN where it is not known
+    word: str
+    low: float
+    high: float
 
 
-def tally(
-    trials: Sequence[Trial], analysis: Analysis, splits: float, arm: int, *, sealed: bool = False
-) -> list[Evidence]:
-    """Return how often words were wrong, by kind of trial.
+@dataclass(frozen=True)
+class Trial:
+    """One judged world."""
 
-    `splits`: independent trials that all splits are worth; `arm`: seeds of their arms; `sealed`: whether sealed edges
-    are one more kind, by which every word is judged too.
-    """
-    groups: dict[tuple[str, str], Groups] = {}
-    for trial in trials:
-        direction = trial.false_direction()
-        for word, kind, wrong in [
-            *((DIRECTION, kind, [direction]) for kind in _kinds(trial) if direction is not None),
-            ("equivalent", trial.form, trial.falsely_equivalent()),
-        ]:
-            if wrong:
-                small = kind == SPLITS and arm < telling_arm(word, analysis)
-                groups.setdefault((word, SMALL if small else kind), defaultdict(list))[trial.unit] += wrong
-    kinds = Counter(word for word, _ in groups)
-    kinds.update(dict.fromkeys(kinds, int(sealed)))
-    first, last = (SPLITS, SMALL), (PLANTED, TURNED)
-    order = sorted(groups, key=lambda found: (found[0], found[1] not in first, found[1] in last, found[1]))
-    return [
-        _evidence(
-            word, kind, groups[word, kind], promised=promise(word, kind, analysis), splits=splits, kinds=kinds[word]
+    form: str
+    edges: tuple[Judged, ...]
+
+    def direction(self, *, per_word: bool) -> float:
+        """The share of wrong ones among words better and worse; unless `per_word`, 1 where there is any."""
+        said = [edge for edge in self.edges if edge.word in ("better", "worse") and not isnan(edge.truth)]
+        wrong = sum(edge.truth * (1 if edge.word == "better" else -1) <= _EPSILON for edge in said)
+        return wrong / len(said) if wrong and per_word else float(wrong > 0)
+
+    def equivalent(self, margin: float) -> list[bool]:
+        """Whether each edge whose true effect reaches the margin was called equivalent."""
+        return [edge.word == "equivalent" for edge in self.edges if abs(edge.truth) >= margin * (1 - 1e-6)]
+
+    def interval(self) -> list[bool]:
+        """Whether the interval of each edge misses its true effect."""
+        known = [edge for edge in self.edges if not isnan(edge.truth + edge.low + edge.high)]
+        return [not edge.low - _EPSILON <= edge.truth <= edge.high + _EPSILON for edge in known]
+
+
+def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
+    """How often words were wrong, and intervals missed, by form."""
+    per_word = analysis.error == "per_word"
+    found: list[tuple[str, str, float, list[list[float]]]] = []
+    for form in dict.fromkeys(trial.form for trial in trials):
+        of = [trial for trial in trials if trial.form == form]
+        if form not in ("seeds", "rare"):
+            found.append((DIRECTION, form, analysis.alpha, [[trial.direction(per_word=per_word)] for trial in of]))
+        found.append(
+            (
+                "equivalent",
+                form,
+                analysis.alpha,
+                [[float(w) for w in trial.equivalent(analysis.margin)] for trial in of],
+            )
         )
-        for word, kind in order
-    ]
+        if form in ("signs", "planted"):
+            found.append(("interval", form, analysis.alpha, [[float(w) for w in trial.interval()] for trial in of]))
+    found = [(word, form, promise, [group for group in groups if group]) for word, form, promise, groups in found]
+    kinds = sum(bool(groups) for *_, groups in found)
+    return [_evidence(*one, kinds) for one in found if one[-1]]
 
 
-def _kinds(trial: Trial) -> list[str]:
-    """Return the kinds of trial of a false direction that this one is."""
-    if trial.form == SPLITS:
-        return [SPLITS] if trial.level == "zero" else []
-    return [trial.form, PLANTED] if trial.level == "zero" else [TURNED]
-
-
-def _evidence(word: str, kind: str, groups: Groups, *, promised: float, splits: float, kinds: int) -> Evidence:
-    counts = [len(wrong) for wrong in groups.values()]
-    rates = [sum(wrong) / len(wrong) for wrong in groups.values()]
-    trials = sum(counts)
-    if kind in (SPLITS, SMALL):
-        # However many trials were made of a unit's few seeds, it is one.
-        rate, effective = sum(rates) / len(rates), min(splits, float(trials))
-    else:
-        rate = sum(map(sum, groups.values())) / trials
-        effective = trials / design_effect(rates, counts)
-    return evidence(word, kind, promised, trials=trials, effective=effective, rate=rate, kinds=kinds)
-
-
-def evidence(
-    word: str, kind: str, promised: float, *, trials: int, effective: float, rate: float, kinds: int
-) -> Evidence:
-    """Return the bounds of a rate; the lower one allows for the number of kinds that are looked at."""
-    wrong = rate * effective
+def _evidence(word: str, form: str, promise: float, groups: Sequence[Sequence[float]], kinds: int) -> Evidence:
+    trials = sum(map(len, groups))
+    rate = sum(map(sum, groups)) / trials
+    effective = trials / design_effect(groups)
     return Evidence(
         word=word,
-        kind=kind,
-        promise=promised,
+        form=form,
+        promise=promise,
         trials=trials,
-        effective=effective,
         rate=rate,
-        lower=lower_bound(wrong, effective, 1 - (1 - CONFIDENCE) / kinds),
-        upper=upper_bound(wrong, effective),
+        lower=lower_bound(rate * effective, effective, 1 - (1 - CONFIDENCE) / kinds),
+        upper=upper_bound(rate * effective, effective, CONFIDENCE),
     )
 
 
-def power(trials: Sequence[Trial]) -> list[Power]:
-    """Return how often words were given where they were true, in planted effects with the study's own noise."""
+def lower_bound(wrong: float, trials: float, confidence: float) -> float:
+    """The one-sided Clopper-Pearson lower bound of a rate; `wrong` and `trials` need not be whole.
+
+    Numbers that are not whole come from an effective number of trials: Korn and Graubard (1998, Survey Methodology 24,
+    193-201) put it, and the rate times it, into the bound of Clopper and Pearson (1934, Biometrika 26, 404-413).
+    """
+    return 0.0 if wrong <= 0 else float(special.betaincinv(wrong, trials - wrong + 1, 1 - confidence))
+
+
+def upper_bound(wrong: float, trials: float, confidence: float) -> float:
+    """The one-sided upper bound, likewise."""
+    return 1.0 if wrong >= trials else float(special.betaincinv(wrong + 1, trials - wrong, confidence))
+
+
+def design_effect(groups: Sequence[Sequence[float]]) -> float:
+    """By how much trials in groups say less than as many independent ones; at least 1.
+
+    The variance of the rate between groups, over that of independent trials. Groups that are all right, or all wrong,
+    show no effect: 1.
+    """
+    size = np.array([len(group) for group in groups], dtype=float)
+    rate = np.array([np.mean(group) for group in groups])
+    mean, count = float((size * rate).sum() / size.sum()), len(groups)
+    if count < 2 or size.max() <= 1 or mean in (0.0, 1.0):
+        return 1.0
+    between = float(((size * (rate - mean)) ** 2).sum()) * count / (count - 1) / float(size.sum()) ** 2
+    return max(1.0, between * float(size.sum()) / (mean * (1 - mean)))
+
+
+def power(trials: Sequence[Trial], margin: float, mde: float) -> list[Power]:
+    """How often words were given where they were true: effects as large as `mde`, and none."""
     found = []
-    for word, level in (("better", "mde"), ("worse", "mde"), ("equivalent", "zero")):
-        of = [trial for trial in trials if trial.form == WITH_NOISE and trial.level == level]
-        right = [said for trial in of for said in trial.right(word)]
-        if right:
-            effect = max((abs(truth) for trial in of for truth, _ in trial.edges if truth is not None), default=0.0)
-            effect = effect if level != "zero" else 0.0
-            found.append(Power(word=word, level=level, effect=effect, right=sum(right), trials=len(right)))
+    for word, form, effect in (("better", "planted", mde), ("worse", "planted", -mde), ("equivalent", "signs", 0.0)):
+        edges = [edge for trial in trials if trial.form == form for edge in trial.edges]
+        of = [edge.word == word for edge in edges if abs(edge.truth - effect) <= 1e-6 * margin]
+        if of:
+            found.append(Power(word=word, effect=abs(effect), right=sum(of), trials=len(of)))
     return found
 
 
-def verdicts(evidence: Sequence[Evidence], needed: Mapping[str, str]) -> list[WordRecord]:
-    """Return what is certified of each word. `needed`: by word, what would give splits enough."""
-    found = []
-    for word in DECIDED:
-        named = ("interval", "equivalent" if word == "equivalent" else DIRECTION)
-        found.append(_verdict(word, [e for e in evidence if e.word in named], needed[word]))
-    return found
+def verdicts(evidence: Sequence[Evidence], lineages: int) -> list[WordRecord]:
+    """What is certified of each word, where there were residuals to draw from."""
+    return [_verdict(word, evidence, lineages) for word in DECIDED]
 
 
-def _verdict(word: str, evidence: Sequence[Evidence], needed: str) -> WordRecord:
-    broken = [e for e in evidence if e.lower > e.promise]
+def _verdict(word: str, evidence: Sequence[Evidence], lineages: int) -> WordRecord:
+    own = "equivalent" if word == "equivalent" else DIRECTION
+    known = [found for found in evidence if found.word in (own, "interval")]
+    broken = [found for found in known if found.lower > found.promise]
     if broken:
-        worst = max(broken, key=lambda e: e.lower - e.promise)
-        what = "intervals missed" if worst.kind == SEALED else f"{worst.word} was wrong"
-        why = f"{what} in {worst.rate:.0%} of {worst.trials} {describe(worst.kind)} (at least {worst.lower:.1%}; "
-        return WordRecord(word=word, status="uncalibrated", why=f"{why}promised: at most {100 * worst.promise:.3g}%)")
-    own = next((e for e in evidence if e.kind == SPLITS), None)
-    if own is None or own.effective < ENOUGH:
-        return WordRecord(word=word, status="uncertified", why=needed or "no split could be judged")
-    planted = [e for e in evidence if e.kind not in (SPLITS, SMALL, SEALED)]
-    effect = "with an effect as large as the margin" if word == "equivalent" else "without effect"
-    why = f"wrong in {own.rate:.1%} of splits {effect}"
-    why += f" (at most {own.upper:.0%}, worth {own.effective:.0f} independent trials)"
-    if planted:
-        most = max(planted, key=lambda e: e.upper)
-        why += f"; in planted effects at most {most.upper:.0%} ({describe(most.kind)})"
+        worst = max(broken, key=lambda found: found.lower - found.promise)
+        what = "intervals missed" if worst.word == "interval" else f"{worst.word} was wrong"
+        rate = f"{worst.rate:.0%} of {worst.trials} {describe(worst)} (at least {worst.lower:.1%}"
+        return WordRecord(
+            word=word, status="uncalibrated", why=f"{what} in {rate}; promised: at most {100 * worst.promise:.3g}%)"
+        )
+    noisy = [found for found in known if found.word == own and found.form in NOISY]
+    most = max(noisy, key=lambda found: found.upper, default=None)
+    why = f"on this study's residuals ({lineages} lineages)"
+    why += f": wrong in {most.rate:.1%} of {describe(most)} (at most {most.upper:.1%})" if most else ""
     return WordRecord(word=word, status="calibrated", why=why)
 
 
-def describe(kind: str) -> str:
-    """Return a kind of trial in words."""
-    return {
-        SPLITS: "splits of a variant's seeds",
-        SMALL: "splits into arms too small for the word",
-        SEALED: "sealed edges",
-        "items": "planted effects on single items",
-        "clusters": "planted effects on whole clusters",
-        "seeds": "planted effects in some seeds only",
-        "rare": "planted effects on few items",
-        "across": "planted effects across the target",
-        PLANTED: "planted lineages without effect, of all forms",
-        TURNED: "planted lineages with an effect, of all forms",
-    }.get(kind, kind)
+_FORMS: Mapping[str, str] = {
+    "signs": "without effect, the residuals of each run with a random sign",
+    "planted": "with planted effects",
+    "across": "across the target, without effect",
+    "seeds": "whose change acts in some seeds only",
+    "rare": "whose change is of few items",
+    "unpaired": "whose runs cannot be paired",
+}
 
 
-def sealed_evidence(sealed: Sealing, analysis: Analysis, kinds: int) -> Evidence:
-    """Return how often a predicted interval missed."""
-    rate = 1 - sealed.inside / sealed.edges
-    return evidence(
-        "interval",
-        SEALED,
-        analysis.alpha,
-        trials=sealed.edges,
-        effective=sealed.effective,
-        rate=rate,
-        kinds=kinds,
-    )
+def describe(found: Evidence) -> str:
+    """What was judged, in words."""
+    return f"{'lineages' if found.word == DIRECTION else 'edges'} {_FORMS[found.form]}"
