@@ -96,6 +96,7 @@ HOSTILE = [
 _SCALAR = re.compile(rb'"[^"\n]*"|[^\s,:{}\[\]"]+')
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 
+TRUTH = {"true": 1, "false": 0}
 Harm = Callable[[Path], None]
 Numbers = dict[Any, float]
 
@@ -228,10 +229,12 @@ def plainly(path: Path) -> Numbers | None:
         return None  # a column of another name is a measure of another name
     found = {}
     for row in rows:
-        if path.suffix == ".csv" and not _NUMBER.fullmatch(row["value"].strip()):
-            raise ValueError(f"{row['value']!r} is not a number")
-        key = (str(row["item"]), str(row.get("subset", "all"))) if "item" in row else (int(row["step"]), row["name"])
-        found[key] = float(row["value"])
+        word = str(row["value"]).strip()
+        if word.lower() not in TRUTH and path.suffix == ".csv" and not _NUMBER.fullmatch(word):
+            raise ValueError(f"{word!r} is not a number")
+        step = str(row.get("step")).strip().partition(".")[0]
+        key = (str(row["item"]), str(row.get("subset", "all"))) if "item" in row else (int(step), row["name"])
+        found[key] = float(TRUTH.get(word.lower(), word))
     return found
 
 
@@ -379,6 +382,8 @@ KNOWN: list[tuple[str, str, bytes | Harm]] = [  # what went wrong once
     ("plain", "items.jsonl", long_line),
     ("plain", "items.csv", long_line),
     ("plain", "metrics.csv", b"step,name,value\n9223372036854775808,loss,1\n"),
+    ("plain", "metrics.csv", b"step,name,value\ntrue,loss,1\n"),
+    ("plain", "metrics.csv", b"step,name,value\n9007199254740993,loss,1\n"),
     ("plain", "metrics.jsonl", b'{"step": 9223372036854775808, "name": "loss", "value": 1}\n'),
     ("plain", "metrics.jsonl", b'{"step": 1, "name": "\\ud800", "value": 1}\n'),
     ("compare", "items.csv", b"item,value\na,1\nb,\nc,n/a\n"),

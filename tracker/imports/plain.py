@@ -44,8 +44,8 @@ def read_metrics(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     if words := sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value"}):
         problem(f"{file}: holds no numbers in the columns {', '.join(words)}")
     for line, row in rows:
-        step = _number(row.get("step"))
-        if step is None or not step.is_integer() or abs(step) >= 2**63:
+        step = _step(row.get("step"))
+        if step is None:
             problem_ = "is not a whole number of 64 bits"
             raise ConfigError(file, f"line {line}: step", row.get("step"), problem_, "write one in each row")
         named = "name" in row and "value" in row
@@ -55,7 +55,7 @@ def read_metrics(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 continue
             if (value := _number(cell)) is None:
                 raise ConfigError(file, f"line {line}: {as_text(str(name))}", cell, "is not a number", _NUMBERS)
-            found[int(step), as_text(str(name))] = value
+            found[step, as_text(str(name))] = value
     columns = [[step for step, _ in found], [name for _, name in found], list(found.values())]
     yield _run(file, metrics=pa.table(columns, schema=METRIC_ROWS))
 
@@ -159,6 +159,12 @@ def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise ConfigError(file, f"line {number}", line[:60], problem, _WHOLE)
             if row:
                 yield number, row
+
+
+def _step(cell: Any) -> int | None:
+    """Return a cell as a whole number of 64 bits, which may end in `.0`; None for anything else, also a truth value."""
+    match = re.fullmatch(r"([-+]?[0-9]{1,19})(\.0*)?", str(cell).strip())
+    return int(match[1]) if match and abs(int(match[1])) < 2**63 else None
 
 
 def _number(cell: Any) -> float | None:
