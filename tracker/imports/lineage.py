@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from contract.errors import ConfigError
 from tracker.config.constraints import factor_of
 from tracker.config.lineage import ancestors, natural, walk
@@ -74,44 +77,56 @@ def _hang(groups: list[Group], study: ImportFile, where: str, known: Mapping[str
                 where, group.name, group.parent, "its parent has no run", suggest(group.parent, sorted(taken))
             )
     parents = {group.name: group.parent for group in groups}
+    circular = len(list(walk(parents))) < len(groups)
     for group in groups:
-        if len(list(walk(parents))) < len(groups) and group.name in ancestors(group.parent or "", parents):
+        if circular and group.name in ancestors(group.parent or "", parents):
             problem = "descends from itself"
             raise ConfigError(where, f"parents.{group.name}", group.parent, problem, "name the root: parents.NAME=none")
 
 
 def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
-    """Return each group with the one that it hangs below, grown from the root by the smallest difference."""
-    timed = all(group.started for group in groups)
+    """Return each group with the one that it hangs below, grown from the root by the smallest difference.
 
-    def rank(group: Group) -> tuple[Any, ...]:
+    Of equal differences the one counts that was grown first; of groups that are as near, the one of the lowest rank.
+    """
+    count, timed = len(groups), all(group.started for group in groups)
+    codes = _codes(groups)
+    apart = sum(count - np.bincount(column)[column] for column in codes.T) if codes.size else np.zeros(count, int)
+
+    def rank(place: int) -> tuple[Any, ...]:
+        group = groups[place]
         base = next((i for i, word in enumerate(_ROOTS) if group.name.lower() == word), len(_ROOTS))
-        apart = sum(_distance(group, other) for other in groups)
-        return (
-            base,
-            group.started if timed else "",
-            apart,
-            natural(group.name),
-            json.dumps(group.leaves, sort_keys=True),
-        )
+        leaves = json.dumps(group.leaves, sort_keys=True)
+        return (base, group.started if timed else "", int(apart[place]), natural(group.name), leaves)
 
-    ranks = {id(group): rank(group) for group in groups}
-    waiting = sorted(groups, key=lambda group: ranks[id(group)])
-    grown: list[tuple[Group, Group | None]] = [(waiting.pop(0), None)]
-    while waiting:
-        pairs = [
-            (_distance(group, member), place, ranks[id(group)], group, member)
-            for group in waiting
-            for place, (member, _) in enumerate(grown)
-        ]
-        _, _, _, group, member = min(pairs, key=lambda pair: pair[:3])
-        grown.append((group, member))
-        waiting.remove(group)
-    return grown
+    ranked = sorted(range(count), key=rank)
+    codes = codes[ranked]
+    distance = np.full(count, codes.shape[1] + 1)
+    parent = np.zeros(count, int)  # its place among the grown
+    grown, waiting = [0], np.arange(1, count)
+    while len(waiting):
+        nearer = (codes[waiting] != codes[grown[-1]]).sum(1)
+        closer = nearer < distance[waiting]
+        distance[waiting[closer]], parent[waiting[closer]] = nearer[closer], len(grown) - 1
+        next_one = np.argmin((distance[waiting] * count + parent[waiting]) * count + waiting)
+        grown.append(int(waiting[next_one]))
+        waiting = np.delete(waiting, next_one)
+    chosen = [groups[ranked[place]] for place in grown]
+    return [(chosen[0], None), *((chosen[at], chosen[parent[grown[at]]]) for at in range(1, count))]
 
 
-def _distance(a: Group, b: Group) -> int:
-    return sum(True for key in a.leaves.keys() | b.leaves.keys() if _differs(key, a.leaves, b.leaves))
+def _codes(groups: Sequence[Group]) -> NDArray[np.int64]:
+    """Return a row for each group and a column for each key: equal numbers where values are equal, 0 where absent."""
+    keys = sorted({key for group in groups for key in group.leaves})
+    codes = np.zeros((len(groups), len(keys)), np.int64)
+    for column, key in enumerate(keys):
+        known: dict[Any, int] = {}
+        for row, group in enumerate(groups):
+            if key in group.leaves:
+                value = group.leaves[key]
+                value = (json.dumps(value, sort_keys=True),) if isinstance(value, list | dict) else value
+                codes[row, column] = known.setdefault(value, len(known) + 1)
+    return codes
 
 
 def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

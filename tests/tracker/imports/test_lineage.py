@@ -1,12 +1,14 @@
 """Seeds, variants and parents of runs, derived or told; and how a log joins what was known."""
 
 import math
+import random
 
 import pytest
 
 from contract.errors import ConfigError
+from tracker.imports.grouping import Group
 from tracker.imports.items import item_table
-from tracker.imports.lineage import derive
+from tracker.imports.lineage import _differs, _nearest, derive
 from tracker.imports.merge import merged_items, merged_metrics
 from tracker.imports.run import metric_table
 from tracker.imports.stored import Record
@@ -156,3 +158,27 @@ def test_items_of_a_subset_are_those_of_now():
     now = item_table([("y", "step 2", "p", "acc", 1.0)])
     both = merged_items(known, now)
     assert sorted((row["item"], row["subset"]) for row in both.to_pylist()) == [("x", "step 1"), ("y", "step 2")]
+
+
+def test_the_tree_grows_by_the_smallest_difference():
+    """Against a plain search over all pairs at each step, on configurations with absent keys, lists, and 1 == True."""
+    draw = random.Random(0)
+    values = [None, 0, 1, True, 1.5, "x", [1], [2]]
+    for _ in range(20):
+        leaves = [{key: draw.choice(values) for key in "abcde" if draw.random() < 0.8} for _ in range(25)]
+        groups = [Group(f"v{at}", [at], leaf, started=f"2026-01-{at + 1:02d}") for at, leaf in enumerate(leaves)]
+        grown, waiting = [groups[0]], groups[1:]
+        expected = {}
+        while waiting:
+            _, _, at = min(
+                (sum(_differs(key, group.leaves, above.leaves) for key in "abcde"), place, at)
+                for at, group in enumerate(waiting)
+                for place, above in enumerate(grown)
+            )
+            group = waiting.pop(at)
+            differences = [sum(_differs(k, group.leaves, above.leaves) for k in "abcde") for above in grown]
+            expected[group.name] = grown[differences.index(min(differences))].name
+            grown.append(group)
+        found = _nearest(groups)
+        assert [group.name for group, _ in found] == [group.name for group in grown]
+        assert {group.name: above.name for group, above in found if above is not None} == expected
