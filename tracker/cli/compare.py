@@ -45,7 +45,9 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
     if parent == child:
         raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
     options = Options(
-        Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks)), arguments.seed_from, arguments.latest
+        Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster),
+        arguments.seed_from,
+        arguments.latest,
     )
     arms = [read_arm(name, paths, options) for name, paths in zip((parent, child), sides, strict=True)]
     lineage = {parent: Lineage(None, "the first side"), child: Lineage(parent, "the second side")}
@@ -70,7 +72,7 @@ def _from_study(arguments: argparse.Namespace) -> Comparison:
 
     given = [
         f"--{name.replace('_', '-')}"
-        for name in ("names", "metric", "filter", "tasks", "margin", "direction", "seed_from")
+        for name in ("names", "metric", "filter", "cluster", "tasks", "margin", "direction", "seed_from")
         if getattr(arguments, name) not in (None, [])
     ]
     if arguments.files or arguments.other or given:

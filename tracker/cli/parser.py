@@ -235,6 +235,9 @@ def _compare(commands: _Commands) -> None:
     )
     both.add_argument("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
     both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
+    both.add_argument(
+        "--cluster", metavar="doc.FIELD", help="lm-eval's field that items which err together share, such as a passage"
+    )
     both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
     both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
     both.add_argument("--margin", type=float, help="what makes no difference (default: a hundredth of the scale)")

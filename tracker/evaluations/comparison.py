@@ -87,7 +87,7 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     for child, parent in dict.fromkeys([*pairs, *_steps(parents)]):
         notes += check(named[parent], named[child], rules.allow)
     analysis, more = plan_analysis(list(arms), rules.direction, rules.margin, **rules.analysis)
-    notes += [*more, *_other_choices(arms, rules.chosen), *_reported(arms)]
+    notes += [*more, *_other_choices(arms, rules.chosen), *_shared(arms), *_reported(arms)]
     measured = measurements(name, list(arms), analysis, lineage)
     edges = judge_edges(measured)
     add_paths(measured, edges)
@@ -112,6 +112,16 @@ def _other_choices(arms: Sequence[Arm], chosen: Wanted) -> list[str]:
         if left := [name for name in others if name not in taken]:
             notes.append(f"{kind[:-1]} {', '.join(sorted(taken))}; also there: {', '.join(left)} (--{kind[:-1]})")
     return notes
+
+
+def _shared(arms: Sequence[Arm]) -> list[str]:
+    """Where items rest on one text, and so err together, and nobody said so."""
+    found = {sheet.subset: sheet.facts.shared for arm in arms for sheet in arm.sheets if sheet.facts.shared}
+    return [
+        f"items of {subset} share {shared}: they err together, and intervals are too narrow; "
+        f"--cluster {shared.split(',')[0]} counts the texts"
+        for subset, shared in found.items()
+    ]
 
 
 def _reported(arms: Sequence[Arm]) -> list[str]:

@@ -35,6 +35,8 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     Raises:
         ConfigError: no metric was named, or there is none of this name; or a file is damaged.
     """
+    if wanted.cluster:
+        raise ConfigError(path, "cluster", wanted.cluster, "a run of HELM names no clusters", "leave --cluster out")
     if wanted.filter:
         raise ConfigError(path, "filter", wanted.filter, "a run of HELM has no filters", "leave --filter out")
     spec = _beside(path, "run_spec.json", {})

@@ -38,6 +38,8 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     Raises:
         ConfigError: the log is damaged or its evaluation did not end, or no such scorer, or a score is no number.
     """
+    if wanted.cluster:
+        raise ConfigError(path, "cluster", wanted.cluster, "a log of Inspect names no clusters", "leave --cluster out")
     if wanted.filter:
         raise ConfigError(path, "filter", wanted.filter, "a log of Inspect has no filters", "leave --filter out")
     header, samples = _open(path)

@@ -33,6 +33,7 @@ _SETTINGS = (
     "fewshot_as_multiturn",
 )
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
+_LONG = 100  # characters of a passage that several items may share
 _ROW_BYTES = 64 << 20
 
 
@@ -97,6 +98,12 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         raise ConfigError(path, "", None, problem, "copy it again, or remove the results file")
     keep = np.flatnonzero(rows["filter"] == chosen)
     items, codes, repeats, clusters = _items(path, rows["doc_hash"][keep], rows["doc_id"][keep])
+    shared = ""
+    if wanted.cluster is None:
+        shared = _shared_text(path, row)
+    else:
+        of_rows = _of_documents(path, wanted.cluster, row)[keep]
+        clusters = dict(zip(items[codes], map(str, of_rows.tolist()), strict=True))
     values = rows["value"][keep]
     if not np.isfinite(values).all():
         _refuse(path, metric, rows, keep, values)
@@ -114,7 +121,8 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     check_values(path, metric, items, means)
     yield Sheet(
         path, task, metric, chosen, items, means, None, asked, clusters,
-        Facts(**(facts | {"task_hash": task_hash, "metrics": metrics, "filters": filters, "repeats": repeats})), texts,
+        Facts(**(facts | {"task_hash": task_hash, "metrics": metrics, "filters": filters, "repeats": repeats,
+                         "shared": shared})), texts,
     )  # fmt: skip
 
 
@@ -140,6 +148,29 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
                     columns = {{{form}}})""",
         )
     )
+
+
+def _of_documents(path: Path, field: str, row: dict[str, Any]) -> Any:
+    """A digest of one field of each row's document, `doc.FIELD`, in the order of the file."""
+    known = [f"doc.{name}" for name in row.get("doc", {})]
+    if field not in known:
+        problem = "the documents have no field of this name"
+        raise ConfigError(path, "--cluster", field, problem, f"they have {', '.join(known) or 'none'}")
+    value = table.digest(f"doc->>{table.text(field.removeprefix('doc.'))}")
+    sql = f"""SELECT {value} AS value FROM read_json({{file}}, format = 'newline_delimited',
+              maximum_object_size = {table.LARGEST_ROW}, columns = {{doc: 'JSON'}})"""
+    return table.query(path, sql)["value"]
+
+
+def _shared_text(path: Path, row: dict[str, Any]) -> str:
+    """The first long field that documents have in common, and how many there are of it."""
+    document = row.get("doc", {})
+    for name in document if isinstance(document, dict) else ():
+        if isinstance(document[name], str) and len(document[name]) >= _LONG:
+            found = _of_documents(path, f"doc.{name}", row)
+            if (different := len(np.unique(found))) <= len(found) / 2:
+                return f"doc.{name}, {different} texts"
+    return ""
 
 
 def _with_digest(rows: dict[str, Any]) -> dict[str, Any]:

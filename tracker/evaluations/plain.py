@@ -43,6 +43,10 @@ def read(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     Raises:
         ConfigError: a column is missing, a value is no finite number, a seed no whole number, or an item stands twice.
     """
+    if wanted.cluster:
+        raise ConfigError(
+            path, "cluster", wanted.cluster, "a plain table has a column cluster of its own", "leave --cluster out"
+        )
     if wanted.filter:
         raise ConfigError(path, "filter", wanted.filter, "a plain table has no filters", "leave --filter out")
     scan, value = _SCANS[path.suffix], wanted.metric or "value"

@@ -29,6 +29,7 @@ class Wanted:
     metric: str | None = None
     filter: str | None = None
     tasks: tuple[str, ...] = ()  # subsets; none named: all
+    cluster: str | None = None  # `doc.FIELD`: what items of one cluster share
 
     def wants(self, subset: str) -> bool:
         """Whether a subset was asked for."""
@@ -65,6 +66,7 @@ class Facts:
     settings: Mapping[str, Any] = field(default_factory=dict)  # model, arguments: what may be the change
     metrics: tuple[str, ...] = ()  # that the file has
     filters: tuple[str, ...] = ()
+    shared: str = ""  # a long text that several items have, which no one named as their cluster
     repeats: int = 1  # times that each item was asked; values are means over them
 
 
