@@ -5,11 +5,14 @@ import fcntl
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from contract.stage_folder import DATABASE
 from tests.workflow.project import STUDY, Project, kill, wait_for
 
 pytestmark = pytest.mark.slow
@@ -316,6 +319,30 @@ def test_a_killed_trainer_is_started_again_and_goes_on(project):
     assert json.loads(killed.read_text())["attempt"] == 2
     assert "resumed after step 2" in (killed.parent / "log.txt").read_text()
     assert (killed.parent / "log.attempt-1.txt").exists()
+
+
+def test_runs_are_imported_while_a_grid_runs(project):
+    """Both write the database, one after the other; neither loses what the other has brought."""
+    project.write("configs/studies/debias/d.yaml", "extends: a\nwhy: takes its time\npause: 1.0\n")
+    for seed in range(2):
+        history = [{"step": step, "loss": 1 / step} for step in (1, 2)]
+        state = {"global_step": 2, "max_steps": 2, "log_history": history}
+        project.write(f"runs/base/seed_{seed}/trainer_state.json", json.dumps(state))
+    process = project.start()
+    wait_for(lambda: list(project.folder.glob("results/stages/debias/train/*/checkpoint/state.json")))
+    words = ["import", "trainer_state", "runs", "--study", "loss", "--metric", "loss", "--direction", "min"]
+    for _ in range(3):
+        subprocess.run(
+            [sys.executable, "-m", "tracker", *words, "--margin", "0.1", "--yes"],
+            cwd=project.folder,
+            env=project.environment(),
+            check=True,
+        )
+    assert process.poll() is None
+    assert process.wait(timeout=120) == 0
+    with duckdb.connect(str(project.folder / "results" / DATABASE), read_only=True) as database:
+        runs = dict(database.execute("SELECT study, count(*) FROM runs GROUP BY study").fetchall())
+    assert runs == {"debias": 4, "loss": 2}
 
 
 def test_the_threads_of_snakemake_do_not_grow_with_the_rounds(project):
