@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -55,11 +56,22 @@ class Measurements:
 
     def seeds(self, variant: str) -> set[int]:
         """Planned seeds of a variant."""
-        return {seed for name, seed in self.states if name == variant}
+        return self._by_variant.get(variant, set())
 
     def in_order_added(self, seeds: Set[int]) -> list[int]:
         """These seeds in the order in which the plan added them, which is that of the looks."""
-        return [seed for seed in dict.fromkeys(seed for _, seed in self.states) if seed in seeds]
+        return [seed for seed in self._every_seed if seed in seeds]
+
+    @cached_property
+    def _by_variant(self) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for name, seed in self.states:
+            found.setdefault(name, set()).add(seed)
+        return found
+
+    @cached_property
+    def _every_seed(self) -> list[int]:
+        return list(dict.fromkeys(seed for _, seed in self.states))
 
 
 def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
