@@ -1,7 +1,7 @@
 """The certificate finds faults that are put into this pipeline, and lets the pipeline pass without them.
 
-`docs/certificate.md` has the table that `python tests/simulations/test_certificate_faults.py [DATABASE]` prints: every
-fault in every study here, and in those of a database.
+Run as a script (`python -m tests.simulations.test_certificate_faults [DATABASE STUDY]`) it prints the table of
+docs/certificate.md.
 """
 
 import sys
@@ -141,11 +141,11 @@ def faulty(fault):
             significance.p_value.cache_clear()
 
 
-def broken(study, fault, size=None):
-    """What is found wrong, by word and form: {(word, form): rate}."""
+def found(study, fault, size=None):
+    """What is found wrong: evidence whose lower bound is above the promise, the worst first."""
     with faulty(fault):
-        found = certify(study, size or Size())
-    return {(e.word, e.form): e.rate for e in found.evidence if e.lower > e.promise}
+        evidence = certify(study, size or Size()).evidence
+    return sorted((e for e in evidence if e.lower > e.promise), key=lambda e: e.promise - e.lower)
 
 
 IN = {  # where a fault is found in a short time: study, form, number of lineages (of edges, where there is no noise)
@@ -173,29 +173,29 @@ def size_of(form, number):
 @pytest.mark.parametrize("fault", [pytest.param(of, marks=[pytest.mark.slow] * (of in LONG)) for of in IN])
 def test_a_fault_is_found(fault):
     study, form, number = IN[fault]
-    assert broken(STUDIES[study](), fault, size_of(form, number))
+    assert found(STUDIES[study](), fault, size_of(form, number))
 
 
 @pytest.mark.parametrize("study", ["own variances", "quiet", pytest.param("looks", marks=pytest.mark.slow)])
 def test_the_pipeline_passes_without_a_fault(study):
-    assert not broken(STUDIES[study](), "none", Size(lineages=60, edges=200))
+    assert not found(STUDIES[study](), "none", Size(lineages=60, edges=200))
 
 
-def table(named):
-    rows = {}
-    for fault in ("none", *FAULTS):
-        rows[fault] = []
-        for study in named.values():
-            wrong = broken(study, fault)
-            (word, form), rate = max(wrong.items(), key=lambda item: item[1], default=(("", ""), 0))
-            rows[fault].append(f"{rate:.0%} {word} ({form})" if wrong else "-")
-        print(fault, rows[fault], sep=" | ", flush=True)
+def show(name, study, fault):
+    wrong = [
+        f"{e.word} ({e.form}) {e.rate:.1%}, at least {e.lower:.1%}, promised {e.promise:.1%}"
+        for e in found(study, fault)
+    ]
+    print(fault, name, *wrong[:1] or ["not found"], sep=" | ", flush=True)
 
 
-if __name__ == "__main__":
-    studies = {name: make() for name, make in STUDIES.items()}
+if __name__ == "__main__":  # [DATABASE STUDY]: every fault in a study of a database, else each in a study made for it
     if sys.argv[1:]:
         with Store(Path(sys.argv[1])) as store:
-            studies = {name: read_measurements(store, name) for name in store.studies()}
-    print("fault", list(studies), sep=" | ")
-    table(studies)
+            measured = read_measurements(store, sys.argv[2])
+        for one in ("none", *FAULTS):
+            show(sys.argv[2], measured, one)
+    else:
+        for one in FAULTS:
+            made = IN[one][0] if one in IN else "unequal spreads"
+            show(made, STUDIES[made](), one)
