@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from trainers.objectives.diagnostics.statistics import Diagnostics, Mean, Sum
 from trainers.objectives.losses.aggregation import Aggregation, aggregate, loss_units
-from trainers.objectives.losses.kl import k3
+from trainers.objectives.losses.kl import ESTIMATORS
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.minibatches import Averages, Passes, minibatches
@@ -64,7 +64,8 @@ class Actor:
 
     temperature: of sampling, and so of all log-probabilities. recompute_logps: take the old log-probabilities from a
     forward pass before the update, not from the sampler. reference: None: there is no KL. importance: weights of the
-    policy loss by recomputed log-probabilities and the sampler's; None: 1.
+    policy loss by recomputed log-probabilities and the sampler's; None: 1. kl_per_response: the loss has the sum over a
+    response's tokens, not their mean.
     """
 
     learner: Learner
@@ -75,6 +76,8 @@ class Actor:
     temperature: float = 1.0
     recompute_logps: bool = False
     importance: Importance | None = None
+    kl_estimator: str = "k3"
+    kl_per_response: bool = False
 
     def batch(self, sequences: Sequences, advantages: Tensor) -> Batch:
         """Return what the update needs of all responses, with advantages (N,) or (N, T).
@@ -88,19 +91,17 @@ class Actor:
         old_logps = sequences.logps
         if self.recompute_logps or old_logps is None:
             old_logps = self.logps(sequences)
-        reference_logps = None
-        if self.reference is not None:
-            with self.placement.autocast():
-                reference_logps = batched_logps(self.reference, sequences, self.temperature, self.learner.memory)
+        reference_logps = None if self.reference is None else self.logps(sequences, self.reference)
         importance = None
         if self.importance is not None and sequences.logps is not None:
             importance = self.importance.weights(old_logps, sequences.logps, sequences.mask)
         return Batch(sequences, advantages.to(self.placement.device), old_logps, reference_logps, needed, importance)
 
-    def logps(self, sequences: Sequences) -> Tensor:
-        """Return the policy's log-probabilities (N, T) of the responses."""
+    def logps(self, sequences: Sequences, model: nn.Module | None = None) -> Tensor:
+        """Return the log-probabilities (N, T) of the responses under the policy, or under another model."""
+        model = self.learner.model if model is None else model
         with self.placement.autocast():
-            return batched_logps(self.learner.model, sequences, self.temperature, self.learner.memory)
+            return batched_logps(model, sequences, self.temperature, self.learner.memory)
 
     def learn(self, batch: Batch, *, kl_coef: float, generator: torch.Generator) -> dict[str, float]:
         """Minimise policy loss + kl_coef * KL - entropy_coef * entropy; return the step's losses and diagnostics.
@@ -153,9 +154,13 @@ class Actor:
         losses = {"policy/loss": policy_loss, "policy/entropy_loss": entropy_loss}
         diagnostics["policy/entropy"] = Mean.of(entropy, mask)
         if batch.reference_logps is not None:
-            divergence = k3(logps, batch.reference_logps)
-            losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
+            divergence = ESTIMATORS[self.kl_estimator](logps, batch.reference_logps)
             diagnostics["kl/divergence"] = Mean.of(divergence, mask)
+            if self.kl_per_response:
+                wholes = (divergence * mask).sum(1)
+                diagnostics["kl/response"] = Mean.of(wholes)
+                divergence = wholes[:, None].expand_as(divergence)
+            losses["policy/kl_loss"] = kl_coef * aggregate(divergence, mask, update.aggregation, units=units)
         return losses, diagnostics
 
 

@@ -82,6 +82,9 @@ class Rollout(Sampled):
 
     responses: int = Field(default=128, ge=1, description="Responses per step; a multiple of group_size.")
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
+    order: Annotated[Literal["drawn", "passes"], Absent("drawn")] = Field(
+        default="drawn", description="Prompts of a step: drawn from all, or of passes through the data, each with all."
+    )
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
@@ -140,6 +143,9 @@ class Update(_Strict):
         default="sequence_mean", description="What counts the same: every response (GRPO) or every token (DAPO)."
     )
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
+    drop_truncated: Annotated[bool, Absent(False)] = Field(
+        default=False, description="Leave out responses that did not end by themselves: overlong filtering (DAPO, TRL)."
+    )
     drop_zero_advantage: bool = Field(
         default=True,
         description="No backward pass of responses without advantage, KL and entropy bonus.",
@@ -147,11 +153,20 @@ class Update(_Strict):
 
 
 class Kl(_Strict):
-    """KL to the reference policy (the warm start), k3 estimator, in the loss."""
+    """KL to the reference policy (the warm start)."""
 
+    estimator: Annotated[Literal["k1", "k2", "k3", "k3+"], Absent("k3")] = Field(
+        default="k3", description="k1: log ratio; k2: half its square; k3: GRPO's; k3+: k3 with the gradient of k2."
+    )
+    place: Annotated[Literal["loss", "reward"], Absent("loss")] = Field(
+        default="loss", description="A term of the loss, or taken off the reward before advantages (PPO)."
+    )
+    per: Annotated[Literal["token", "response"], Absent("token")] = Field(
+        default="token", description="What the loss and the target are of: mean of the tokens, or a response's sum."
+    )
     coef: float = Field(default=0.2, ge=0, description="Coefficient, the first one if adaptive; 0: no KL at all.")
     adaptive: bool = Field(default=False, description="x1.5 above 2 target, x0.5 below target / 2, after each step.")
-    target: float = Field(default=0.01, gt=0, description="Mean KL per token, nats.")
+    target: float = Field(default=0.01, gt=0, description="Mean KL, nats; see `per`.")
     low: float = Field(default=0.01, ge=0, description="Smallest adaptive coefficient.")
     high: float = Field(default=1.0, gt=0, description="Largest adaptive coefficient.")
 
@@ -237,10 +252,13 @@ class DynamicSampling(_Strict):
 
 
 class OverlongPenalty(_Strict):
-    """DAPO: reward minus up to 1 over the last tokens before max_new_tokens."""
+    """DAPO: reward minus up to `factor` over the last tokens before max_new_tokens."""
 
     share: float = Field(
         default=0.2, gt=0, lt=1, description="Those tokens, as a share of max_new_tokens (DAPO: 4,096 of 20,480)."
+    )
+    factor: Annotated[float, Absent(1.0)] = Field(
+        default=1.0, gt=0, description="Largest penalty (verl: overlong_buffer.penalty_factor)."
     )
 
 
@@ -295,8 +313,9 @@ class PolicyConfig(_Strict):
     reward_training: RewardTraining = Field(default=RewardTraining(), description="A reward model of one's own.")
     update: Update = Field(default=Update(), description="How the policy changes.")
     kl: Kl = Field(default=Kl(), description="Distance to the reference policy.")
-    advantage: Literal["relative", "normalized", "gae"] = Field(
-        default="normalized", description="R - mean; (R - mean) / std of the group; gae: PPO's, with a critic."
+    advantage: Literal["relative", "normalized", "batch_normalized", "gae"] = Field(
+        default="normalized",
+        description="R - mean; (R - mean) / std of the group, or of all groups; gae: PPO's, with a critic.",
     )
     critic: Critic = Field(default=Critic(), description="For advantage gae.")
     ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
@@ -358,6 +377,14 @@ class PolicyConfig(_Strict):
             (
                 self.reward_model is not None and self.reward_training.enabled,
                 "reward_model and reward_training.enabled: there can be only one reward model",
+            ),
+            (
+                self.kl.per == "response" and self.kl.place == "loss" and self.update.aggregation == "token_mean",
+                "kl.per response is a mean over responses: it needs update.aggregation sequence_mean",
+            ),
+            (
+                self.reward.level == "token" and self.advantage == "batch_normalized",
+                "reward.level token needs another advantage than batch_normalized, which is of whole responses",
             ),
             (
                 self.reward.level == "token" and self.reward.model == 0,
@@ -423,7 +450,11 @@ class PolicyConfig(_Strict):
         if self.kl.coef == 0 or not self.kl.adaptive:
             reason = "there is no KL at kl.coef 0" if self.kl.coef == 0 else "kl.adaptive is false"
             keys |= dict.fromkeys(("kl.target", "kl.low", "kl.high"), reason)
-        if self.kl.coef > 0 or self.update.entropy_coef > 0:
+        if self.kl.coef == 0:
+            keys |= dict.fromkeys(("kl.estimator", "kl.place", "kl.per"), "there is no KL at kl.coef 0")
+        elif self.kl.place == "reward" and not self.kl.adaptive:
+            keys["kl.per"] = "kl.place is reward and kl.adaptive false: every token counts"
+        if (self.kl.coef > 0 and self.kl.place == "loss") or self.update.entropy_coef > 0:
             reason = "the KL and the entropy bonus need every response (kl.coef, update.entropy_coef)"
             keys["update.drop_zero_advantage"] = reason
         if self.temporal_decay is not None and self.temporal_decay.lspd is not None:

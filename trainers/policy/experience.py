@@ -106,7 +106,8 @@ class Sampler:
         if self.penalty is not None:
             function, settings = self.penalty
             longest = self.sampling.max_new_tokens
-            penalty = function(lengths, max_length=longest, buffer=max(1, round(settings.share * longest)))
+            buffer = max(1, round(settings.share * longest))
+            penalty = function(lengths, max_length=longest, buffer=buffer, factor=settings.factor)
             rewards = rewards + penalty
             metrics["reward/overlong_penalty"] = penalty.mean().item()
         metrics |= _summary(rewards, group, sequences, end)
@@ -136,9 +137,14 @@ def join(parts: Sequence[Experience], keep: Sequence[Tensor], padding: int) -> E
     )
 
 
+def ended_responses(sequences: Sequences, eos: int) -> Tensor:
+    """Return which responses (N,) ended by themselves and were not cut."""
+    return ((sequences.response_ids == eos) & sequences.mask.bool()).any(1)
+
+
 def _summary(rewards: Tensor, group: int, sequences: Sequences, eos: int) -> dict[str, float]:
     groups = rewards.view(-1, group)
-    ended = ((sequences.response_ids == eos) & sequences.mask.bool()).any(1)
+    ended = ended_responses(sequences, eos)
     values = {
         "reward/mean": rewards.mean(),
         "reward/std": rewards.std(correction=0),

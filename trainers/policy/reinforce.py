@@ -4,6 +4,7 @@ Metrics are defined in docs/metrics-policy.md.
 """
 
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,18 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from trainers.loop import run_steps
+from trainers.objectives.losses.aggregation import masked_mean
+from trainers.objectives.losses.kl import ESTIMATORS
 from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
 from trainers.policy.config import OBJECTIVES, PolicyConfig
-from trainers.policy.experience import Experience, Responds, Sampler
+from trainers.policy.experience import Experience, Responds, Sampler, ended_responses
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
 from trainers.policy.models import POLICY, learning, load_learner, load_tokenizer, save_policy
 from trainers.policy.objective import build_importance, build_objective
 from trainers.policy.placement import Placement
-from trainers.policy.rewards import load_reward_model
+from trainers.policy.rewards import add_at_the_end, load_reward_model
 from trainers.policy.rollout_config import VLLM_ENGINE
 from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files, load_task, policy_folder, reward_model_folder
@@ -70,16 +73,20 @@ class Trainer:
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
         with_reference = config.kl.coef > 0
-        self.policy, reference = load_learner(folder, placement, config.memory, stage.seed, reference=with_reference)
+        self.policy, self.reference = load_learner(
+            folder, placement, config.memory, stage.seed, reference=with_reference
+        )
         self.actor = Actor(
             learner=self._learner(self.policy, config.update.lr),
             objective=build_objective(config),
             update=config.update,
             placement=placement,
-            reference=reference,
+            reference=self.reference if config.kl.place == "loss" else None,
             temperature=config.sampling.temperature,
             recompute_logps=config.rollout.recompute_logps,
             importance=build_importance(config.rollout.importance_weights),
+            kl_estimator=config.kl.estimator,
+            kl_per_response=config.kl.per == "response",
         )
         self.critic = self._critic(folder, placement) if config.advantage == "gae" else None
         self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}")
@@ -108,7 +115,7 @@ class Trainer:
             {name: learning(learner.model) for name, learner in learners.items()},
             {f"{name}_optimizer": learner.optimizer for name, learner in learners.items()},
             self.generators,
-            {"kl_coef": config.kl.coef, "elapsed": 0.0},
+            {"kl_coef": config.kl.coef, "elapsed": 0.0, "asked": 0},
         )
 
     def step(self, step: int, problems: list[Problem]) -> dict[str, float]:
@@ -117,24 +124,33 @@ class Trainer:
         warm = min(1.0, (step + 1) / max(1, self.config.update.warmup_steps))
         for learner, rate in self.rates:
             learner.set_rate(rate * warm)
+        kl_coef = self.state.values["kl_coef"]
         experience = self._collect(problems)
+        if self.config.kl.place == "reward" and self.reference is not None:
+            experience = self._less_kl(experience, self.reference, kl_coef)
         metrics, sampled = dict(experience.metrics), time.monotonic()
         estimate = None if self.critic is None else self.critic.estimate(experience.sequences, experience.finest)
         advantages = self._group_advantages(experience) if estimate is None else estimate.advantages
         metrics["advantage/mean"] = advantages.float().mean().item()
         metrics["advantage/mean_abs"] = advantages.abs().float().mean().item()
-        batch = self.actor.batch(experience.sequences, advantages)
-        metrics |= sampler_gap(self.actor, batch, self.config.precision.compute)
         metrics["update/used_responses"] = with_advantage(advantages).float().mean().item()
         if self.critic is not None and estimate is not None:
             orders = self.generators["critic_minibatches"]
             metrics |= self.critic.learn(experience.sequences, estimate, passes=self.config.update, generator=orders)
-        kl_coef = self.state.values["kl_coef"]
-        metrics |= self.actor.learn(batch, kl_coef=kl_coef, generator=self.generators["minibatches"])
+        sequences = experience.sequences
+        if self.config.update.drop_truncated:
+            ended = ended_responses(sequences, self.tokenizer.eos_token_id).nonzero()[:, 0]
+            sequences, advantages = sequences.select(ended), advantages[ended.to(advantages.device)]
+            advantages = advantages[:, : sequences.mask.shape[1]] if advantages.dim() == 2 else advantages
+        if len(sequences):
+            batch = self.actor.batch(sequences, advantages)
+            metrics |= sampler_gap(self.actor, batch, self.config.precision.compute)
+            metrics |= self.actor.learn(batch, kl_coef=kl_coef, generator=self.generators["minibatches"])
         metrics["kl/coef"] = kl_coef
-        if self.config.kl.adaptive and "kl/divergence" in metrics:
+        divergence = metrics.get("kl/response" if self.config.kl.per == "response" else "kl/divergence")
+        if self.config.kl.adaptive and divergence is not None:
             bounds = self.config.kl.model_dump(include={"target", "low", "high"})
-            self.state.values["kl_coef"] = adapt_coefficient(kl_coef, metrics["kl/divergence"], **bounds)
+            self.state.values["kl_coef"] = adapt_coefficient(kl_coef, divergence, **bounds)
         now = time.monotonic()
         self.state.values["elapsed"] += now - started
         return metrics | {
@@ -157,7 +173,12 @@ class Trainer:
         rollout = self.config.rollout
 
         def collect() -> Experience:
-            rows = draw(len(problems), rollout.responses // rollout.group_size, self.generators["prompts"])
+            count, asked = rollout.responses // rollout.group_size, self.state.values["asked"]
+            if rollout.order == "drawn":
+                rows = draw(len(problems), count, self.generators["prompts"])
+            else:
+                rows = in_passes(len(problems), asked, count, self.stage.seed)
+            self.state.values["asked"] = asked + count
             return self.sampler.collect([problems[i] for i in rows], self.generators["sampling"])
 
         if self.config.dynamic_sampling is None:
@@ -168,6 +189,23 @@ class Trainer:
             max_rounds=self.config.dynamic_sampling.max_rounds,
             padding=pad_token(self.tokenizer),
         )
+
+    def _less_kl(self, experience: Experience, reference: nn.Module, coef: float) -> Experience:
+        """Return the experience with the KL of the policy that sampled it taken off its rewards."""
+        sequences, mask = experience.sequences, experience.sequences.mask
+        known = None if self.config.rollout.recompute_logps else sequences.logps
+        old = self.actor.logps(sequences) if known is None else known
+        found = ESTIMATORS[self.config.kl.estimator](old, self.actor.logps(sequences, reference))
+        divergence = torch.where(mask > 0, found, 0.0).float().cpu()
+        rewards, tokens = experience.rewards - coef * divergence.sum(1), experience.token_rewards
+        if tokens is not None:
+            tokens = tokens - coef * divergence
+        elif self.critic is not None:
+            tokens = add_at_the_end(-coef * divergence, experience.rewards, mask)
+        figures = {"kl/divergence": masked_mean(divergence, mask.cpu()).item()}
+        if self.config.kl.per == "response":
+            figures["kl/response"] = divergence.sum(1).mean().item()
+        return replace(experience, rewards=rewards, token_rewards=tokens, metrics=experience.metrics | figures)
 
     def _group_advantages(self, experience: Experience) -> Tensor:
         """Return the advantages of responses (N,), or of tokens (N, T) where these are rewarded."""
@@ -215,6 +253,16 @@ class Trainer:
         if self.config.overlong_penalty is None:
             return None
         return import_module(f"{OBJECTIVES}.rewards.overlong_penalty").overlong_penalty, self.config.overlong_penalty
+
+
+def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:
+    """Return the numbers `start` to `start + count` of passes through `problems`, each pass in an order of its own."""
+    first, last = start // problems, (start + count - 1) // problems
+    orders = [
+        torch.randperm(problems, generator=torch.Generator().manual_seed(bucket(f"pass {number} {seed}", 2**62)))
+        for number in range(first, last + 1)
+    ]
+    return torch.cat(orders)[start - first * problems :][:count].tolist()
 
 
 def draw(problems: int, count: int, generator: torch.Generator) -> list[int]:

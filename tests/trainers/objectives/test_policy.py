@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 
+from trainers.objectives.advantages import batch_normalized as advantage_batch
 from trainers.objectives.advantages import gae as advantage_gae
 from trainers.objectives.advantages import normalized as advantage_normalized
 from trainers.objectives.advantages import relative as advantage_relative
@@ -122,6 +123,15 @@ def test_equal_rewards_give_exactly_zero_in_single_precision():
     rewards = torch.full((7,), 0.1)
     for advantages in (advantage_relative, advantage_normalized):
         assert (advantages.group_advantages(rewards, 7) == 0).all()
+
+
+def test_batch_normalized_advantages_are_those_of_rl_hand():
+    """`compute_relative_advantages`, then the z-score of `train_step`, in RL_HAND/gspo/gspo.py."""
+    rewards = torch.randn(24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    relative = (rewards.view(-1, 4) - rewards.view(-1, 4).mean(1, keepdim=True)).view(-1)
+    expected = (relative - relative.mean()) / (relative.std() + 1e-8)
+    torch.testing.assert_close(advantage_batch.group_advantages(rewards, 4), expected, **EXACT)
+    assert advantage_batch.group_advantages(torch.full((8,), 0.1), 4).tolist() == [0.0] * 8
 
 
 def test_normalized_advantages_need_a_group():
@@ -399,6 +409,31 @@ def test_variance_reduction_by_hand():
     assert diagnostics["ema/variance_reduction_ratio"].value() is None
 
 
+@pytest.mark.parametrize("name", ["k1", "k2", "k3", "k3+"])
+def test_estimators_are_verls(name):
+    """`kl_penalty` of verl 0.9.1, `low_var_kl` without its bound at 10; a + takes the gradient of k2."""
+
+    def forward(logprob, reference, kind):
+        if kind == "k1":
+            return logprob - reference
+        if kind == "k2":
+            return 0.5 * (logprob - reference).square()
+        kl = torch.clamp(reference - logprob, min=-20, max=20)
+        return torch.exp(kl) - kl - 1
+
+    generator = torch.Generator().manual_seed(0)
+    logps, reference = (-3 * torch.rand(4, 5, generator=generator, dtype=torch.float64) for _ in range(2))
+    theirs, ours = logps.clone().requires_grad_(), logps.clone().requires_grad_()
+    expected = forward(theirs, reference, name.removesuffix("+"))
+    if name.endswith("+"):
+        backward = forward(theirs, reference, "k2")
+        expected = backward - backward.detach() + expected.detach()
+    found = kl.ESTIMATORS[name](ours, reference)
+    torch.testing.assert_close(found, expected, **EXACT)
+    found.sum().backward(), expected.sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, **EXACT)
+
+
 def test_k3_is_exact_for_the_full_distribution():
     """Its mean under the policy is the KL divergence: sum_v p_v (q_v / p_v - log(q_v / p_v) - 1) = KL(p || q)."""
     p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.1, 0.6, 0.3])
@@ -435,6 +470,7 @@ def test_value_loss_by_hand():
 def test_overlong_penalty_by_hand():
     penalty = overlong_penalty(torch.tensor([5, 8, 9, 10, 12]), max_length=10, buffer=2)
     assert penalty.tolist() == [0.0, 0.0, -0.5, -1.0, -1.0]
+    assert overlong_penalty(torch.tensor([9]), max_length=10, buffer=2, factor=3.0).tolist() == [-1.5]
 
 
 def test_aggregation_by_hand():

@@ -7,6 +7,8 @@ import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
 from trainers.objectives.losses import clipped
+from trainers.objectives.losses.entropy import token_entropy
+from trainers.objectives.losses.kl import ESTIMATORS
 from trainers.objectives.losses.policy_loss import policy_loss
 from trainers.objectives.ratios import gspo as ratio_gspo
 from trainers.objectives.ratios import product as ratio_product
@@ -29,7 +31,7 @@ def tensors():
 
 
 def gradient(loss, logps):
-    return torch.autograd.grad(loss, logps)[0]
+    return torch.autograd.grad(loss, logps, retain_graph=True)[0]
 
 
 def source_sequence_level(logps, old, advantages, mask):
@@ -75,6 +77,26 @@ def test_token_ratios_with_the_token_mean_are_the_sources_token_loss(tensors):
     theirs = source_token_level(*tensors) / mask.sum()
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
     torch.testing.assert_close(gradient(ours, logps), gradient(theirs, logps), rtol=0, atol=1e-12)
+
+
+def test_only_what_is_called_a_bonus_or_a_penalty_has_a_gradient_in_the_mean():
+    """Over all 3^4 responses of a policy: `-log_probs.mean()` and k1 in the loss of RL_HAND/gspo/gspo.py have none."""
+    generator = torch.Generator().manual_seed(0)
+    logits, other = (torch.randn(4, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    logits.requires_grad_(True)
+    policy, reference = logits.log_softmax(-1), other.log_softmax(-1)
+    responses = torch.cartesian_prod(*[torch.arange(3)] * 4)
+    logps, known = (each[torch.arange(4), responses] for each in (policy, reference))
+    chances = logps.sum(1).exp().detach()  # drawn by the policy, as in a training
+    expected = {name: (chances * kl(logps, known).sum(1)).sum() for name, kl in ESTIMATORS.items()}
+    expected["source entropy"] = -(chances * logps.sum(1)).sum()
+    expected["entropy"] = token_entropy(logits).sum()
+    size = {name: gradient(value, logits).norm().item() for name, value in expected.items()}
+    assert max(size["k1"], size["source entropy"]) < 1e-12
+    assert min(size["k2"], size["k3"], size["k3+"], size["entropy"]) > 0.1
+    divergence = (policy.exp() * (policy - reference)).sum()
+    for name in ("k2", "k3+"):
+        torch.testing.assert_close(gradient(expected[name], logits), gradient(divergence, logits))
 
 
 def test_training_at_another_temperature_is_measured_at_the_same_one(prepared, tmp_path):

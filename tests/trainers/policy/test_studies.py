@@ -23,7 +23,7 @@ def load(configs=CONFIGS, **overrides):
 def test_every_variant_is_valid_at_every_scale(scale):
     _, studies = load(scale=scale)
     assert len(studies["innovations"].variants) == 26
-    assert len(studies["gspo"].variants) == 17
+    assert len(studies["gspo"].variants) == 19
 
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
@@ -70,7 +70,7 @@ def test_a_clip_range_that_is_inherited_does_not_exclude_ptrw(tmp_path):
 def test_warm_start_and_its_evaluation_are_shared_by_all_variants_of_a_seed():
     settings, _ = load(scale="demo", seeds="0,1,2")
     plan = build_plan(settings)
-    for study, variants, judges, warm in (("innovations", 25, 1, 1), ("gspo", 17, 3, 4)):
+    for study, variants, judges, warm in (("innovations", 25, 1, 1), ("gspo", 19, 4, 5)):
         counts = {}
         for stage in plan.stages.values():
             if stage.study == study:
@@ -78,7 +78,8 @@ def test_warm_start_and_its_evaluation_are_shared_by_all_variants_of_a_seed():
         assert counts == {
             "task_data": 1,
             "warm_start": 3,
-            "judge": 3 * judges,  # trains only where a variant asks for it; gspo-cool has its own `sampling`
+            "judge": 3
+            * judges,  # trains only where a variant asks for it; gspo-cool and gspo-source have their own `sampling`
             "evaluate_warm": 3 * warm,
             "reinforce": 3 * variants,  # 2.3-amic-vs-gspo has the runs of 2.3-amic
             "evaluate": 3 * variants,

@@ -1,5 +1,7 @@
 """Kullback-Leibler divergence to the reference policy."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 
@@ -12,3 +14,26 @@ def k3(logps: Tensor, reference_logps: Tensor) -> Tensor:
     """
     difference = (reference_logps - logps).clamp(-20.0, 20.0)
     return difference.exp() - difference - 1
+
+
+def k1(logps: Tensor, reference_logps: Tensor) -> Tensor:
+    """Return the estimate log(policy / reference), (B, T): unbiased, of either sign.
+
+    Its gradient under the policy's own samples is 0 in the mean: in a loss it does not hold the policy, in a reward it
+    does.
+    """
+    return logps - reference_logps
+
+
+def k2(logps: Tensor, reference_logps: Tensor) -> Tensor:
+    """Return the estimate log(policy / reference)^2 / 2, (B, T): biased, its gradient is that of the KL."""
+    return 0.5 * (logps - reference_logps) ** 2
+
+
+def k3_plus(logps: Tensor, reference_logps: Tensor) -> Tensor:
+    """Return the value of `k3` with the gradient of `k2`, (B, T) (verl's `low_var_kl+`)."""
+    gradient = k2(logps, reference_logps)
+    return gradient - gradient.detach() + k3(logps, reference_logps).detach()
+
+
+ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
