@@ -35,7 +35,7 @@ def _imported(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
     sequences = read_sequences(one_file(files(stage.inputs["offline"]), (".json",)))
     for number, row in enumerate(sequences.rows):
         where = f"{sequences.path}, row {number} (query {row['query']})"
-        check_pointer(row["pointer"], prepared.candidates, stage.config.shots, where)
+        check_pointer(row["pointer"], prepared.candidates, stage.config.sequence_length, where)
     if sequences.skipped:
         stage.log.info("%s: %d sequences were not evaluated and are left out", sequences.path, sequences.skipped)
     named = json.loads((stage.inputs["embed"] / IMPORTED).read_text(encoding="utf-8"))
@@ -43,11 +43,11 @@ def _imported(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
 
 
 def _scored(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
-    proposals, shots = stage.config.proposals, stage.config.shots
+    proposals, shots = stage.config.proposals, stage.config.sequence_length
     settings = proposals.model_copy(update={"seed": with_run_seed(proposals.seed, stage.seed)})
     model, work = load_in_context_model(stage), Resumable(stage, stage.config.score_batch)
     numbers = prepared.numbers("train")
-    pointers, logps, methods = propose(similarities(*prepared.of(numbers)), shots, settings)
+    pointers, methods = propose(similarities(*prepared.of(numbers)), shots, settings)
     count = len(methods)
     flat, repeated = pointers.flatten(0, 1), numbers.repeat_interleave(count)
     scores = score_pointers(model, prepared, repeated, flat, work=work, name="sequences")
@@ -62,7 +62,6 @@ def _scored(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
         "acc_score": scores.acc_score.tolist(),
         "info_score": (scores.gold_logp.exp() - before.exp()).tolist(),
         "logp_gain": (scores.gold_logp - before).tolist(),
-        "beam_logprob": logps.flatten().tolist(),
         "method": methods * len(numbers),
     }
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

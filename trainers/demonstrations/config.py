@@ -8,13 +8,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.demonstrations.choices import rewards
 
 OBJECTIVES = "trainers.objectives"
 IN_CONTEXT = "trainers.demonstrations.in_context"
 
-Mode = Literal["legacy", "hard_plus_soft", "hard_plus_soft_v2", "separated", "hard_only", "soft_only", "hybrid"]
+Mode = Literal["legacy", "hard_plus_soft", "hard_plus_soft_v2", "separated", "hybrid"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -169,8 +170,6 @@ class Reward(_Strict):
     def _has_an_effect(self) -> Self:
         used = {
             "legacy": {"gain", "info_weight", "correct_weight"},
-            "hard_only": {"hard_weight"},
-            "soft_only": {"soft_weight"},
             "hybrid": {"gain", "alpha", "info_scale", "info_floor"},
         }.get(self.mode, {"hard_weight", "soft_weight"})
         for key, field in type(self).model_fields.items():
@@ -189,8 +188,14 @@ class Rce(_Strict):
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=2e-3, gt=0, le=1, description="Of AdamW.")
-    weights: Literal["reward", "rank"] = Field(
-        default="reward", description="What is divided by tau: the reward, or its rank in the query, from 0 to 1."
+    weights: Literal["reward", "rank", "position", "best"] = Field(
+        default="reward",
+        description="What is divided by tau: the reward, or its rank in the query, from 0 to 1, where equal rewards "
+        "share their rank (rank) or the later one in the file has the higher (position, seed 003); best: without tau, "
+        "only the sequence with the highest reward, the first of equals.",
+    )
+    best_epochs: Annotated[int, Absent(0)] = Field(
+        default=0, ge=0, description="Epochs before these that imitate only the best sequence of each query."
     )
     tau_start: float = Field(default=2.0, gt=0, description="Temperature of the first step.")
     tau_end: float = Field(default=0.5, gt=0, description="Temperature of the last step; linear between.")
@@ -202,7 +207,11 @@ class Grpo(_Strict):
     """Clipped policy gradient on the same sequences, held near the RCE policy."""
 
     enabled: bool = Field(default=True, description="false: the RCE policy is the result.")
-    advantage: Literal["zscore", "rank"] = Field(default="zscore", description="Within the sequences of one query.")
+    advantage: Literal["zscore", "rank", "position"] = Field(
+        default="zscore",
+        description="Within the sequences of one query: z-scores, or ranks, where equal rewards share theirs (rank) or "
+        "the earlier one in the file has the better (position, seed 003).",
+    )
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
     lr: float = Field(default=1e-3, gt=0, le=1, description="Of AdamW.")
@@ -234,7 +243,10 @@ class DemonstrationsConfig(_Strict):
         default="id", description="How `offline` calls questions: by id, or by place in the training file, from 0."
     )
     learner: Learner = Field(default=Learner(), description="The in-context model of task concepts.")
-    shots: int = Field(default=4, ge=1, le=32, description="Length of a sequence; 1 to so many shots are evaluated.")
+    shots: int = Field(default=4, ge=1, le=32, description="1 to so many shots are evaluated.")
+    train_shots: Annotated[int | None, Absent(None)] = Field(
+        default=None, ge=1, le=32, description="Length of the sequences that selectors learn from; null: `shots`."
+    )
     proposals: Proposals = Field(default=Proposals(), description="Candidate sequences.")
     score_batch: int = Field(default=512, ge=1, description="Prompts that the in-context model answers at once.")
     selector: Selector = Field(default=Selector(), description="What chooses.")
@@ -246,6 +258,11 @@ class DemonstrationsConfig(_Strict):
         description="Train a selector for each of these modes; per shot number the best on validation selects.",
     )
     checkpoint_every: int = Field(default=2, ge=1, description="Epochs (learner: tens of steps) between checkpoints.")
+
+    @property
+    def sequence_length(self) -> int:
+        """Demonstrations in a sequence of the offline data."""
+        return self.train_shots or self.shots
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -262,6 +279,15 @@ class DemonstrationsConfig(_Strict):
             (
                 self.shots > self.task.candidates,
                 f"shots = {self.shots} exceeds task.candidates = {self.task.candidates}: none is chosen twice",
+            ),
+            (
+                self.sequence_length > self.task.candidates,
+                f"train_shots = {self.train_shots} exceeds task.candidates = {self.task.candidates}: "
+                "none is chosen twice",
+            ),
+            (
+                self.rce.weights == "best" and self.rce.best_epochs > 0,
+                f"rce.best_epochs = {self.rce.best_epochs} has no effect with rce.weights best: raise rce.epochs",
             ),
             (
                 self.offline_names != "id" and (self.offline is None or not pretrained),
@@ -307,7 +333,8 @@ class DemonstrationsConfig(_Strict):
         """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
         trained = self.selector.kind == "pointer"
         if stage == "rce":
-            names = ["rce", *(["rce_rank"] if self.rce.weights == "rank" else [])]
+            ranks = f"rce_{self.rce.weights}"
+            names = ["rce", *([ranks] if ranks in {"rce_rank", "rce_position"} else [])]
             return self._reward_modules() + [f"{OBJECTIVES}.selection.{name}" for name in names] if trained else []
         if stage == "grpo":
             if not (trained and self.grpo.enabled):

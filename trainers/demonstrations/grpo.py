@@ -96,7 +96,7 @@ class _Loss:
             present=self.present[kept],
         )
         figures = {name: float(value) for name, value in diagnostics.items()} | {"trained_queries": share}
-        return loss * share, figures
+        return loss, figures
 
 
 def save_advantages(stage: Stage, data: TrainingData, advantages: Tensor) -> None:

@@ -35,7 +35,6 @@ class OfflineData:
     acc_score: Tensor
     info_score: Tensor  # gain in probability
     logp_gain: Tensor  # gain in log-probability, nats
-    beam_logprob: Tensor
 
 
 def write_candidates(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -15,17 +15,6 @@ def similarities(query: Tensor, candidates: Tensor) -> Tensor:
     return torch.nn.functional.cosine_similarity(query[:, None], candidates, dim=-1)
 
 
-def plackett_luce_logps(logits: Tensor, pointers: Tensor) -> Tensor:
-    """Return the log-probability (Q, N) of sequences (Q, N, S), drawn without replacement by `logits` (Q, K)."""
-    expanded = logits[:, None].expand(-1, pointers.shape[1], -1)
-    total = torch.zeros(pointers.shape[:2])
-    for step in range(pointers.shape[2]):
-        pick = pointers[..., step : step + 1]
-        total = total + (expanded.gather(-1, pick) - expanded.logsumexp(-1, keepdim=True)).squeeze(-1)
-        expanded = expanded.scatter(-1, pick, -torch.inf)
-    return total
-
-
 def beam_search(logits: Tensor, shots: int, width: int) -> Tensor:
     """Return sequences (Q, width, shots), the most probable first, by a beam of `width`.
 
@@ -52,8 +41,8 @@ def sample(logits: Tensor, shots: int, generator: torch.Generator) -> Tensor:
     return (logits - (-uniform.log()).log()).topk(shots, dim=1).indices
 
 
-def propose(cosines: Tensor, shots: int, settings: Proposals) -> tuple[Tensor, Tensor, list[str]]:
-    """Return sequences (Q, N, shots), their log-probabilities (Q, N) at temperature 1, and the N methods' names.
+def propose(cosines: Tensor, shots: int, settings: Proposals) -> tuple[Tensor, list[str]]:
+    """Return sequences (Q, N, shots) and the N methods' names.
 
     Args:
         cosines: (Q, K).
@@ -72,5 +61,4 @@ def propose(cosines: Tensor, shots: int, settings: Proposals) -> tuple[Tensor, T
     for _ in range(settings.random):
         parts.append(sample(torch.zeros_like(logits), shots, generator)[:, None])
         methods.append("random")
-    pointers = torch.cat(parts, dim=1)
-    return pointers, plackett_luce_logps(logits, pointers), methods
+    return torch.cat(parts, dim=1), methods

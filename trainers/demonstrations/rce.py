@@ -24,7 +24,8 @@ def run(stage: Stage) -> None:
         model = build_selector(config.selector, data.query.shape[1], stage.seed or 0).to(stage.devices[0])
         return model, _Loss(stage, model, data, rewards_of(data.offline, reward))
 
-    train_selectors(stage, rewards, start, queries=len(data), settings=config.rce)
+    settings = config.rce.model_copy(update={"epochs": config.rce.best_epochs + config.rce.epochs})
+    train_selectors(stage, rewards, start, queries=len(data), settings=settings)
     if len(rewards) == 1:
         save_rewards(stage, data, rewards_of(data.offline, rewards[0]))
 
@@ -43,21 +44,25 @@ class _Loss:
         self.objective = import_module(f"{OBJECTIVES}.selection.rce")
         self.settings, self.model, self.data, self.rewards = stage.config.rce, model, data, rewards
         self.present = data.offline.present
-        if self.settings.weights == "rank":
-            ranks = import_module(f"{OBJECTIVES}.selection.rce_rank")
+        self.best = self.objective.best_only(rewards, self.present)
+        if self.settings.weights in {"rank", "position"}:
+            ranks = import_module(f"{OBJECTIVES}.selection.rce_{self.settings.weights}")
             self.rewards = ranks.rank_normalised(rewards, self.present)
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
-        self.steps = self.settings.epochs * -(-len(data) // self.settings.batch_size)
+        batches = -(-len(data) // self.settings.batch_size)
+        self.steps, self.first = self.settings.epochs * batches, self.settings.best_epochs * batches
 
     def begin_epoch(self, epoch: int) -> None:
         """Nothing to note: the loss depends on the current policy only."""
 
     def __call__(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, float]]:
         settings, data = self.settings, self.data
-        tau = self.objective.tau_at(step, self.steps, settings.tau_start, settings.tau_end)
         pointers = data.offline.pointers[rows]
         logps = self.model(data.query[rows], data.candidates[rows], pointers)
         losses = self.objective.smoothed_cross_entropy(logps, pointers, self.free[rows], settings.label_smoothing)
+        if settings.weights == "best" or step < self.first:
+            return self.objective.rce_loss(self.best[rows], losses), {}
+        tau = self.objective.tau_at(step - self.first, self.steps, settings.tau_start, settings.tau_end)
         weights = self.objective.rce_weights(self.rewards[rows], tau, self.present[rows])
         figures = {"tau": tau, "max_weight": float(weights.amax(-1).mean())}
         return self.objective.rce_loss(weights, losses), figures

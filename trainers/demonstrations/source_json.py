@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SCORES = ("correct", "acc_score", "info_score", "logp_gain", "beam_logprob")
+SCORES = ("correct", "acc_score", "info_score", "logp_gain")
 POOLS = ("candidate_pool_ids", "candidate_pool_indices", "pool")
 _LEGACY = {  # names of the source's JSON
     "correct": "vqa_correct",
     "acc_score": "vqa_acc_score",
     "info_score": "beam_score",
-    "beam_logprob": "logprob_score",
     "method": "gen_method",
 }
 
@@ -40,8 +39,8 @@ class Imported:
 def read_sequences(path: Path) -> Sequences:
     """Read `{query: {"candidate_pool_ids": [...], "pointer_candidates": [{"pointer": [...], "vqa_correct": ...}]}}`.
 
-    A pointer counts places in the query's pool. Scores are `vqa_correct`, `vqa_acc_score`, `beam_score` (in the seed
-    the information gain) and `logprob_score`, or the names of the columns; absent or null is missing. Keys that
+    A pointer counts places in the query's pool. Scores are `vqa_correct`, `vqa_acc_score` and `beam_score` (in the
+    seed the information gain), or the names of the columns; absent or null is missing. Keys that
     begin with "_" are no queries, and sequences with `eval_failed` or `vqa_eval_mode` "error" are left out, as there.
 
     Raises:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
-_PERIOD = re.compile(r"(?<!\d)\.(?!\d)")  # not the point of a decimal number
+_PERIOD = re.compile(r"\.(?!\d)")  # not the point of a decimal number; a full stop after one is dropped
 _COMMA_IN_NUMBER = re.compile(r"\d,\d")
 _DIGITS = {
     word: str(number)

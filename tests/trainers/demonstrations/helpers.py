@@ -29,9 +29,9 @@ ENTRIES = {module.__name__.rpartition(".")[2]: module for module in (learner, em
 READS = {
     "learner": ["task", "learner", "checkpoint_every"],
     "embed": ["task", "score_batch", "offline_names"],
-    "candidates": ["task", "shots", "proposals", "score_batch"],
-    "rce": ["shots", "selector", "reward", "per_shot", "rce", "checkpoint_every"],
-    "grpo": ["shots", "selector", "reward", "per_shot", "grpo", "checkpoint_every"],
+    "candidates": ["task", "shots", "train_shots", "proposals", "score_batch"],
+    "rce": ["shots", "train_shots", "selector", "reward", "per_shot", "rce", "checkpoint_every"],
+    "grpo": ["shots", "train_shots", "selector", "reward", "per_shot", "grpo", "checkpoint_every"],
     "evaluate": ["task", "shots", "selector", "reward", "per_shot", "score_batch"],
 }
 MODEL = "trainers.demonstrations.config:DemonstrationsConfig"

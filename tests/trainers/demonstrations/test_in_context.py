@@ -22,6 +22,7 @@ from trainers.random_model import build_random_model
         ("its", "its"),  # a word of its own
         ("1,000", "1000"),
         ("3.5 miles", "3.5 miles"),
+        ("1980.", "1980"),  # the official pattern keeps a point only before a digit
         ("U.S.", "us"),
         ("black/white", "black white"),  # a mark between letters becomes a space
         ("black / white", "black white"),

@@ -51,7 +51,7 @@ class DyingStage(Stage):
 @pytest.mark.parametrize("module", [rce, grpo])
 def test_a_killed_stage_ends_with_the_same_bits(folders, tmp_path, module, checkpoint):
     """With three selectors one after the other: in the first, between two of them, in the second and the last."""
-    name, settings = module.__name__.rpartition(".")[2], config(per_shot=["legacy", "hybrid", "soft_only"])
+    name, settings = module.__name__.rpartition(".")[2], config(per_shot=["legacy", "hybrid", "separated"])
     inputs = dict(folders)
     if name == "grpo":
         inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")

@@ -12,7 +12,7 @@ from trainers.demonstrations.source_json import imported_pools, read_sequences
 
 
 def row(query="q", pointer=(0, 1), **scores):
-    values = {"correct": 1.0, "acc_score": 0.5, "info_score": 0.2, "beam_logprob": -1.0, "method": "beam"}
+    values = {"correct": 1.0, "acc_score": 0.5, "info_score": 0.2, "logp_gain": -1.0, "method": "beam"}
     return {"query": query, "pointer": list(pointer), **values, **scores}
 
 
@@ -70,7 +70,7 @@ CONTENT = {
         "candidate_pool_ids": [3, 9, 4],
         "pointer_candidates": [
             {"pointer": [2, 0], "vqa_correct": 1, "vqa_acc_score": 0.9, "beam_score": 0.04, "gen_method": "beam"},
-            {"pointer": [1, 0], "vqa_correct": 0, "vqa_acc_score": None, "logprob_score": -3.5},
+            {"pointer": [1, 0], "vqa_correct": 0, "vqa_acc_score": None, "logp_gain": -3.5},
             {"pointer": [1, 2], "vqa_correct": 0, "vqa_acc_score": 0.0, "vqa_eval_mode": "error"},
         ],
     },
@@ -93,11 +93,10 @@ def test_the_sources_json_is_read_with_its_pools(tmp_path):
         "acc_score": 0.9,
         "info_score": 0.04,
         "logp_gain": None,
-        "beam_logprob": None,
         "method": "beam",
     }
     assert found.rows[1]["acc_score"] is None
-    assert found.rows[1]["beam_logprob"] == -3.5
+    assert found.rows[1]["logp_gain"] == -3.5
     assert (len(found.rows), found.skipped) == (2, 1)
     data = read_candidates(written(tmp_path, found.rows), pool_size=3, shots=2)
     assert math.isnan(data.acc_score[0, 1])

@@ -22,7 +22,7 @@ from tests.trainers.demonstrations.helpers import (
     variant,
     weights,
 )
-from trainers.demonstrations import in_context_concepts
+from trainers.demonstrations import in_context_concepts, rce
 from trainers.demonstrations.in_context import load_in_context_model, score_pointers
 from trainers.demonstrations.in_context_concepts import build as build_learner
 from trainers.demonstrations.offline import read_candidates, write_candidates
@@ -188,6 +188,57 @@ def test_the_weights_of_rce_may_be_ranks(folders, tmp_path):
     powers = [np.exp((rankdata(row) - 1) / 7 / 0.5) for row in data.info_score.numpy()]
     expected = np.mean([power.max() / power.sum() for power in powers])
     assert metrics["rce/max_weight"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_best_beam_imitates_only_the_best_sequence_of_each_query(folders, tmp_path):
+    table = pd.read_parquet(folders["candidates"] / "candidates.parquet")
+    alone = {**folders, "candidates": tmp_path / "candidates"}
+    alone["candidates"].mkdir()
+    best = table.loc[table.groupby("query", sort=False)["info_score"].idxmax()]
+    write_candidates(alone["candidates"] / "candidates.parquet", best.to_dict("records"))
+    of_all, _ = run("rce", config(rce={"weights": "best"}), dict(folders), tmp_path / "best")
+    of_these, _ = run("rce", config(), alone, tmp_path / "alone")
+    for name, tensor in weights(of_these).items():
+        if not name.endswith("in_proj_bias"):  # the keys' bias has no gradient: AdamW makes steps of rounding
+            torch.testing.assert_close(weights(of_all)[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_rce_may_begin_after_epochs_on_the_best_sequence(folders, tmp_path):
+    stage = demonstrations_stage("rce", config(rce={"best_epochs": 2}), dict(folders), tmp_path / "rce")
+    rce.run(stage)
+    logged = pd.DataFrame(stage.metrics.rows, columns=["step", "name", "value"]).pivot(
+        index="step", columns="name", values="value"
+    )
+    assert logged["rce/loss"].notna().tolist() == 6 * [True]
+    assert logged["rce/tau"].notna().tolist() == 2 * [False] + 4 * [
+        True
+    ]  # two epochs first, then all of RCE's own four
+    whole, _ = run("rce", config(), dict(folders), tmp_path / "whole")
+    plain = demonstrations_stage("rce", config(), dict(folders), tmp_path / "plain")
+    rce.run(plain)
+    taus = [value for _, name, value in plain.metrics.rows if name == "rce/tau"]
+    assert logged["rce/tau"].dropna().tolist() == pytest.approx(taus)
+    assert not torch.equal(weights(whole)["pointer.weight"], weights(tmp_path / "rce")["pointer.weight"])
+
+
+def test_selectors_may_learn_from_shorter_sequences_than_they_choose(folders, tmp_path):
+    settings, inputs = config(train_shots=2), dict(folders)
+    inputs["candidates"], _ = run("candidates", settings, inputs, tmp_path / "candidates")
+    assert {len(p) for p in pd.read_parquet(inputs["candidates"] / "candidates.parquet").pointer} == {2}
+    _, metrics = variant(tmp_path, inputs, settings)
+    assert {f"selected/{shots}/accuracy" for shots in (1, 2, 3)} <= metrics.keys()
+    with pytest.raises(ValueError, match=r"train_shots = 7 exceeds task\.candidates = 6"):
+        config(train_shots=7)
+
+
+def test_conditional_means_are_over_the_queries_that_train(folders, tmp_path):
+    """As in seed 003, scheme 4: only valid queries are in the loss."""
+    inputs = dict(folders)
+    settings = config(grpo={"min_positive_ratio": 0.5, "epochs": 2, "batch_size": 64})
+    inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
+    _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
+    assert 0 < metrics["grpo/trained_queries"] < 1
+    assert metrics["grpo/loss"] == pytest.approx(metrics["grpo/policy_loss"] + 0.1 * metrics["grpo/kl"], rel=1e-5)
 
 
 def test_sequences_without_any_difference_are_refused(folders, tmp_path):

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from trainers.demonstrations.config import Reward
+from trainers.objectives.selection import advantage_position as position
 from trainers.objectives.selection import advantage_rank as rank
 from trainers.objectives.selection import advantage_zscore as zscore
-from trainers.objectives.selection import rce
+from trainers.objectives.selection import rce, rce_position
 from trainers.objectives.selection.conditional import positives, trained_queries
 from trainers.objectives.selection.grpo import grpo_loss
 from trainers.objectives.selection.rce_rank import rank_normalised
@@ -43,8 +44,6 @@ def rewards(mode, correct=CORRECT, acc=ACC, info=INFO, **settings):
         # 2 * 0.25 + 0.5 * 0.9 = 0.95 is lifted to 2; 4 * 0.5 = 2 is held at 1
         ("separated", {"hard_weight": 0.25, "soft_weight": 0.5}, [2.0, 0.25, 0.0, 0.0]),
         ("separated", {"soft_weight": 4.0}, [5.6, 1.0, 0.0, 0.0]),
-        ("hard_only", {"hard_weight": 3.0}, [3.0, 0.0, 0.0, 0.0]),
-        ("soft_only", {"soft_weight": 0.5}, [0.45, 0.25, 0.0, 0.0]),
         # half of min(1, 10 info) plus half of (correct + acc / 2): 0.25 + 0.725, 0.5 + 0.125, -1
         ("hybrid", {}, [0.975, 0.625, -1.0, 0.0]),
         ("hybrid", {"alpha": 1.0, "info_scale": 2.0}, [0.1, 0.6, -0.4, 0.0]),
@@ -128,6 +127,29 @@ def test_all_wrong_groups_get_full_ranks_but_small_zscores():
 
 
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=9))
+def test_ranks_by_position_are_those_of_the_seeds_argsort(values):
+    """Causes 2 and 3 of seed 003: argsort().argsort(), downwards for advantages, upwards for RCE."""
+    rewards, last = torch.tensor([values], dtype=torch.float64), len(values) - 1
+    ranks = rankdata([-value for value in values], method="ordinal") - 1
+    np.testing.assert_allclose(position.advantages(rewards)[0], 1 - 2 * ranks / last)
+    np.testing.assert_allclose(
+        rce_position.rank_normalised(rewards)[0], (rankdata(values, method="ordinal") - 1) / last
+    )
+
+
+def test_by_position_a_query_without_a_right_sequence_gets_full_advantages():
+    """What seed 003 diagnoses, and in RCE, which sorts the other way, the last of equals counts most."""
+    wrong = torch.zeros(1, 4)
+    assert position.advantages(wrong)[0].tolist() == pytest.approx([1, 1 / 3, -1 / 3, -1])
+    assert rce_position.rank_normalised(wrong)[0].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+
+
+def test_the_best_sequence_is_the_first_of_the_highest():
+    table, present = padded([[0.3, 9.0, 9.0], [-2.0, -1.0], [0.0]])
+    assert rce.best_only(table, present).tolist() == [[0, 1, 0], [0, 1, 0], [1, 0, 0]]
+
+
+@given(st.lists(st.integers(-3, 3), min_size=2, max_size=9))
 def test_rank_advantages_match_scipy_midranks(values):
     found = rank.advantages(torch.tensor([values], dtype=torch.float64))[0].numpy()
     ranks = rankdata([-value for value in values], method="average") - 1
@@ -141,7 +163,7 @@ def test_zscores_by_hand():
     assert found[1].tolist() == pytest.approx([-0.1, 0.0, 0.1], abs=1e-6)  # 0.01 is below the floor of 0.1
 
 
-@pytest.mark.parametrize("module", [rank, zscore])
+@pytest.mark.parametrize("module", [rank, position, zscore])
 def test_one_sequence_has_an_advantage_of_zero(module):
     assert module.advantages(torch.tensor([[3.0], [1.0]])).tolist() == [[0.0], [0.0]]
 
@@ -156,7 +178,9 @@ def padded(rows):
 RAGGED = [[0.3, 9.0, -1.0, 2.0], [5.0, 5.0], [0.7], [0.0, 0.01, 0.02]]
 
 
-@pytest.mark.parametrize("function", [rank.advantages, zscore.advantages, rank_normalised])
+@pytest.mark.parametrize(
+    "function", [rank.advantages, position.advantages, zscore.advantages, rank_normalised, rce_position.rank_normalised]
+)
 def test_queries_with_fewer_sequences_get_what_they_would_alone(function):
     table, present = padded(RAGGED)
     found = function(table, present)

@@ -1,4 +1,4 @@
-"""Rank advantages: 1 for the best sequence of a query, -1 for the worst, whatever the distances (seed 003)."""
+"""Rank advantages: 1 for the best sequence of a query, -1 for the worst, whatever the distances (seed 003, cause 2)."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ def advantages(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     """Return 1 - 2 rank / (n - 1), rank 0 for the best of a query's n sequences, (Q, N) of rewards (Q, N).
 
     Equal rewards share the mean of their ranks (midranks), so a query whose rewards are all equal gets exactly 0. The
-    source ranks ties by position, which would tell equal sequences apart. A query with one sequence gets 0, as there.
+    seed ranks ties by position (`advantage_position`). A query with one sequence gets 0.
 
     Args:
         rewards: (Q, N).

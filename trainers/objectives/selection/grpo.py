@@ -41,6 +41,6 @@ def grpo_loss(
         return mean_present(values.view_as(logps).mean(-1), present).mean()
 
     policy, kl = mean(losses), mean(k3(rows, reference_logps.flatten(0, 1)))
-    figures = {"policy_loss": policy.detach(), "kl": kl.detach()}
     clipped = diagnostics["policy/clip_fraction"].value()
-    return policy + beta * kl, figures if clipped is None else figures | {"clip_fraction": clipped}
+    assert clipped is not None  # every query has a sequence
+    return policy + beta * kl, {"policy_loss": policy.detach(), "kl": kl.detach(), "clip_fraction": clipped}

@@ -21,6 +21,16 @@ def all_equal(values: Tensor, present: Tensor) -> Tensor:
     return low == high
 
 
+def positions(values: Tensor, present: Tensor, *, descending: bool) -> Tensor:
+    """Return the place of each filled place in the sorted row, from 0, (Q, N); the first of equals comes first.
+
+    Empty places come last.
+    """
+    sortable = values.masked_fill(~present, -torch.inf if descending else torch.inf)
+    order = sortable.argsort(dim=-1, descending=descending, stable=True)
+    return order.argsort(dim=-1).to(values.dtype)
+
+
 def midranks(values: Tensor, present: Tensor) -> Tensor:
     """Return how many filled places of the row are higher, (Q, N); equal values share the mean of their ranks.
 

@@ -1,5 +1,6 @@
 """Reward-weighted cross-entropy over candidate sequences (RCE): good sequences are imitated more."""
 
+import torch
 from torch import Tensor
 
 from trainers.objectives.selection.present import everything
@@ -12,6 +13,16 @@ def rce_weights(rewards: Tensor, tau: float, present: Tensor | None = None) -> T
     """
     present = everything(rewards) if present is None else present
     return (rewards / tau).masked_fill(~present, -float("inf")).softmax(-1)
+
+
+def best_only(rewards: Tensor, present: Tensor | None = None) -> Tensor:
+    """Return weights (Q, N): 1 for the sequence of a query with the highest reward, the first of equals, else 0.
+
+    present: (Q, N) bool, the places that hold a sequence; None: all.
+    """
+    present = everything(rewards) if present is None else present
+    best = rewards.masked_fill(~present, -float("inf")).argmax(-1, keepdim=True)
+    return torch.zeros_like(rewards).scatter(-1, best, 1.0)
 
 
 def tau_at(step: int, steps: int, start: float, end: float) -> float:
