@@ -122,6 +122,7 @@ STUDIES = {
     "looks": partial(normal_study, variants=3, seeds=12, items=200, seed_sd=0.03, looks=[3, 4, 6, 8, 10, 12]),
     "near a target": partial(normal_study, variants=6, rate=0.55, ease_sd=3.0, direction={"target": 0.5}),
     "quiet": partial(normal_study, variants=9, items=500, seed_sd=0.001, ease_sd=8.0),
+    "few items": partial(normal_study, variants=9, items=100, rate=0.9),
     "own variances": partial(normal_study, variants=9, seeds=3, items=200, seed_sd=0.03, variance="own"),
 }
 
@@ -160,7 +161,7 @@ IN = {  # where a fault is found in a short time: study, form, number of lineage
     "position": ("quiet", "unpaired", 40),
     "folding unguarded": ("near a target", "across", 100),
     "`rare` not asked": ("own variances", "seeds", 400),
-    "nothing unseen": ("quiet", "rare", 800),
+    "nothing unseen": ("few items", "rare", 400),
     "20% too narrow": ("unequal spreads", "signs", 200),
 }
 LONG = ("item variance dropped", "clusters ignored", "looks ignored", "20% too narrow")
@@ -176,7 +177,9 @@ def test_a_fault_is_found(fault):
     assert found(STUDIES[study](), fault, size_of(form, number))
 
 
-@pytest.mark.parametrize("study", ["own variances", "quiet", pytest.param("looks", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "study", ["own variances", "quiet", "few items", pytest.param("looks", marks=pytest.mark.slow)]
+)
 def test_the_pipeline_passes_without_a_fault(study):
     assert not found(STUDIES[study](), "none", Size(lineages=60, edges=200))
 
