@@ -15,6 +15,12 @@ VARIANTS = {
     "all-innovations": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}},
     "all-compatible": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}, "amic": True, "ptrw": {}},
     "2.5-temporal-sum": {"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"},
+    "2.5-lspd": {"temporal_decay": {"normalize": "sum", "lspd": {}}, "weight_on": "ratio"},
+    "gspo-source": {
+        "ratio": "product",
+        "advantage": "batch_normalized",
+        "kl": {"coef": 0.1, "adaptive": True, "estimator": "k1", "per": "response"},
+    },
     "2.6-asymmetric-scripts": {"amic": True, "asymmetric_clip": {"pessimistic": False}},
 }
 
