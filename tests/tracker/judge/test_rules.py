@@ -29,6 +29,6 @@ STUDIES = {
 @pytest.mark.parametrize("name", STUDIES)
 def test_numbers_are_those_of_the_last_rule(name):
     made, known = STUDIES[name]
-    edge = judge_edges(made(), planning=False)[3]
+    edge = judge_edges(made())[3]
     assert len(RULES) == KNOWN
     assert (edge.p_adjusted, edge.low, edge.high) == pytest.approx(known, rel=1e-4)
