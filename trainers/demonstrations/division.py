@@ -66,13 +66,15 @@ def divide_questions(
         seed: of the draws.
         imported: training queries with their pools, as items; then every question of the training file may be a
             demonstration, though none in its own pool, and validation (and test) queries are drawn from those that
-            are not training queries.
+            are not training queries. Where it has one pool for all, validation and test have that, and none of its
+            questions is drawn.
 
     Raises:
         ValueError: too few questions, or a size that the files contradict; with the key to change.
     """
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(seed)).tolist()
     drawn = [training[place] for place in order]
+    shared = None if imported is None else imported.shared
     if imported is not None:
         asked = set(imported.pools)
         if len(asked) != sizes.train:
@@ -80,12 +82,12 @@ def divide_questions(
                 f"{imported.path}: sequences of {len(asked)} queries, task.sizes.train = {sizes.train}: "
                 f"set it to {len(asked)}"
             )
-        drawn = [*imported.pools, *(item for item in drawn if item not in asked)]
+        drawn = [*imported.pools, *(item for item in drawn if item not in asked and item not in (shared or ()))]
     count = sizes.train + sizes.validation + (sizes.test if test is None else 0)
-    if len(drawn) <= count:
+    if len(drawn) < count + (shared is None):  # at least one is left over
         raise ValueError(
             f"data: {len(drawn)} questions to learn from, task.sizes ask for {count} queries of them: "
-            "no demonstration is left; lower task.sizes"
+            "too few, or no demonstration is left; lower task.sizes"
         )
     queries, rest = drawn[:count], drawn[count:]
     if test is not None:
@@ -93,11 +95,15 @@ def divide_questions(
             raise ValueError(f"data: {len(test)} questions to evaluate, task.sizes.test = {sizes.test}: lower it")
         queries = [*queries, *test[: sizes.test]]
     splits = consecutive_splits((sizes.train, sizes.validation, sizes.test))
-    pools = draw_pools(len(queries), len(rest), candidates, seed)
+    places = {item: place for place, item in enumerate(training)}
+    if shared is None:
+        pools = draw_pools(len(queries), len(rest), candidates, seed)
+    else:
+        pools = torch.tensor([places[item] for item in shared]).repeat(len(queries), 1)
     if imported is None:
         return Division(queries, splits, rest, pools)
-    places = {item: place for place, item in enumerate(training)}
-    pools = torch.tensor([places[item] for item in rest])[pools]
+    if shared is None:
+        pools = torch.tensor([places[item] for item in rest])[pools]
     division = Division(queries, splits, training, pools)
     return with_pools(division, imported, candidates)
 

@@ -25,6 +25,7 @@ class Sequences:
     pools: dict[str, list[str]]  # by query
     rows: list[dict[str, Any]]  # query, pointer, the scores and the method
     skipped: int  # sequences that the source marks as not evaluated
+    shared: list[str] | None = None  # the pool of all queries, where the file gives one
 
 
 @dataclass(frozen=True)
@@ -34,24 +35,30 @@ class Imported:
     path: Path
     pools: Mapping[int, Sequence[int]]  # by query
     names: Sequence[str]  # of the items
+    shared: Sequence[int] | None = None  # of all queries, also those that are not in the file
 
 
 def read_sequences(path: Path) -> Sequences:
     """Read `{query: {"candidate_pool_ids": [...], "pointer_candidates": [{"pointer": [...], "vqa_correct": ...}]}}`.
 
-    A pointer counts places in the query's pool. Scores are `vqa_correct`, `vqa_acc_score` and `beam_score` (in the
-    seed the information gain), or the names of the columns; absent or null is missing. Keys that
-    begin with "_" are no queries, and sequences with `eval_failed` or `vqa_eval_mode` "error" are left out, as there.
+    A pointer counts places in the query's pool; `candidate_pool_ids` beside the queries is the pool of all. Scores are
+    `vqa_correct`, `vqa_acc_score` and `beam_score` (in the seed the information gain), or the names of the columns;
+    absent or null is missing. Keys that begin with "_" are no queries, and sequences with `eval_failed` or `vqa_eval_mode`
+    "error" are left out, as there.
 
     Raises:
         ValueError: not of this shape, or a query without its pool; with file and query.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        entries = {str(query): entry for query, entry in content.items() if not str(query).startswith("_")}
+        entries = {query: entry for query, entry in content.items() if not query.startswith("_") and query not in POOLS}
+        shared = _pool(content)
         pools, rows, skipped = {}, [], 0
         for query, entry in entries.items():
-            pools[query] = _pool(entry, f"{path}, query {query}")
+            pool = _pool(entry)
+            if shared is not None and pool not in (None, shared):
+                raise ValueError(f"{path}, query {query}: a pool beside {POOLS[0]} of all queries: give one of the two")
+            pools[query] = _given(pool or shared, f"{path}, query {query}")
             for item in entry["pointer_candidates"]:
                 if item.get("eval_failed") or item.get("vqa_eval_mode") == "error":
                     skipped += 1
@@ -62,7 +69,7 @@ def read_sequences(path: Path) -> Sequences:
             f"{path}: not scored sequences ({type(error).__name__}: {error}): "
             "write query: {candidate_pool_ids: [...], pointer_candidates: [{pointer: [...], ...}]}"
         ) from None
-    return Sequences(path, pools, rows, skipped)
+    return Sequences(path, pools, rows, skipped, shared)
 
 
 def imported_pools(sequences: Sequences, names: Sequence[str], positions: Sequence[int] | None) -> Imported:
@@ -89,16 +96,21 @@ def imported_pools(sequences: Sequences, names: Sequence[str], positions: Sequen
                 "the file, or offline_names (id or position)"
             )
         pools[known[query]] = [known[name] for name in pool]
-    return Imported(sequences.path, pools, names)
+    shared = None if sequences.shared is None else [known[name] for name in sequences.shared]
+    return Imported(sequences.path, pools, names, shared)
 
 
-def _pool(entry: Mapping[str, Any], where: str) -> list[str]:
-    for name in POOLS:
-        if name in entry:
-            return [str(candidate) for candidate in entry[name]]
-    raise ValueError(
-        f"{where}: no {POOLS[0]}: without the pool nobody knows what its pointers mean; add the list of candidates"
-    )
+def _pool(entry: Mapping[str, Any]) -> list[str] | None:
+    return next(([str(candidate) for candidate in entry[name]] for name in POOLS if name in entry), None)
+
+
+def _given(pool: list[str] | None, where: str) -> list[str]:
+    if pool is None:
+        raise ValueError(
+            f"{where}: no {POOLS[0]}: without the pool nobody knows what its pointers mean; add the list of "
+            "candidates, or one for all queries beside them"
+        )
+    return pool
 
 
 def _row(query: str, item: Mapping[str, Any]) -> dict[str, Any]:

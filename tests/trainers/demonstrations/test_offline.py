@@ -134,6 +134,24 @@ def test_imported_queries_are_the_training_queries_and_keep_their_pools(tmp_path
         )
 
 
+def test_one_pool_may_be_given_for_all_queries(tmp_path):
+    entry = {"pointer_candidates": [{"pointer": [0, 1]}]}
+    content = {"candidate_pool_ids": [5, 1, 2], "8": entry, "7": {**entry, "pool": [5, 1, 2]}}
+    names = [str(number) for number in range(12)]
+    imported = imported_pools(read_sequences(source(tmp_path, content)), names, None)
+    assert (imported.shared, imported.pools) == ([5, 1, 2], {8: [5, 1, 2], 7: [5, 1, 2]})
+    sizes = Sizes(train=2, validation=4, test=3)  # 12 less 3 in the pool: all of them
+    division = divide_questions(range(12), None, sizes=sizes, candidates=3, seed=0, imported=imported)
+    assert {tuple(division.demonstrations[place] for place in pool) for pool in division.pools.tolist()} == {(5, 1, 2)}
+    assert sorted(division.queries) == [0, 3, 4, 6, 7, 8, 9, 10, 11]
+    with pytest.raises(ValueError, match=r"9 questions to learn from, task\.sizes ask for 10 queries of them: too few"):
+        divide_questions(
+            range(12), None, sizes=Sizes(train=2, validation=5, test=3), candidates=3, seed=0, imported=imported
+        )
+    with pytest.raises(ValueError, match=r"query 8: a pool beside candidate_pool_ids of all queries"):
+        read_sequences(source(tmp_path, content | {"8": {**entry, "pool": [5, 1, 3]}}))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
