@@ -119,7 +119,9 @@ STUDIES = {
     "plain": partial(normal_study, variants=13, seeds=10, items=200, seed_sd=0.02),
     "unequal spreads": partial(normal_study, variants=13, items=300, seed_sd=0.02, unequal=1.5),
     "clusters": partial(normal_study, variants=9, items=400, size=10, together=0.3),
-    "looks": partial(normal_study, variants=3, seeds=12, items=200, seed_sd=0.03, looks=[3, 4, 6, 8, 10, 12]),
+    "looks": partial(
+        normal_study, variants=2, seeds=12, items=100, seed_sd=0.05, looks=[*range(3, 13)], variance="own"
+    ),
     "near a target": partial(normal_study, variants=6, rate=0.55, ease_sd=3.0, direction={"target": 0.5}),
     "quiet": partial(normal_study, variants=9, items=500, seed_sd=0.001, ease_sd=8.0),
     "few items": partial(normal_study, variants=9, items=100, rate=0.9),
