@@ -1,8 +1,7 @@
 """How far the sampler's log-probabilities are from those of the trained weights.
 
-Rounding, unless the sampler's weights, cache or precision are not the policy's. Weights that a sampler kept for epochs
-are the failure of seed 002 (section 18). That engines round otherwise than trainers, and what it does: Yao et al. 2025,
-"Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
+Rounding, unless the sampler's weights, cache or precision are not the policy's. That engines round otherwise than
+trainers, and what it does: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
 """
 
 from typing import Literal

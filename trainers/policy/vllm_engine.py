@@ -1,8 +1,8 @@
 """vLLM (Kwon et al. 2023, arXiv 2309.06180) as the sampler of a stage: an engine inside each of its processes.
 
-The engine has a copy of the weights, and a copy can be stale: seed 002 trained for epochs on the responses of one that
-was. So all weights are handed over at every rollout, in memory and tensor by tensor, and `rollout/logp_gap` compares
-what the engine says of its tokens with what the trained weights say. docs/vllm.md tells what was tried where.
+The engine has a copy of the weights, and a copy can be stale. So all weights are handed over at every rollout, in
+memory and tensor by tensor, and `rollout/logp_gap` compares what the engine says of its tokens with what the trained
+weights say. docs/vllm.md tells what was tried where.
 """
 
 import os

@@ -55,7 +55,7 @@ def frozen(run):
 
 @pytest.mark.parametrize("study", ["gspo", "innovations"])
 def test_a_sampler_that_keeps_old_weights_is_warned_of_and_ends_the_run(prepared, tmp_path, study):
-    """As vLLM in seed 002, section 18: weights of the start, for ever."""
+    """What seed 002, section 18, believes of vLLM: weights of the start, for ever."""
     problems = read_problems(prepared["task_data"] / "train.jsonl")
     fresh, stale = trainer(tmp_path / "fresh", prepared), frozen(trainer(tmp_path / "stale", prepared))
     steps = [[run.step(number, problems) for number in range(4)] for run in (fresh, stale)]
