@@ -12,7 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gad.config import Adversarial, GadConfig
-from trainers.gad.critic import build_loss, compare, new_critic, score, teachers_of, update_critic
+from trainers.gad.critic import (
+    build_loss,
+    compare,
+    difference_limit,
+    new_critic,
+    passes,
+    same_text,
+    score,
+    teachers_of,
+    update_critic,
+)
 from trainers.gad.data import response_limit, teacher_lengths, training_rows
 from trainers.gad.measure import measure
 from trainers.gad.order import generator, number_of_steps, rows_of_step
@@ -23,17 +33,21 @@ from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_s
 from trainers.gad.version import count_steps, set_steps, steps_taken
 from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
+from trainers.objectives.diagnostics.statistics import Sum
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
+from trainers.policy.minibatches import Averages, minibatches
 from trainers.policy.models import learning, load_learner, load_tokenizer
 from trainers.policy.objective import build_importance, clipped_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rollout_config import VLLM_ENGINE
 from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files
+from trainers.policy.supervised import fit
+from trainers.policy.text import decode
 from trainers.policy.value_model import ValueModel
 from trainers.stage import Stage
 from trainers.state import State
@@ -107,8 +121,8 @@ class Trainer:
         placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
-        with_reference = settings.kl_coef > 0
-        self.student, reference = load_learner(folder, placement, config.memory, stage.seed, reference=with_reference)
+        needed = settings._has_reference
+        self.student, reference = load_learner(folder, placement, config.memory, stage.seed, reference=needed)
         # By name, so that a size that memory forced is kept from step to step.
         self.memory = {name: stage.micro_batch(config.rollout.batch_size) for name in ("sample", "score")}
         self.actor = self._actor(reference)
@@ -159,7 +173,7 @@ class Trainer:
                 self.steps,
                 self.course.settings.critic_warmup,
             )
-        values: dict[str, float] = {"critic/missing_warmup_steps": missing}
+        values = {"critic/missing_warmup_steps": float(missing), "critic/diff_limit": difference_limit(self.config)}
         if self.config.critic.init == "student":
             values["critic/prior_steps"] = self.course.first_step
         return values
@@ -172,23 +186,27 @@ class Trainer:
             rows, group_size=group, generator=self._generator("sampling", step), memory=self.memory["sample"]
         )
         metrics = {"rollout/policy_lag": float(steps_taken(self.student) - self.rollouts.version)}
-        teacher = self.rollouts.teacher(rows)
+        teacher = self.rollouts.teacher(rows, end_token=config.critic.end_token)
         scores, teacher_scores = (
             score(self.critic, some, self.memory["score"], config.pooling) for some in (sequences, teacher)
         )
         pairs = torch.arange(len(rows), device=sequences.mask.device).repeat_interleave(group)
-        metrics |= compare(self.loss, teachers_of(teacher, teacher_scores, sequences, scores, pairs), scores)
+        of_teacher = teachers_of(teacher, teacher_scores, sequences, scores, pairs)
+        metrics |= compare(self.loss, of_teacher, scores)
+        said = [text for text in decode(self.tokenizer, teacher.response_ids, teacher.mask) for _ in range(group)]
+        metrics |= same_text(said, texts, of_teacher, scores)
         rewards = (scores.raw if config.reward == "raw" else scores.pooled).cpu()
         advantages = self.advantages(rewards, group)
         metrics |= self._summary(rows, sequences, texts, rewards, advantages)
         if step >= self.course.settings.critic_warmup:
-            metrics |= self._update_student(sequences, advantages, step)
+            imitates = self.course.settings.student == "cross_entropy"
+            metrics |= self._imitate(rows, step) if imitates else self._update_student(sequences, advantages, step)
         metrics |= update_critic(
             self.critic_learner,
             self.loss,
             teacher,
             sequences,
-            settings=config.critic,
+            update=passes(config),
             pooling=config.pooling,
             generator=self._generator("critic minibatches", step),
         )
@@ -267,6 +285,16 @@ class Trainer:
         kl_coef = self.course.settings.kl_coef
         found = self.actor.learn(batch, kl_coef=kl_coef, generator=self._generator("minibatches", step))
         return {ours: found[name] for name, ours in ACTOR_METRICS.items() if name in found} | gap
+
+    def _imitate(self, rows: list[Row], step: int) -> dict[str, float]:
+        """Update the student on the teacher's responses, as often as it is updated on its own."""
+        teacher, learner, averages = self.rollouts.teacher(rows), self.actor.learner, Averages()
+        with learner.training():
+            for chosen in minibatches(len(rows), self.config.update, self._generator("minibatches", step)):
+                losses, norm = fit(learner, teacher.select(chosen), self.placement)
+                loss = Sum(torch.stack(losses).sum())
+                averages.close_minibatch({"actor/sft_loss": loss, "actor/grad_norm": Sum(norm)})
+        return averages.means()
 
     def _summary(
         self, rows: list[Row], sequences: Sequences, texts: list[str], rewards: Tensor, advantages: Tensor

@@ -24,6 +24,22 @@ from trainers.policy.rollout_config import COLDEST, VLLM_ENGINE, Sampled
 from trainers.tasks import TASKS
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
+ADVERSARIAL = (  # keys that only the two adversarial stages and their critic use
+    "sampling",
+    "rollout",
+    "pooling",
+    "reward",
+    "advantage",
+    "ratio",
+    "clip",
+    "update",
+    "critic",
+    "reward_model",
+    "discriminator",
+    "hinge",
+    "balanced",
+    "memory",
+)
 OTHER_SOURCES = ("validation_source", "seqkd_source", "warmup_source", "gad_source")
 
 
@@ -94,6 +110,13 @@ class Adversarial(_Strict):
     actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Rate of the student's AdamW, constant.")
     critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Rate of the critic's AdamW, constant.")
     kl_coef: float = Field(default=0.001, ge=0, description="k3 KL to the stage's first student, in the loss.")
+    student: Literal["gspo", "cross_entropy"] = Field(
+        default="gspo", description="How it learns: from the critic's scores, or from the teacher's responses."
+    )
+
+    @property
+    def _has_reference(self) -> bool:
+        return self.kl_coef > 0 and self.student == "gspo"
 
 
 class Sampling(_Strict):
@@ -116,7 +139,7 @@ class Rollout(Sampled):
 class Update(_Strict):
     """How a batch of responses changes the student."""
 
-    epochs: int = Field(default=2, ge=1, description="Passes over the responses of a step.")
+    epochs: int = Field(default=1, ge=1, description="Passes over the responses of a step.")
     minibatches: int = Field(default=2, ge=1, description="Steps of AdamW per pass.")
     micro_batch: int | None = Field(
         default=None, ge=1, description="Responses per forward and backward (gradient accumulation); null: a minibatch."
@@ -141,9 +164,16 @@ class Critic(_Strict):
         default="student", description="A copy of the first student with a new head, or the asset `reward_model`."
     )
     head_std: float = Field(default=0.02, ge=0, description="Of the new head's weights.")
-    epochs: int = Field(default=1, ge=1, description="Passes over the pairs of a step.")
-    minibatches: int = Field(default=1, ge=1, description="Steps of AdamW per pass.")
+    epochs: int | None = Field(
+        default=None, ge=1, description="Passes over the pairs of a step; null: as many as `update.epochs`."
+    )
+    minibatches: int | None = Field(
+        default=None, ge=1, description="Steps of AdamW per pass; null: as many as `update.minibatches`."
+    )
     micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward; null: all.")
+    end_token: bool = Field(
+        default=True, description="The teacher's responses end with the end token, as the student's do."
+    )
     betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Of AdamW.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
 
@@ -197,7 +227,13 @@ class GadConfig(_Strict):
     warmup_source: Asset | None = Field(default=None, description="Training rows of stage 2; null: data_source.")
     gad_source: Asset | None = Field(default=None, description="Training rows of stage 3; null: data_source.")
     model: Asset | None = Field(default=None, description="The student to start from; null: `scratch` and `base`.")
-    reward_model: Asset | None = Field(default=None, description="A sequence classifier, for critic.init reward_model.")
+    reward_model: Asset | None = Field(
+        default=None,
+        description="For critic.init reward_model, of any size: a classifier, or a language model with a new head.",
+    )
+    judge: Annotated[Asset | None, Absent(None)] = Field(
+        default=None, description="Compares test responses with the teacher's: a reward model, or any chat model."
+    )
     scratch: Scratch = Field(default=Scratch(), description="The student's shape where `model` is null.")
     base: Base = Field(default=Base(), description="What the student has read where `model` is null.")
     seqkd: SeqKD = Field(default=SeqKD(), description="Stage 1.")
@@ -208,7 +244,7 @@ class GadConfig(_Strict):
     sampling: Sampling = Field(default=Sampling(), description="How responses are drawn.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
-        default="mean", description="A response's score from its tokens'; last_per_token: the last one's by the length."
+        default="last", description="A response's score from its tokens'; last_per_token: the last one's by the length."
     )
     reward: Literal["raw", "pooled"] = Field(
         default="raw", description="A response's reward: its score before it is divided by the length, or after."
@@ -271,10 +307,6 @@ class GadConfig(_Strict):
                 for name in OTHER_SOURCES
             ),
             (
-                not (self.warmup.enabled or self.gad.enabled),
-                "warmup.enabled and gad.enabled are both false: nothing adversarial would be left",
-            ),
-            (
                 self.critic.init == "reward_model" and self.reward_model is None,
                 "critic.init reward_model needs a reward_model",
             ),
@@ -303,16 +335,18 @@ class GadConfig(_Strict):
             if not part.enabled:
                 others = [f"{name}.{field}" for field in type(part).model_fields if field != "enabled"]
                 keys |= dict.fromkeys([*others, f"{name}_source"], f"{name}.enabled is false")
+            elif isinstance(part, Adversarial) and part.student == "cross_entropy":
+                keys[f"{name}.kl_coef"] = f"{name}.student is cross_entropy"
         if self.seqkd.samples == 0:
             keys |= dict.fromkeys(("seqkd.sample_prompts", "seqkd.sample_temperature"), "seqkd.samples is 0")
         if self.rollout.engine != "vllm":
             keys["rollout.vllm"] = f"rollout.engine is {self.rollout.engine}"
         if self.model is not None:
             keys |= dict.fromkeys(("scratch", "base"), "the student is `model`")
-        if self.critic.init == "reward_model":
-            keys["critic.head_std"] = "the head is that of `reward_model`"
         stages = [part for part in (self.warmup, self.gad) if part.enabled]
-        if self.update.entropy_coef > 0 or all(part.kl_coef > 0 for part in stages):
+        if not stages:
+            keys |= dict.fromkeys(ADVERSARIAL, "warmup.enabled and gad.enabled are false")
+        if self.update.entropy_coef > 0 or all(part._has_reference for part in stages):
             keys["update.drop_zero_advantage"] = "the KL and the entropy bonus need every response"
         return keys
 

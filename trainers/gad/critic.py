@@ -1,6 +1,6 @@
 """The discriminator: scores of responses, and its updates on pairs of a teacher's and a student's response."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -9,16 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from trainers.gad.config import Critic as Settings
-from trainers.gad.config import GadConfig
+from trainers.gad.config import GadConfig, Update
 from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics.statistics import Sum
 from trainers.objectives.discriminators.scores import Diagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.policy.batch import Sequences
 from trainers.policy.config import OBJECTIVES
 from trainers.policy.learner import Learner
-from trainers.policy.minibatches import Averages, minibatches
+from trainers.policy.minibatches import Averages, Passes, minibatches
+from trainers.policy.models import refuse_other_tokenizer
 from trainers.policy.placement import Placement
-from trainers.policy.value_model import ValueModel
+from trainers.policy.value_model import ValueModel, is_language_model
 
 Loss = Callable[[Scores, Scores], tuple[Tensor, Diagnostics]]
 
@@ -35,14 +36,31 @@ def build_loss(config: GadConfig) -> Loss:
     return partial(function, **settings[config.discriminator])
 
 
+def difference_limit(config: GadConfig) -> float:
+    """Return the difference of scores above which it is too large; the hinges of v1 and v2 ask for more than others.
+
+    Seed 002: section 19 has 1; section 12.4 allows 5 under v2.
+    """
+    return config.hinge.max_margin if config.discriminator in ("v1", "v2") else 1.0
+
+
+def passes(config: GadConfig) -> Update:
+    """Return the update settings whose passes and minibatches the critic takes: its own, or the student's."""
+    own = {name: value for name in ("epochs", "minibatches") if (value := getattr(config.critic, name)) is not None}
+    return config.update.model_copy(update=own)
+
+
 def new_critic(
     settings: Settings, student: Path, reward_model: Path | None, placement: Placement, generator: torch.Generator
 ) -> ValueModel:
-    """Return a critic before its first step: the reward model, or the student's body with a new head."""
+    """Return a critic before its first step: the reward model, or a body with a new head: the student's, or its own."""
     if settings.init == "reward_model":
         if reward_model is None:
             raise ValueError("critic.init = 'reward_model': the config key `reward_model` must hold an asset")
-        return ValueModel.from_reward_model(reward_model, placement, student)
+        if not is_language_model(reward_model):
+            return ValueModel.from_reward_model(reward_model, placement, student)
+        refuse_other_tokenizer(reward_model, student)
+        student = reward_model
     critic = ValueModel.from_causal(student, placement, sees_token=True)
     weight = torch.randn(critic.head.weight.shape, generator=generator) * settings.head_std
     with torch.no_grad():
@@ -85,13 +103,23 @@ def compare(loss: Loss, teacher: Scores, student: Scores) -> dict[str, float]:
     return {name: value.mean().item() for name, value in values.items()}
 
 
+def same_text(teacher_texts: Sequence[str], texts: Sequence[str], teacher: Scores, student: Scores) -> dict[str, float]:
+    """Return how far apart the critic scores pairs (P,) whose texts are the same: 0, but for tokens that no text shows.
+
+    Nothing where no texts are the same.
+    """
+    same = torch.tensor([one == other for one, other in zip(teacher_texts, texts, strict=True)])
+    apart = (teacher.pooled - student.pooled).abs().cpu()[same]
+    return {"critic/same_text_diff": apart.mean().item()} if len(apart) else {}
+
+
 def update_critic(
     learner: Learner,
     loss: Loss,
     teacher: Sequences,
     student: Sequences,
     *,
-    settings: Settings,
+    update: Passes,
     pooling: Pooling,
     generator: torch.Generator,
 ) -> dict[str, float]:
@@ -102,7 +130,7 @@ def update_critic(
     """
     averages, group = Averages(), len(student) // len(teacher)
     with learner.training():
-        for prompts in minibatches(len(teacher), settings, generator):
+        for prompts in minibatches(len(teacher), update, generator):
             pairs = len(prompts) * group
 
             def backward(part: Tensor, pairs: int = pairs) -> None:

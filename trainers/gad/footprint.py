@@ -118,7 +118,7 @@ def _adversarial(
         ),
         learnt.update("update of the student", rows, length, predicted=found.response, entropy=entropy),
     ]
-    if settings.kl_coef > 0:
+    if settings._has_reference:
         held += learnt.reference
         name = "reference's log-probabilities"
         works.append(learnt.forward(name, scored, length, predicted=found.response, frozen=True))
@@ -128,11 +128,12 @@ def _adversarial(
         scores = Learnt("critic", critic, precision, devices, critic=True, memory=config.memory)
         held += scores.held
         learners.append(scores)
-        prompts = share(-(-rollout.prompts // config.critic.minibatches), config.critic.micro_batch, devices)
+        minibatches = config.critic.minibatches or config.update.minibatches
+        prompts = share(-(-rollout.prompts // minibatches), config.critic.micro_batch, devices)
         # A row is a prompt: the teacher's response and those of the group go through in one graph.
         works.append(scores.update("update of the critic (rows are prompts)", prompts, (1 + group) * length))
         works.append(scores.forward("scores", at_once, length))
-    host = host_of(learners, reference=settings.kl_coef > 0)
+    host = host_of(learners, reference=settings._has_reference)
     return Footprint(tuple(held), tuple(works), host)
 
 

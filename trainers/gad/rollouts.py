@@ -64,12 +64,14 @@ class Rollouts:
             memory=memory,
         )
 
-    def teacher(self, rows: Sequence[Row]) -> Sequences:
+    def teacher(self, rows: Sequence[Row], *, end_token: bool = True) -> Sequences:
         """Return the teacher's responses, cut at the same limit as the student's: a critic must not see the cut."""
         for row in rows:
             if row.id not in self._teacher:
-                self._teacher[row.id] = response_tokens(self.tokenizer, row.teacher_response)[: self.limit]
-        ids, mask = pad([self._teacher[row.id] for row in rows], pad_token(self.tokenizer), left=False)
+                self._teacher[row.id] = response_tokens(self.tokenizer, row.teacher_response)
+        ends = None if end_token else -1
+        responses = [self._teacher[row.id][:ends][: self.limit] for row in rows]
+        ids, mask = pad(responses, pad_token(self.tokenizer), left=False)
         return Sequences(*self._responder.padded(self._prompts_of(rows)), ids, mask).to(self.placement.device)
 
     @property

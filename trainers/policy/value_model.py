@@ -24,6 +24,12 @@ from trainers.policy.placement import Placement
 HEAD = "head.safetensors"
 
 
+def is_language_model(folder: Path) -> bool:
+    """Tell whether the model in `folder` predicts tokens, so that it has a body but no score."""
+    architectures = AutoConfig.from_pretrained(folder, local_files_only=True).architectures or [""]
+    return architectures[0].endswith("ForCausalLM")
+
+
 class ValueModel(nn.Module):
     """Body and linear head. `sees_token`: number t is of what is there after token t (a score), else before (a value).
 

@@ -3,7 +3,6 @@
 import importlib
 
 import pytest
-import torch
 
 from contract.errors import ConfigError
 from contract.health import evaluate
@@ -13,13 +12,10 @@ from tracker.config.variants import load_studies
 from tracker.plan.build import build_plan
 from tracker.store.health_events import as_rule
 from trainers.gad.config import GadConfig
+from trainers.gad.critic import difference_limit
 from trainers.gad.data import response_limit
 from trainers.gad.order import number_of_steps
 from trainers.gad.rows import Row, split_rows
-from trainers.objectives.discriminators import final as discriminator_final
-from trainers.objectives.discriminators import v1 as discriminator_v1
-from trainers.objectives.discriminators import v2 as discriminator_v2
-from trainers.objectives.discriminators.scores import Scores
 
 
 def settings_at(scale, **overrides):
@@ -39,8 +35,8 @@ def plan():
 @pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
 def test_every_variant_is_valid_at_every_scale(scale):
     variants = load_studies(settings_at(scale))["gad"].variants
-    assert len(variants) == 23
-    assert {"d-original", "d-v1", "d-v2", "d-final", "skip-seqkd", "stop-after-warmup"} <= variants.keys()
+    assert len(variants) == 29
+    assert {"seqkd", "d-original", "d-v1", "d-v2", "d-final", "skip-seqkd", "stop-after-warmup"} <= variants.keys()
 
 
 def keys(plan, stage, *variants):
@@ -63,7 +59,7 @@ def test_discriminators_and_seeds_have_warmups_of_their_own_and_stopping_shares_
 
 
 def test_every_edge_is_one_factor(study):
-    others = {"original-last": "d-original", "v2-raw-bound": "d-v2"}
+    others = {"seqkd": None, "original-sum": "d-original", "v2-mean": "d-v2", "v2-raw-bound": "v2-mean"}
     assert {name: v.parent for name, v in study.variants.items() if not name.startswith("d-")} == {
         name: others.get(name, "d-final") for name in study.variants if not name.startswith("d-")
     }
@@ -84,9 +80,14 @@ def test_every_edge_is_one_factor(study):
         ("ranking-2", "balanced.ranking_weight", 2.0),
         ("fault-length", "sampling.length_factor", 3.0),
         ("v2-raw-bound", "hinge.upper_on", "raw"),
-        ("original-last", "pooling", "last"),
+        ("original-sum", "pooling", "sum"),
         ("pooling-sum", "pooling", "sum"),
-        ("pooling-last", "pooling", "last"),
+        ("pooling-mean", "pooling", "mean"),
+        ("v2-mean", "pooling", "mean"),
+        ("fault-no-end-token", "critic.end_token", False),
+        ("fault-one-update", "update.minibatches", 1),
+        ("warmup-cross-entropy", "warmup.student", "cross_entropy"),
+        ("skip-warmup", "warmup.enabled", False),
         ("pooling-last-per-token", "pooling", "last_per_token"),
     ],
 )
@@ -99,8 +100,8 @@ def test_the_edges_of_the_source(study, name, key, value):
     ("text", "problem"),
     [
         ("extends: d-original\nwhy: a test\ndiscriminator: v1\nhinge: {max_margin: 7.0}\n", "max_margin"),
-        ("extends: d-original\nwhy: a test\npooling: sum\n", "share"),
-        ("extends: pooling-last\nwhy: a test\nreward: pooled\n", "the same"),
+        ("extends: d-original\nwhy: a test\npooling: mean\n", "share"),
+        ("extends: d-final\nwhy: a test\nreward: pooled\n", "the same"),
     ],
 )
 def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
@@ -129,6 +130,8 @@ def test_a_variant_uses_exactly_the_modules_of_its_objective():
         ({"seqkd": {"enabled": False}}, "seqkd.lr"),
         ({"warmup": {"enabled": False}}, "warmup.critic_warmup"),
         ({"gad": {"enabled": False}}, "gad_source"),
+        ({"warmup": {"enabled": False}, "gad": {"enabled": False}}, "discriminator"),
+        ({"warmup": {"student": "cross_entropy"}}, "warmup.kl_coef"),
         ({"seqkd": {"samples": 0}}, "seqkd.sample_temperature"),
         ({}, "update.drop_zero_advantage"),
     ],
@@ -156,7 +159,8 @@ def test_the_paper_scale_is_the_recipe_of_section_20_and_trains_on_1000_rows():
     final = load_studies(settings_at("paper"))["gad"].variants["d-final"].resolved
     assert (final.rollout.prompts, final.rollout.group_size, final.sampling.temperature) == (128, 8, 0.8)
     assert (final.gad.epochs, final.gad.actor_lr, final.gad.critic_lr) == (8, 3e-6, 1e-6)
-    assert (final.warmup.critic_warmup, final.clip.low, final.clip.high) == (10, 0.1, 0.1)
+    assert (final.gad.critic_warmup, final.warmup.critic_warmup) == (10, 10)  # the last stage's is section 20's
+    assert (final.clip.low, final.clip.high) == (0.1, 0.1)
     assert response_limit(final, {"p99": 174.0}) == 256
     splits = split_rows(
         [Row(str(i), [], "") for i in range(1000)], train=None, dev=final.data.dev, test=final.data.test, seed=0
@@ -195,6 +199,7 @@ HEALTHY = {
     "critic/diff_limit": 1.0,
     "critic/missing_warmup_steps": 0,
     "critic/ranking_loss": 0.67,
+    "critic/same_text_diff": 0.0,
     "critic/diff_penalty": 0.01,
     "critic/grad_norm": 0.1,
     "critic/prior_steps": 15,
@@ -222,7 +227,7 @@ def test_a_healthy_run_trips_nothing(rules, stage):
 def test_the_warmup_is_watched_by_the_same_rules(rules):
     of = {stage: {rule.id.removesuffix("-warmup") for rule in rules if rule.stage == stage} for stage in ENTRIES}
     assert of["gad"] - of["warmup"] == {"warmup-skipped"}
-    assert len(of["gad"]) == 27
+    assert len(of["gad"]) == 28
     collapsed = {**HEALTHY, "response_length/mean": 1.0}
     assert tripped(rules, "warn", stage="warmup", **collapsed) == {"length-collapses-warmup"}
 
@@ -236,17 +241,16 @@ def test_a_critic_that_has_just_begun_is_no_fault(rules):
 
 def test_the_difference_that_v1_and_v2_ask_for_is_healthy_and_more_is_not(rules):
     """Their hinges want a difference of 1 to 5; that of d-final above 1 is a fault."""
-    ones = Scores(torch.zeros(4), torch.zeros(4))
-    for module, diff, healthy in (
-        (discriminator_final, 1.1, False),
-        (discriminator_v1, 2.0, True),
-        (discriminator_v1, 117.0, False),
-        (discriminator_v2, 4.5, True),
-        (discriminator_v2, 5.5, False),
+    for name, diff, healthy in (
+        ("final", 1.1, False),
+        ("v1", 2.0, True),
+        ("v1", 117.0, False),
+        ("v2", 4.5, True),
+        ("v2", 5.5, False),
     ):
-        limit = module.discriminator_loss(ones, ones)[1]["critic/diff_limit"].mean().item()
+        limit = difference_limit(GadConfig(discriminator=name))
         run = {**HEALTHY, "critic/score_diff": diff, "critic/diff_limit": limit}
-        assert ("difference-too-large" not in tripped(rules, "warn", **run)) == healthy, (module.__name__, diff)
+        assert ("difference-too-large" not in tripped(rules, "warn", **run)) == healthy, (name, diff)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +263,7 @@ def test_the_difference_that_v1_and_v2_ask_for_is_healthy_and_more_is_not(rules)
         ("critic/ranking_loss", 0.6931472, "cannot-separate"),
         ("critic/diff_penalty", 0.11, "over-confident"),
         ("critic/grad_norm", 0.009, "critic-gradient-vanished"),
+        ("critic/same_text_diff", 0.02, "same-text"),
         ("critic/prior_steps", 0, "warmup-skipped"),
         ("reward/zero_std_groups", 1.0, "no-learning-signal"),
         ("actor/pg_clipfrac", 0.51, "updates-too-aggressive"),

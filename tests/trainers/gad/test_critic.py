@@ -2,15 +2,16 @@
 
 import copy
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
-from transformers import Qwen2ForSequenceClassification
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
 from tests.trainers.gad.helpers import config, run_stage, series, trainer
 from trainers.gad import adversarial
 from trainers.gad import measure as measuring
-from trainers.gad.critic import build_loss, new_critic, pair_scores, score, teachers_of, update_critic
+from trainers.gad.critic import build_loss, new_critic, pair_scores, passes, score, teachers_of, update_critic
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import read_rows
 from trainers.gad.students import STUDENT
@@ -33,7 +34,7 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
     judge.score = torch.nn.Linear(student.config.hidden_size, 1, bias=False)
     judge.config.pad_token_id = 0
     judge.save_pretrained(tmp_path / "judge" / "files")
-    for folder in (tmp_path / "judge" / "files", tmp_path / "two"):
+    for folder in (tmp_path / "judge" / "files", tmp_path / "two", tmp_path / "larger"):
         load_tokenizer(root / "seqkd" / STUDENT).save_pretrained(folder)
     critic = new_critic(
         config().critic.model_copy(update={"init": "reward_model"}),
@@ -48,6 +49,14 @@ def test_the_critic_starts_from_a_reward_model(root, tmp_path):
     with torch.no_grad():
         expected = judge.eval()(input_ids=torch.cat([prompt, response], 1)).logits[0, 0]
     assert found[0, -1].item() == pytest.approx(expected.item(), abs=1e-5)  # the last token's score is the reward
+    torch.manual_seed(0)
+    larger = Qwen2ForCausalLM(Qwen2Config(**{**student.config.to_dict(), "hidden_size": 48}))
+    larger.save_pretrained(tmp_path / "larger")
+    settings = config().critic.model_copy(update={"init": "reward_model"})
+    made = new_critic(settings, root / "seqkd" / STUDENT, tmp_path / "larger", CPU, torch.Generator())
+    assert torch.equal(made.body.embed_tokens.weight, larger.model.embed_tokens.weight)
+    assert made(Sequences(prompt, ones(prompt), response, ones(response))).abs().min() > 0
+    assert made.head.weight.abs().min() > 0  # a head of its own: at 0 the body would get no gradient
     judge.config.num_labels = 2
     judge.score = torch.nn.Linear(student.config.hidden_size, 2, bias=False)
     judge.save_pretrained(tmp_path / "two")
@@ -74,7 +83,7 @@ def test_the_critic_scores_equal_responses_equally_and_sees_the_token_itself(roo
 
 def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
     """One pass with one minibatch, in micro-batches or not, is one step along the gradient of the whole loss."""
-    settings = config()
+    settings = config(update={"minibatches": 1})
     loss, results = build_loss(settings), []
     for micro_batch in (None, 1):
         run = trainer(root, settings)
@@ -92,7 +101,7 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
             loss,
             teacher,
             sequences,
-            settings=settings.critic,
+            update=passes(settings),
             pooling="mean",
             generator=torch.Generator(),
         )
@@ -102,7 +111,7 @@ def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
 
 
 def test_metrics_are_those_of_the_pairs_of_the_step(root):
-    run = trainer(root, config())
+    run = trainer(root, config(pooling="mean"))
     torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(1))
     frozen = copy.deepcopy(run.critic)
     metrics = run.step(0)
@@ -147,9 +156,9 @@ def rounded():
 
 
 def test_a_response_that_says_what_the_teacher_says_ties(root, monkeypatch):
-    """Whatever rounding does: no accuracy for the critic, half a win for the student. Rewards are what they were."""
+    """Whatever rounding does: half a win for critic and student. Rewards are what they were."""
 
-    def copying(self, rows):
+    def copying(self, rows, **_):
         generator = torch.Generator().manual_seed(0)
         return Rollouts.sample(self, rows, group_size=1, generator=generator, memory=MicroBatch())[0]
 
@@ -161,7 +170,9 @@ def test_a_response_that_says_what_the_teacher_says_ties(root, monkeypatch):
     monkeypatch.setattr(Rollouts, "teacher", copying)
     run = trainer(root, config(sampling={"temperature": None}, critic={"head_std": 1.0}))
     metrics = run.step(0)
-    assert [metrics[f"critic/{name}"] for name in ("d_acc", "d_acc_raw", "score_diff", "raw_score_diff")] == [0] * 4
+    found = [metrics[f"critic/{name}"] for name in ("d_acc", "d_acc_raw", "score_diff", "raw_score_diff")]
+    assert found == [0.5, 0.5, 0, 0]
+    assert metrics["critic/same_text_diff"] == 0
     assert metrics["reward/mean"] == differing["reward/mean"]
     assert run.measure(read_rows(root / "data" / "dev.jsonl"))["dev/greedy_win"] == 0.5
 
@@ -173,3 +184,30 @@ def test_every_discriminator_trains(root, discriminator, reward):
     assert table["value"].notna().all()  # no NaN anywhere
     for name in ("critic/d_loss", "critic/ranking_loss", "critic/d_acc", "reward/mean", "quality/chrf"):
         assert len(series(table, name)) == 4, name
+
+
+@pytest.mark.parametrize(
+    ("own", "updates"), [({}, 6), ({"epochs": 1}, 2), ({"minibatches": 1}, 3), ({"epochs": 1, "minibatches": 1}, 1)]
+)
+def test_the_critic_is_updated_as_often_as_the_student_unless_told_otherwise(root, own, updates):
+    run = trainer(root, config(update={"epochs": 3, "minibatches": 2}, critic=own))
+    steps = []
+    run.critic_learner.optimizer.register_step_post_hook(lambda *_: steps.append(1))
+    run.step(0)
+    assert len(steps) == updates
+
+
+@pytest.mark.parametrize(("end_token", "apart"), [(True, False), (False, True)])
+def test_without_the_end_token_the_same_text_scores_differently(root, monkeypatch, end_token, apart):
+    """A student that says what the teacher says."""
+    said = Rollouts.teacher
+
+    def copying(self, rows, *, group_size, **_):
+        copied = [row for row in rows for _ in range(group_size)]
+        logps = torch.zeros(said(self, copied).mask.shape)
+        return replace(said(self, copied), logps=logps), [row.teacher_response for row in copied]
+
+    run = trainer(root, config(critic={"head_std": 1.0, "end_token": end_token}, sampling={"length_factor": 2.0}))
+    monkeypatch.setattr(Rollouts, "sample", copying)
+    found = run.step(0)["critic/same_text_diff"]
+    assert found > 0.01 if apart else found == 0  # 0.01: the bound of the rule same-text

@@ -80,9 +80,9 @@ def unmoved(before, after):
     return {name for name in old if torch.equal(old[name], new[name])}
 
 
-# The bias of the head adds the same to every pooled score, and a difference does not see it: its gradient is 0 where
+# The bias of the head adds the same to every score, and a difference does not see it: its gradient is 0 where
 # lengths do not count, but for the regulariser of d-final. It is the only such parameter.
-SHIFT = {"v1": {"head.bias"}, "v2": {"head.bias"}}
+SHIFT = {name: {"head.bias"} for name in ("original", "v1", "v2")}
 
 
 @pytest.mark.parametrize("discriminator", ["original", "v1", "v2", "final"])
@@ -112,6 +112,17 @@ def test_every_parameter_has_moved_after_three_steps_from_the_true_start(root, d
         assert not unmoved(before / "model.safetensors", after / "model.safetensors"), after
         still = {f"head.{name}" for name in unmoved(before / "head.safetensors", after / "head.safetensors")}
         assert still <= SHIFT.get(discriminator, set()), after
+
+
+def test_in_a_warmup_by_cross_entropy_the_student_comes_nearer_to_the_teachers_words(root):
+    """While the critic learns as ever: the published code's warm-up."""
+    table = run_stage(root, "warmup", config(warmup={"student": "cross_entropy", "max_steps": 8, "critic_warmup": 1}))
+    losses = series(table, "actor/sft_loss")
+    assert losses.index.tolist() == [2, 3, 4, 5, 6, 7, 8]
+    assert losses.iloc[-3:].mean() < losses.iloc[:3].mean()
+    assert len(series(table, "critic/grad_norm")) == 8
+    assert series(table, "actor/pg_loss").empty
+    assert series(table, "critic/diff_limit").index.tolist() == [0]  # a constant is logged once
 
 
 def test_seqkd_logs_its_rate_and_gradient_and_samples_responses_to_look_at(root):
@@ -224,7 +235,6 @@ def test_a_switched_off_stage_is_not_a_trainer(root, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"warmup": {"enabled": False}, "gad": {"enabled": False}}, "both false"),
         ({"task": None}, "data_source"),
         ({"critic": {"init": "reward_model"}}, "reward_model"),
         ({"data": {"train": None}}, "needs a number"),

@@ -156,12 +156,12 @@ def test_the_gradient_of_original_vanishes_where_that_of_final_does_not():
     assert gradients[1] > 1
 
 
-def test_accuracy_is_a_strict_win_on_the_means():
+def test_accuracy_is_a_win_and_a_tie_is_half_of_one():
     teacher = Scores(torch.tensor([9.0, 1.0, 5.0]), torch.tensor([0.3, 0.5, 0.2]))
     student = Scores(torch.tensor([1.0, 9.0, 5.0]), torch.tensor([0.4, 0.1, 0.2]))
     found = pair_diagnostics(teacher, student)
-    assert found["critic/d_acc"].tolist() == [0.0, 1.0, 0.0]
-    assert found["critic/d_acc_raw"].tolist() == [1.0, 0.0, 0.0]  # 21.3: by sums
+    assert found["critic/d_acc"].tolist() == [0.0, 1.0, 0.5]
+    assert found["critic/d_acc_raw"].tolist() == [1.0, 0.0, 0.5]  # 21.3: by sums
     assert found["critic/score_diff"].tolist() == pytest.approx([-0.1, 0.4, 0.0])
     assert found["critic/raw_score_diff"].tolist() == [8.0, -8.0, 0.0]
 

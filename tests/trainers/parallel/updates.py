@@ -202,7 +202,7 @@ def discriminator(ranks, savers=None):
         build_loss(GadConfig()),
         teacher,
         student,
-        settings=CriticSettings(epochs=3, minibatches=2),
+        update=CriticSettings(epochs=3, minibatches=2),
         pooling="mean",
         generator=torch.Generator().manual_seed(7),
     )

@@ -1,12 +1,9 @@
 """d-final of seed 002: no lower hinge, so that a student may reach its teacher; scores and over-confidence are held."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from trainers.objectives.discriminators.scores import Diagnostics, Scores, ranking_loss
-
-HEALTHY = 1.0  # a larger difference is too large (seed 002, section 19)
 
 
 def discriminator_loss(
@@ -23,8 +20,8 @@ def discriminator_loss(
 
     ranking_weight * -log sigmoid(clamp(diff / temperature)) + score_reg * (raw_T^2 + raw_S^2)
     + penalty_weight * relu(diff - penalty_threshold)^2, with diff of the pooled scores. The regulariser is on
-    the raw ones; where these are sums it grows with the square of the length: at 20 tokens it bounds mean scores 400
-    times as hard as at one.
+    the raw ones: with scores of the last token, as in GAD's `dp_critic.py`, these are what is compared. Where they are
+    sums it grows with the square of the length: at 20 tokens it bounds mean scores 400 times as hard as at one.
     """
     diff = teacher.pooled - student.pooled
     ranking = ranking_loss(diff, temperature)
@@ -34,6 +31,5 @@ def discriminator_loss(
         "critic/ranking_loss": ranking,
         "critic/score_reg": regulariser,
         "critic/diff_penalty": penalty,
-        "critic/diff_limit": torch.full_like(penalty, HEALTHY),
     }
     return ranking_weight * ranking + regulariser + penalty_weight * penalty, diagnostics

@@ -1,6 +1,5 @@
-"""d-original, the loss of GAD (arXiv 2511.10643): Bradley-Terry on raw scores."""
+"""d-original, the loss of GAD (arXiv 2511.10643; `core_algos.py` of its code): Bradley-Terry on raw scores."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -10,4 +9,4 @@ from trainers.objectives.discriminators.scores import Diagnostics, Scores
 def discriminator_loss(teacher: Scores, student: Scores) -> tuple[Tensor, Diagnostics]:
     """Return -log sigmoid(raw_T - raw_S), (P,). It saturates: at a difference of 15 the gradient is 3e-7."""
     loss = -functional.logsigmoid(teacher.raw - student.raw)
-    return loss, {"critic/ranking_loss": loss, "critic/diff_limit": torch.ones_like(loss)}
+    return loss, {"critic/ranking_loss": loss}

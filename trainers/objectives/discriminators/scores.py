@@ -48,11 +48,14 @@ def ranking_loss(diff: Tensor, temperature: float) -> Tensor:
 
 
 def pair_diagnostics(teacher: Scores, student: Scores) -> Diagnostics:
-    """Return what every discriminator is measured by, (P,) each: of the pooled scores, and of the raw ones."""
+    """Return what every discriminator is measured by, (P,) each: of the pooled scores, and of the raw ones.
+
+    In an accuracy a tie counts half: to a perfect copy the critic has 0.5, as one that guesses.
+    """
     diff, raw_diff = teacher.pooled - student.pooled, teacher.raw - student.raw
     return {
-        "critic/d_acc": (diff > 0).to(diff.dtype),
-        "critic/d_acc_raw": (raw_diff > 0).to(diff.dtype),
+        "critic/d_acc": 0.5 + 0.5 * diff.sign(),
+        "critic/d_acc_raw": 0.5 + 0.5 * raw_diff.sign(),
         "critic/score_diff": diff,
         "critic/raw_score_diff": raw_diff,
         "critic/teacher_score": teacher.pooled,

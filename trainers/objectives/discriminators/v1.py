@@ -1,12 +1,9 @@
 """d-v1 of seed 002: a lower hinge on the difference of pooled scores, and a softened Bradley-Terry loss."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from trainers.objectives.discriminators.scores import Diagnostics, Scores, ranking_loss
-
-MAX_MARGIN = 5.0  # d-v2's bound: beyond it a difference of d-v1 is too large too, only that nothing holds it
 
 
 def discriminator_loss(
@@ -21,6 +18,5 @@ def discriminator_loss(
     diagnostics = {
         "critic/hinge_loss_lower": hinge,
         "critic/ranking_loss": ranking,
-        "critic/diff_limit": torch.full_like(hinge, MAX_MARGIN),
     }
     return hinge + ranking_weight * ranking, diagnostics
