@@ -11,14 +11,16 @@ import pandas as pd
 
 from trainers.gad.config import GadConfig
 from trainers.gad.data import teacher_lengths
+from trainers.gad.judge import load_judge
 from trainers.gad.measure import COLUMNS, SUBSET, measure
-from trainers.gad.rows import Row, read_rows
+from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.parallel.join import join
 from trainers.policy.keep import nothing
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.quotes import Quotes
+from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
 from trainers.samples import save_samples
 from trainers.stage import Stage
@@ -39,18 +41,21 @@ def run(stage: Stage) -> None:
     rows = read_rows(stage.inputs["data"] / f"{SUBSET}.jsonl")
     tokenizer, memory = load_tokenizer(folder), stage.micro_batch(config.evaluate.batch_size)
     models = [(folder, critic), *((each / STUDENT, each / CRITIC) for each in measured_models(stage))]
-    asked = [{"item": row.id, "prompt": _chat(row), "reference": row.teacher_response} for row in rows]
+    asked = [{"item": row.id, "prompt": row.chat, "reference": row.teacher_response} for row in rows]
     quotes = Quotes(asked, SUBSET, outcome="rule")
-    frames, measured = [], MeasuredModels(config, {"data": stage.inputs["data"]})
+    inputs = {name: stage.inputs[name] for name in ("data", "judge") if name in stage.inputs}
+    frames, measured = [], MeasuredModels(config, inputs)
+    given = asset_files(stage, "judge")
+    judge = None if given is None else load_judge(given, placement, config.evaluate.batch_size)
     for number, (folder, critic) in enumerate(models):
         student = load_policy(folder, placement.device, config.precision)
         measured.add(student.state_dict(), folder)
-        judge = None
+        scorer = None
         if critic is not None:
-            judge = stage.ranks.build(partial(ValueModel.load, critic, placement, sees_token=True))
+            scorer = stage.ranks.build(partial(ValueModel.load, critic, placement, sees_token=True))
             if stage.ranks.rank == 0:  # which has its weights
-                measured.add(judge.state_dict(), critic)
-            judge = stage.ranks.shard(judge)
+                measured.add(scorer.state_dict(), critic)
+            scorer = stage.ranks.shard(scorer)
         # Numbers of its own for each student: what sampling adds to a prompt's value shall not be the same in all.
         settings = config.evaluate.model_copy(update={"seed": config.evaluate.seed + number})
         found = measure(
@@ -60,8 +65,9 @@ def run(stage: Stage) -> None:
             config=config.model_copy(update={"evaluate": settings}),
             placement=placement,
             lengths=teacher_lengths(stage.inputs["data"]),
-            critic=judge,
+            critic=scorer,
             memory=memory,
+            judge=judge,
             greedily=number == 0,
             keep=quotes.keep if number == 0 else nothing,
         )
@@ -75,13 +81,6 @@ def run(stage: Stage) -> None:
     means = frame.groupby(["protocol", "name"])["value"].mean()
     for subset in (SUBSET, "mean"):
         stage.log_metrics(0, {f"{protocol}/{subset}/{name}": value for (protocol, name), value in means.items()})
-
-
-def _chat(row: Row) -> str:
-    """Return the messages before the response; roles are named where there is more than the user's one."""
-    if len(row.content) == 1:
-        return row.content[0]["content"]
-    return "\n\n".join(f"{message['role']}: {message['content']}" for message in row.content)
 
 
 def _start_rows(folder: Path) -> pd.DataFrame:

@@ -10,9 +10,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import score, teachers_of
+from trainers.gad.judge import Judge
 from trainers.gad.quality import qualities, rule_of
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
+from trainers.gad.similarity import rouge_l
 from trainers.micro_batch import MicroBatch
 from trainers.policy.keep import Keep, nothing
 from trainers.policy.placement import Placement
@@ -33,16 +35,17 @@ def measure(
     lengths: Mapping[str, float],
     critic: ValueModel | None,
     memory: MicroBatch,
+    judge: Judge | None = None,
     greedily: bool = True,
     keep: Keep = nothing,
 ) -> pd.DataFrame:
     """Return one row per prompt and value: protocols `greedy` (the most likely response) and `sampled` (means).
 
-    Values: chrf, rule (where the task has one), win (with a critic), length. Samples are spread evenly over a prompt's
-    responses (`trainers.policy.spread`). Their seed is the same for all variants and seeds, so that differences between
-    them are paired also in their noise. lengths: the teacher's, over the training prompts; its 99th percentile sets the
-    limit, so one very long response costs nothing. memory: of `evaluate.batch_size` rows, less where there is too
-    little memory. greedily: False leaves the protocol `greedy` out.
+    Values: chrf, rule (where the task has one) or rouge_l, win (with a critic), judged (with a judge), length. Samples
+    are spread evenly over a prompt's responses (`trainers.policy.spread`). Their seed is the same for all variants and
+    seeds, so that differences between them are paired also in their noise. lengths: the teacher's, over the training
+    prompts; its 99th percentile sets the limit, so one very long response costs nothing. memory: of
+    `evaluate.batch_size` rows, less where there is too little memory. greedily: False leaves the protocol `greedy` out.
     keep: is handed the responses of each protocol.
     """
     settings, task = config.evaluate, rule_of(config)
@@ -59,7 +62,12 @@ def measure(
     teacher_scores = None if critic is None else score(critic, teacher, memory, config.pooling)
     frames = []
     for protocol, (distinct, texts) in found.items():
-        values = qualities(task, [rows[i] for i in distinct.prompts.tolist()], texts)
+        asked = [rows[i] for i in distinct.prompts.tolist()]
+        values = qualities(task, asked, texts)
+        if task is None:
+            values["rouge_l"] = rouge_l(texts, [row.teacher_response for row in asked])
+        if judge is not None:
+            values["judged"] = judge([row.chat for row in asked], texts, [row.teacher_response for row in asked])
         values["length"] = distinct.sequences.mask.sum(1).tolist()
         if critic is not None and teacher_scores is not None:
             scores = score(critic, distinct.sequences, memory, config.pooling)

@@ -32,6 +32,13 @@ class Row:
         """Return the row of a generated problem, whose expected answer is the teacher's whole response."""
         return cls(problem.id, [{"role": "user", "content": problem.prompt}], problem.answer, problem.cluster)
 
+    @property
+    def chat(self) -> str:
+        """Return the messages before the response as one text; roles are named where there are several messages."""
+        if len(self.content) == 1:
+            return self.content[0]["content"]
+        return "\n\n".join(f"{message['role']}: {message['content']}" for message in self.content)
+
     def problem(self) -> Problem:
         """Return the problem that a generated row came from."""
         return Problem(self.id, self.content[-1]["content"], self.teacher_response, cluster=self.cluster)

@@ -7,12 +7,18 @@ import shutil
 import pandas as pd
 import pytest
 import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
 from tests.trainers.gad.helpers import config, run_stage, series
 from trainers.gad.data import teacher_lengths
+from trainers.gad.judge import QUESTION, WINS, load_judge
 from trainers.gad.rows import read_rows
+from trainers.gad.similarity import rouge_l
 from trainers.gad.students import CRITIC, STUDENT
 from trainers.policy import responses
+from trainers.policy.config import Precision
+from trainers.policy.placement import Placement
+from trainers.policy.text import word_tokenizer
 
 
 def test_stopping_after_the_warmup_evaluates_its_student(root):
@@ -25,6 +31,15 @@ def test_stopping_after_the_warmup_evaluates_its_student(root):
     shutil.copytree(root / "warmup" / CRITIC, root / "gad" / CRITIC)
     again = run_stage(root, "evaluate", off)
     pd.testing.assert_frame_equal(stopped, again)
+
+
+def test_without_adversarial_stages_seqkds_student_is_evaluated_as_the_start_was(root):
+    off = config(warmup={"enabled": False}, gad={"enabled": False})
+    for name in ("warmup", "gad", "evaluate"):
+        run_stage(root, name, off)
+    items = pd.read_parquet(root / "evaluate" / "items.parquet").set_index(["protocol", "name", "item"])["value"]
+    for protocol in ("greedy", "sampled"):
+        pd.testing.assert_series_equal(items[protocol], items[f"start_{protocol}"])
 
 
 def test_sampling_and_evaluation_go_on_with_fewer_rows_where_memory_does_not_suffice(root, monkeypatch):
@@ -129,3 +144,69 @@ def test_what_was_measured_is_known_by_its_digest(root):
     assert found != digest("three", config(evaluate={"samples": 3}))
     run_stage(root, "gad", config(), seed=1)
     assert found != digest("four", config())
+
+
+def test_rouge_l_is_the_f1_of_the_longest_common_subsequence():
+    """Google's rouge_score gives the first three; it does not read Chinese."""
+    texts = ["The cat sat, on the mat", "a b", "same words", "我爱北京", ""]
+    others = ["the cat was on a mat", "c", "same words", "我也爱上海", "x"]
+    assert rouge_l(texts, others) == pytest.approx([2 / 3, 0, 1, 4 / 9, 0])
+
+
+def judging(folder, kind, *, says_a=False):
+    """A model of random weights that knows the letters; says_a: whatever it reads."""
+    folder.mkdir(parents=True)
+    tokenizer = word_tokenizer(["A", "B", "C", "Response", "red", "blue", "green", "which", "?"])
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    shape = Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=2, initializer_range=1.0, pad_token_id=0)
+    shape.num_labels = 1
+    model = kind(shape)
+    if says_a:
+        torch.nn.init.zeros_(model.lm_head.weight)  # the first of equals
+    model.save_pretrained(folder)
+    return tokenizer, model.eval()
+
+
+CPU = Placement.of(["cpu"], Precision())
+TEXTS = [["which ?"] * 4, ["red", "blue green", "green blue red", "red"], ["blue", "red", "green", "red"]]
+
+
+def test_a_reward_model_judges_by_its_scores_and_a_copy_ties(tmp_path):
+    tokenizer, model = judging(tmp_path / "judge", Qwen2ForSequenceClassification)
+    with torch.no_grad():
+        scored = [
+            [
+                model(**tokenizer(f"{p} {r}", return_tensors="pt")).logits.item()
+                for p, r in zip(TEXTS[0], some, strict=True)
+            ]
+            for some in TEXTS[1:]
+        ]
+    expected = [float(a > b) for a, b in zip(*scored, strict=True)]
+    assert load_judge(tmp_path / "judge", CPU, 3)(*TEXTS) == [*expected[:3], 0.5]
+    assert 0 < sum(expected[:3]) < 3
+
+
+def test_a_chat_model_judges_in_both_orders(tmp_path):
+    tokenizer, model = judging(tmp_path / "judge", Qwen2ForCausalLM)
+
+    def named(prompt, first, second):
+        asked = tokenizer(QUESTION.format(prompt=prompt, first=first, second=second), return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**asked).logits[0, -1]
+        return max(WINS, key=lambda letter: logits[tokenizer.convert_tokens_to_ids(letter)])
+
+    expected = [(WINS[named(p, a, b)] + 1 - WINS[named(p, b, a)]) / 2 for p, a, b in zip(*TEXTS, strict=True)]
+    assert load_judge(tmp_path / "judge", CPU, 3)(*TEXTS) == [*expected[:3], 0.5]
+    judging(tmp_path / "biased", Qwen2ForCausalLM, says_a=True)
+    assert load_judge(tmp_path / "biased", CPU, 3)(*TEXTS) == [0.5] * 4  # it likes the first place, not a response
+
+
+def test_the_evaluation_has_the_judges_word_on_every_prompt(root):
+    judging(root / "judge" / "files", Qwen2ForSequenceClassification)
+    run_stage(root, "warmup", config())
+    run_stage(root, "evaluate", config(gad={"enabled": False}), inputs={"judge": root / "judge", "gad": root / "off"})
+    items = pd.read_parquet(root / "evaluate" / "items.parquet").query("name == 'judged'")
+    assert items.groupby("protocol").size().to_dict() == {"greedy": 6, "sampled": 6}
+    assert items["value"].between(0, 1).all()
