@@ -50,6 +50,13 @@ def footprint(stage: str, config: GadConfig, models: Mapping[str, ModelAsset], d
         scores = stage == "evaluate" and (config.warmup.enabled or config.gad.enabled)
         made = _evaluate(config, student, critic if scores else None, found, devices=devices)
         unknown = unknown if scores else ()
+        if "judge" in models:
+            judge = shape_of(models["judge"])
+            held = frozen("judge", judge.parameters, config.precision) if judge else ()
+            made = replace(made, held=(*made.held, *held))
+            unknown += (
+                () if judge else ("the judge: no configuration of it is on this machine, and its size is not listed",)
+            )
     return replace(made, assumed=found.assumed, unknown=unknown)
 
 

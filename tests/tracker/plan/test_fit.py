@@ -256,7 +256,7 @@ def test_what_the_command_refuses(words, said, capsys):
 def test_validate_says_what_will_be_refused(capsys):
     given = ["--config", "studies=gad", "device_memory=48"]
     assert main(["validate", "--scale", "paper", "--configs", str(ROOT / "configs"), *given]) == 0
-    assert "will be refused: gad.seqkd (d-original) needs" in capsys.readouterr().out
+    assert "will be refused: gad.seqkd (seqkd) needs" in capsys.readouterr().out
 
 
 def test_the_table_of_the_documentation_is_what_the_command_says(capsys, monkeypatch):
