@@ -23,7 +23,7 @@ def load(configs=CONFIGS, **overrides):
 def test_every_variant_is_valid_at_every_scale(scale):
     _, studies = load(scale=scale)
     assert len(studies["innovations"].variants) == 26
-    assert len(studies["gspo"].variants) == 19
+    assert len(studies["gspo"].variants) == 20
 
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
@@ -70,7 +70,7 @@ def test_a_clip_range_that_is_inherited_does_not_exclude_ptrw(tmp_path):
 def test_warm_start_and_its_evaluation_are_shared_by_all_variants_of_a_seed():
     settings, _ = load(scale="demo", seeds="0,1,2")
     plan = build_plan(settings)
-    for study, variants, judges, warm in (("innovations", 25, 1, 1), ("gspo", 19, 4, 5)):
+    for study, variants, judges, warm in (("innovations", 25, 1, 1), ("gspo", 20, 4, 5)):
         counts = {}
         for stage in plan.stages.values():
             if stage.study == study:
