@@ -154,7 +154,7 @@ class Reward(_Strict):
     gain: Literal["probability", "nats"] = Field(
         default="probability",
         description="What the right answer gains over zero-shot: probability (the geometric mean of its tokens'), as "
-        "in the source, or log-probability (mean per token).",
+        "in the public code of seed 003, or log-probability (mean per token).",
     )
     info_weight: float = Field(default=1.0, ge=0, le=100, description="legacy: weight of the gain.")
     correct_weight: float = Field(default=0.0, ge=0, le=100, description="legacy: weight of being right.")
@@ -237,7 +237,7 @@ class DemonstrationsConfig(_Strict):
     embedder: Asset | None = Field(default=None, description="CLIP, for task vision.")
     data: Asset | None = Field(default=None, description="The questions; null for concepts.")
     offline: Asset | None = Field(
-        default=None, description="Scored sequences with their pools, the source's JSON, instead of own proposals."
+        default=None, description="Scored sequences with their pools, seed 003's JSON, instead of own proposals."
     )
     offline_names: Literal["id", "position"] = Field(
         default="id", description="How `offline` calls questions: by id, or by place in the training file, from 0."
