@@ -518,14 +518,15 @@ if not (out / "again").exists():
     for number in range(5_000):
         (out / f"{number:040}").touch()
     os.kill(os.getpid(), signal.SIGKILL)
+(out / "done").touch()
 if sys.argv[2] == "new":
     (out / "items.csv").write_text("item,name,value\\na,correct,0\\n")
 """
 
 
-@pytest.mark.parametrize("writes", ["new", "nothing"])
-def test_files_of_a_killed_attempt_are_not_the_results_of_the_next(command, writes):
-    command.write([*PYTHON, "{output}", writes], ONCE, [{"reader": "items", "place": "items.csv"}])
+@pytest.mark.parametrize(("writes", "place"), [("new", "items.csv"), ("nothing", "items.csv"), ("nothing", ".")])
+def test_files_of_a_killed_attempt_are_not_the_results_of_the_next(command, writes, place):
+    command.write([*PYTHON, "{output}", writes], ONCE, [{"reader": "items", "place": place}])
     _, status = command.run()
     assert status is None
     _, status = command.run()
@@ -535,7 +536,7 @@ def test_files_of_a_killed_attempt_are_not_the_results_of_the_next(command, writ
         assert pq.read_table(command.out / "items.parquet")["value"].to_pylist() == [0.0]
     else:
         assert status["state"] == "failed"
-        assert "items.csv: collect = 'items': holds files of an earlier attempt only" in status["reason"]
+        assert "collect = 'items': holds files of an earlier attempt only" in status["reason"]
 
 
 def test_code_that_is_edited_while_the_command_runs_is_no_result(command):

@@ -91,9 +91,11 @@ def _runs(output: Path, reader: str, place: str, old: frozenset[Path]) -> list[I
                 path, "collect", reader, "there is nothing", "let the command write it, or mend the place"
             )
         if old and old.issuperset(_files(path)):
+            _say(reader, f"{path}: is of an earlier attempt, and does not count")
             continue
         more = {"old": old} if reader in _EVALUATIONS else {}
-        found += read(path, partial(_say, reader), **more)
+        runs = read(path, partial(_say, reader), **more)
+        found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
     if not found and old:
         problem = "holds files of an earlier attempt only, and this one wrote none"
         raise ConfigError(

@@ -3,8 +3,9 @@
 metrics: `step,name,value`, or `step` and a column for each metric; an empty cell, or a null, is not a value.
 
 items: `item,value` and, if wanted, `subset` (else `all`), `protocol` (else `test`), `name` (else `value`) and
-`cluster`; or, instead of `value`, a column of numbers for each name, in which every item has one. Columns `prompt`,
-`text`, `target`, `answer` and `seed` are not read, nor are columns without any number.
+`cluster`; or, instead of `value`, a column of numbers for each name, in which every item has one. Not read are columns
+without any number, `seed`, and words: `prompt`, `question`, `text`, `response`, `reference`, `target`, `answer`. Nor is
+a column without a name: pandas writes its index as one.
 Tables of several seeds, whose items two evaluations pair, are read by `tracker.evaluations.plain`.
 
 The program has ended well, so what cannot be read is an error: an item that was dropped would change a mean.
@@ -28,9 +29,11 @@ from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, as
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _WORDS = {"item": None, "subset": "all", "protocol": "test", "name": "value", "cluster": None}
-_NOT_VALUES = {*_WORDS, "seed", "value", "prompt", "text", "target", "answer"}
+_TEXTS = {"prompt", "question", "text", "response", "reference", "target", "answer"}
+_NOT_VALUES = {*_WORDS, *_TEXTS, "seed", "value", ""}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
 _NUMBERS = "write a number, or leave the cell empty"
+_EACH = "write a number for each item; a column of words may be called `text`"
 _WHOLE = "write it again, whole; a program that was killed may have left half a line"
 _LONGEST = 64 << 20  # characters of a line
 
@@ -40,8 +43,8 @@ def read_metrics(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     file = _file(path, "metrics")
     found: dict[tuple[int, str], float] = {}
     rows = list(_rows(file))
-    numbers = {name for _, row in rows for name, cell in row.items() if _number(cell) is not None} - {"step"}
-    if words := sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value"}):
+    numbers = {name for _, row in rows for name, cell in row.items() if _number(cell) is not None} - {"step", ""}
+    if words := sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""}):
         problem(f"{file}: holds no numbers in the columns {', '.join(words)}")
     for line, row in rows:
         step = _step(row.get("step"))
@@ -51,7 +54,7 @@ def read_metrics(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         named = "name" in row and "value" in row
         cells = {row["name"]: row["value"]} if named else {name: row.get(name) for name in numbers}
         for name, cell in cells.items():
-            if not named and cell in ("", None):
+            if cell in ("", None):
                 continue
             if (value := _number(cell)) is None:
                 raise ConfigError(file, f"line {line}: {as_text(str(name))}", cell, "is not a number", _NUMBERS)
@@ -66,23 +69,25 @@ def read_items(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     found: dict[str, list[Any]] = {name: [] for name in ITEM_ROWS.names}
     rows = list(_rows(file))
     numbers = {name for _, row in rows for name in row.keys() - _NOT_VALUES if _number(row[name]) is not None}
+    named_by_row = any("value" in row for _, row in rows)
     for line, row in rows:
         if row.get("item") in ("", None):
-            raise ConfigError(file, f"line {line}: item", None, "is missing", "name the item of each row")
+            remedy = f"name the item of each row; the columns are {one_line(', '.join(map(str, row)), 200)}"
+            raise ConfigError(file, f"line {line}: item", None, "is missing", remedy)
         words = {
             word: default if row.get(word) in ("", None) else as_text(str(row[word]))
             for word, default in _WORDS.items()
         }
-        named = {words["name"]: row["value"]} if "value" in row else {name: row.get(name) for name in sorted(numbers)}
-        if not named:
+        values = {words["name"]: row.get("value")} if named_by_row else {name: row.get(name) for name in sorted(numbers)}
+        if not values:
             raise ConfigError(
                 file, f"line {line}: value", None, "is missing", "add a column `value`, or one for each name"
             )
-        for name, cell in named.items():
+        for name, cell in values.items():
             value = _number(cell)
             if value is None or not math.isfinite(value):
                 problem_ = "is not a number" if value is None else "cannot be compared with anything"
-                raise ConfigError(file, f"line {line}: {name}", cell, problem_, "write a number for each item")
+                raise ConfigError(file, f"line {line}: {name}", cell, problem_, _EACH)
             for column, content in (words | {"name": as_text(str(name)), "value": value}).items():
                 found[column].append(content)
     yield _run(file, items=pa.table(found, schema=ITEM_ROWS))
@@ -128,7 +133,8 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         elif file.suffix == ".jsonl":
             yield from _json_lines(file)
         else:
-            with file.open(encoding="utf-8", newline="") as text:
+            csv.field_size_limit(_LONGEST)
+            with file.open(encoding="utf-8-sig", newline="") as text:
                 reader = csv.DictReader(iter(partial(text.readline, _LONGEST), ""), strict=True)
                 head = reader.fieldnames or []
                 if twice := {name for name in head if head.count(name) > 1}:
@@ -148,7 +154,7 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with file.open(encoding="utf-8") as text:
+    with file.open(encoding="utf-8-sig") as text:
         for number, line in enumerate(iter(partial(text.readline, _LONGEST), ""), 1):
             try:
                 row = json.loads(line) if line.strip() else {}
