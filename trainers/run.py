@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from contract.atomic import remove_leftovers, write_json, write_text
 from contract.code_files import FileCode, changed_files
+from contract.errors import ConfigError
 from contract.fingerprint import Code, sha_of, texts_of
 from contract.fingerprint import changed as changed_modules
 from contract.lifetime import end_with_parent
@@ -121,9 +122,16 @@ def _run_alone(job: Job, since: Path | None) -> int:
 
 def _changed(code: Code | FileCode) -> str:
     """Return what of the code is not as the plan found it, or nothing; the files of a command are below this folder."""
-    found = changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
+    found = _edited(code)
     names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
     return names and f"its code is not that of the plan ({names}), so its key would lie; start snakemake again"
+
+
+def _edited(code: Code | FileCode) -> list[str]:
+    try:
+        return changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
+    except ConfigError as error:  # it has gone, or is half of an edit
+        return [str(error.value or error.file)]
 
 
 def hold_code(code: Code | FileCode) -> str:
@@ -132,16 +140,16 @@ def hold_code(code: Code | FileCode) -> str:
     A stage may import a module hours after its code was compared. A command is a process of its own.
     """
     if isinstance(code, Code):
-        sys.meta_path.insert(0, _Guard(texts_of(code, _PROJECT)))
+        sys.meta_path.insert(0, _Guard(code))
     return _changed(code)
 
 
 class _Guard(MetaPathFinder):
-    def __init__(self, texts: dict[str, bytes]) -> None:
-        self.texts = texts
+    def __init__(self, code: Code) -> None:
+        self.code, self.texts = code, texts_of(code, _PROJECT)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name not in self.texts or sha_of(name, _PROJECT) == self.texts[name]:
+        if name not in self.texts or sha_of(name, _PROJECT) == self.texts[name] or not _edited(self.code):
             return
         problem = f"{name} was edited after the stage began, so its key would lie; start snakemake again"
         raise OSError(errno.ECANCELED, problem)

@@ -16,10 +16,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from contract.fingerprint import code_of
 from contract.status import read_state
 from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
 from tests.workflow.project import wait_for
-from trainers.run import _used
+from trainers.run import _used, hold_code
 
 pytestmark = pytest.mark.slow  # each test starts processes that import torch
 
@@ -333,6 +334,24 @@ def test_comments_that_changed_since_the_plan_are_no_change(tmp_path):
     edited_plan(out, text="other")
     assert run_stage(out).returncode == 0
     assert status(out)["state"] == "ok"
+
+
+def test_a_comment_that_is_written_while_a_stage_runs_is_no_change_of_a_late_import(tmp_path, monkeypatch):
+    late = tmp_path / "trainers" / "late.py"
+    late.parent.mkdir()
+    late.write_text("x = 1\n")
+    monkeypatch.setattr("trainers.run._PROJECT", tmp_path)
+    monkeypatch.setattr("sys.meta_path", [])
+    code = code_of(["trainers.late"], tmp_path)
+    assert not hold_code(code)
+    (guard,) = sys.meta_path
+    late.write_text("x = 1  # a number\n")
+    assert guard.find_spec("trainers.late") is None
+    for text in ("x = 2\n", "x = (\n"):  # the second is half of an edit
+        late.write_text(text)
+        with pytest.raises(OSError, match=r"trainers\.late was edited after the stage began"):
+            guard.find_spec("trainers.late")
+        assert "late" in hold_code(code)
 
 
 def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
