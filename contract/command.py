@@ -123,7 +123,9 @@ def mentions(words: Sequence[str]) -> Mentions:
     folders: list[str] = []
     for before, word in pairwise(["", *words]):
         files += [word, *re.split(r"[=,@\[\]'\"]", word)]
-        if before in ("-m", "--module"):
+        if attached := re.fullmatch(r"-[A-Za-z]*?m([\w.]+)", word):
+            modules += [attached[1], f"{attached[1]}.__main__"]
+        if re.fullmatch("-[A-Za-z]*m|--module", before):
             modules += [word, f"{word}.__main__"]
         elif re.fullmatch("-[a-z]*c", before):
             inside = _inside(word)

@@ -131,6 +131,8 @@ def project(tmp_path):
     [
         ("python -m pkg.train", [], [*TRAIN, "../aside", "../../tools/run", "../../tools/beside"]),
         ("python -m pkg", [], [*TRAIN, "__main__", "../aside", "../../tools/run", "../../tools/beside"]),
+        ("python -um pkg.train", [], [*TRAIN, "../aside", "../../tools/run", "../../tools/beside"]),
+        ("python -mpkg.deep.more", [], ["__init__", "deep/more", "late"]),
         ("torchrun -m pkg.deep.more", [], ["__init__", "deep/more", "late"]),
         ("env PYTHONPATH=lib python -m pkg.train", [], ["../../lib/pkg/train"]),
         ("sh -c 'PYTHONPATH=x:lib python -m pkg.train && true'", [], ["../../lib/pkg/train"]),
