@@ -221,15 +221,17 @@ def plainly(path: Path) -> Numbers | None:
     """Read a table as the standard library does; raise ValueError where a row or a number is not one."""
     if path.suffix == ".csv":
         csv.field_size_limit(1 << 30)
-        head, *lines = csv.reader(io.StringIO(path.read_text(), newline=""), strict=True)
+        head, *lines = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""), strict=True)
         rows = [dict(zip(head, line, strict=True)) for line in lines if line]
     else:
-        rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    if any("value" not in row for row in rows):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    if (all if path.stem == "items" else any)("value" not in row for row in rows):
         return None  # a column of another name is a measure of another name
     found = {}
     for row in rows:
-        word = str(row["value"]).strip()
+        if path.stem == "metrics" and row["value"] in ("", None):
+            continue
+        word = str(row.get("value")).strip()
         if word.lower() not in TRUTH and path.suffix == ".csv" and not _NUMBER.fullmatch(word):
             raise ValueError(f"{word!r} is not a number")
         step = str(row.get("step")).strip().partition(".")[0]
@@ -377,6 +379,7 @@ KNOWN: list[tuple[str, str, bytes | Harm]] = [  # what went wrong once
     ("plain", "items.csv", b"item,value\na,1,2\nb,0\n"),
     ("plain", "items.csv", b"item,value\na,1_0\n"),
     ("plain", "items.csv", "item,value\na,\u0661\n".encode()),
+    ("plain", "items.jsonl", b'{"item": "a", "value": 1, "n": 5}\n{"item": "b", "n": 7}\n'),
     ("plain", "items.jsonl", TORN),
     ("plain", "items.jsonl", b'{"item": "a", "value": ' + DEEP),
     ("plain", "items.jsonl", long_line),

@@ -66,7 +66,7 @@ def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
 
 def _construct_text(loader: Any, node: yaml.ScalarNode) -> str:
     if printable(node.value) != node.value:
-        problem = f"the text {one_line(node.value, 40)!r} holds a control character"
+        problem = f"the text '{one_line(node.value, 40)}' holds a control character"
         raise _Problem("", problem, "remove it: a terminal would obey it", node.start_mark)
     return str(node.value)
 

@@ -50,7 +50,7 @@ def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> Impo
         if content is None or (best and _begins_with(best, content) and _reach(content) < _reach(best)):
             continue
         if best and not _begins_with(content, best):
-            problem(f"{state}: is not the history of an older {STATE} of its folder, and counts as the newer file")
+            problem(f"{state}: does not continue an older {STATE} of its folder, and counts because it is newer")
         best = content
     if not best:
         return None

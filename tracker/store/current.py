@@ -23,7 +23,7 @@ def load_or_collect(results: Path) -> Path:
     if whole and is_current(results, states):
         return database
     if whole and (gone := lost(results, states)):
-        problem = f"{gone} stages that it shows have gone or run again since; `collect` drops them"
+        problem = f"of the stages that it shows, {gone} have gone or run again since; `collect` drops them"
     else:
         from tracker.store.collect import collect  # late: who only reads the database does without pydantic
 

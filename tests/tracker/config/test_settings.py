@@ -127,7 +127,7 @@ def test_a_number_of_extra_seeds_is_bounded(tmp_path, count):
         ("a: " + "9" * 5000, "is too large for a whole number of 64 bits"),
         ("a: -" + "9" * 20, "is too large for a whole number of 64 bits"),
         ("a: 0x" + "f" * 17, "is too large for a whole number of 64 bits"),
-        ('a: "\\e[31mred"', r"the text '\\x1b[31mred' holds a control character"),
+        ('a: "\\e[31mred"', r"the text '\x1b[31mred' holds a control character"),
         ('a: {"b\\0": 1}', "holds a control character"),
         ('a: "\\u202egnp"', "holds a control character"),
     ],

@@ -110,7 +110,7 @@ def test_of_histories_that_are_no_parts_of_each_other_the_newer_file_counts(tmp_
     runs, problems = read(trainer_state, tmp_path)
     assert course(runs["run"], "loss") == [(step, 0.1) for step in range(100, 501, 100)]
     assert len(problems) == 1
-    assert "checkpoint-400/trainer_state.json: is not the history of an older" in problems[0]
+    assert "checkpoint-400/trainer_state.json: does not continue an older" in problems[0]
 
 
 def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tmp_path):
