@@ -4,7 +4,7 @@
 
 A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start,
 when the devices are leased (perhaps hours later), and whenever a module of it is imported; that of a command, once more
-at its end.
+at its end. Comments may be edited at any time.
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no

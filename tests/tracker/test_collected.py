@@ -82,7 +82,11 @@ def test_plain_metrics(tmp_path, capsys, name, text):
         ("items.csv", f'item,acc,prompt\na,1,"{"x" * 200_000}\n"\n', {(0, "test/all/acc"): 1.0}),
         ("items.jsonl", '\ufeff{"item": 1, "acc": true, "note": null}\n', {(0, "test/all/acc"): 1.0}),
         ("metrics.csv", "\ufeff,step,loss\n0,1.0,2\n", {(1, "loss"): 2.0}),
-        ("metrics.jsonl", '{"step": 1, "name": "a", "value": 2}\n{"step": 2, "name": "a", "value": null}\n', {(1, "a"): 2}),
+        (
+            "metrics.jsonl",
+            '{"step": 1, "name": "a", "value": 2}\n{"step": 2, "name": "a", "value": null}\n',
+            {(1, "a"): 2},
+        ),
     ],
 )
 def test_files_as_spreadsheets_and_pandas_write_them(tmp_path, name, text, expected):
@@ -158,7 +162,7 @@ def test_several_runs_are_no_stage(tmp_path):
         ("items.csv", "item,value\na,nan\n", "line 2: value = 'nan': cannot be compared"),
         ("items.csv", "item,value\na,inf\n", "line 2: value = 'inf': cannot be compared"),
         ("items.csv", "item,value\na,x\n", "line 2: value = 'x': is not a number"),
-        ("items.csv", "item;acc\na;1\n", "line 2: item: is missing; name the item of each row; the columns are item;acc"),
+        ("items.csv", "item;acc\na;1\n", "item: is missing; name the item of each row; the columns are item;acc"),
         ("items.jsonl", '{"item": 1, "value": 1, "n": 5}\n{"item": 2, "n": 7}\n', "line 2: value: is not a number"),
         ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "a column of words may be called `text`"),
         ("items.csv", "item,acc\na,1\nb,\nc,n/a\n", "line 3: acc = '': is not a number"),

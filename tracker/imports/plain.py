@@ -69,7 +69,7 @@ def read_items(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     found: dict[str, list[Any]] = {name: [] for name in ITEM_ROWS.names}
     rows = list(_rows(file))
     numbers = {name for _, row in rows for name in row.keys() - _NOT_VALUES if _number(row[name]) is not None}
-    named_by_row = any("value" in row for _, row in rows)
+    long = any("value" in row for _, row in rows)
     for line, row in rows:
         if row.get("item") in ("", None):
             remedy = f"name the item of each row; the columns are {one_line(', '.join(map(str, row)), 200)}"
@@ -78,7 +78,7 @@ def read_items(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             word: default if row.get(word) in ("", None) else as_text(str(row[word]))
             for word, default in _WORDS.items()
         }
-        values = {words["name"]: row.get("value")} if named_by_row else {name: row.get(name) for name in sorted(numbers)}
+        values = {words["name"]: row.get("value")} if long else {name: row.get(name) for name in sorted(numbers)}
         if not values:
             raise ConfigError(
                 file, f"line {line}: value", None, "is missing", "add a column `value`, or one for each name"
