@@ -6,6 +6,9 @@ METRICS = {"step": "int64", "name": "string", "value": "float64"}
 ITEMS = {"item": "string", "subset": "string", "protocol": "string", "name": "string", "value": "float64"}
 """`items.parquet`: a value of an evaluation item."""
 
+LONGEST_NAME = 500
+"""Characters of an item, a subset, a protocol, a name or a cluster."""
+
 CLUSTER = {"cluster": "string"}
 """A further column that `items.parquet` may have: items of one cluster (a target term, a template) share their noise.
 

@@ -42,7 +42,7 @@ from tracker.config.yaml_io import parse_foreign
 from tracker.evaluations.arms import Options, expand, read_arm
 from tracker.imports.formats import load_reader
 from tracker.imports.importing import Request, import_runs
-from tracker.imports.run import Reader
+from tracker.imports.run import Reader, as_text
 from tracker.imports.settings_beside import read_settings
 from tracker.plan.build import build_plan
 from tracker.serve.now import Watcher
@@ -257,7 +257,7 @@ def read_plain(folder: Path, path: Path) -> None:
 def same(ours: Numbers, theirs: Numbers | None) -> None:
     """Compare numbers, of which NaN equals itself."""
     if theirs is not None:
-        shown = {tuple(printable(str(part)) for part in key): repr(float(value)) for key, value in theirs.items()}
+        shown = {tuple(as_text(str(part)) for part in key): repr(float(value)) for key, value in theirs.items()}
         assert {tuple(map(str, key)): repr(float(value)) for key, value in ours.items()} == shown
 
 

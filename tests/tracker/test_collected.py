@@ -164,6 +164,7 @@ def test_several_runs_are_no_stage(tmp_path):
         ("items.csv", "item,value\na,x\n", "line 2: value = 'x': is not a number"),
         ("items.csv", "item;acc\na;1\n", "item: is missing; name the item of each row; the columns are item;acc"),
         ("items.jsonl", '{"item": 1, "value": 1, "n": 5}\n{"item": 2, "n": 7}\n', "line 2: value: is not a number"),
+        ("items.csv", f"item,acc\n{'x' * 501},1\n", "is longer than 500 characters; use a number or a digest"),
         ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "a column of words may be called `text`"),
         ("items.csv", "item,acc\na,1\nb,\nc,n/a\n", "line 3: acc = '': is not a number"),
         ("items.csv", "item,acc\na,1\nb,1_0\n", "line 3: acc = '1_0': is not a number"),
@@ -199,12 +200,13 @@ def test_one_place_and_one_format(tmp_path):
         collected(tmp_path, {"reader": "items"})
 
 
-def test_half_a_character_in_a_name_is_shown_as_its_code(tmp_path):
+def test_what_no_table_can_show_of_a_name_is_its_code(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "\\ud800": 1}\n')
-    (tmp_path / "items.jsonl").write_text('{"item": "\\udfff", "\\ud800": 1}\n')
+    items = '{"item": "\\udfff", "\\ud800": 1}\n{"item": "Why\\n\\tred\\u001b[31m?\\u200e", "\\ud800": 1}\n'
+    (tmp_path / "items.jsonl").write_text(items)
     values, items = collected(tmp_path, {"reader": "metrics"}, {"reader": "items"})
     assert values[1, r"\ud800"] == 1
-    assert [row[0] for row in items] == [r"\udfff"]
+    assert [row[0] for row in items] == [r"\udfff", r"Why\n\tred\x1b[31m?\u200e"]
 
 
 def test_a_step_of_which_a_sample_is_damaged_fails_the_stage(tmp_path):

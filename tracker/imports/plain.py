@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from contract.errors import ConfigError
 from contract.reading import one_line
+from contract.rows import LONGEST_NAME
 from tracker.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, as_number, as_text
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -78,6 +79,9 @@ def read_items(path: Path, problem: Problem) -> Iterator[ImportedRun]:
             word: default if row.get(word) in ("", None) else as_text(str(row[word]))
             for word, default in _WORDS.items()
         }
+        if longer := next((word for word, text in words.items() if len(text or "") > LONGEST_NAME), None):
+            problem_ = f"is longer than {LONGEST_NAME} characters"
+            raise ConfigError(file, f"line {line}: {longer}", words[longer], problem_, "use a number or a digest")
         values = {words["name"]: row.get("value")} if long else {name: row.get(name) for name in sorted(numbers)}
         if not values:
             raise ConfigError(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from contract.reading import printable
 from contract.rows import CLUSTER, ITEMS, METRICS
 
 Problem = Callable[[str], None]
@@ -110,8 +111,8 @@ def as_written(value: Any) -> float | None:
 
 
 def as_text(name: str) -> str:
-    r"""Return a name as Parquet can hold it: half a character, which JSON can write, as its code `\ud800`."""
-    return name.encode("utf-8", "backslashreplace").decode()
+    r"""Return a name as a table can show it: ESC, line ends, half a character as their codes `\x1b`, `\n`, `\ud800`."""
+    return printable(name).replace("\n", r"\n").replace("\t", r"\t")
 
 
 def as_step(value: Any) -> int | None:

@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 
 from contract.errors import TrackerError
 from contract.reading import one_line, read_json
-from contract.rows import OPTIONAL, SHARDS
+from contract.rows import LONGEST_NAME, OPTIONAL, SHARDS
 from contract.status import TO_COME, StageState, misplaced
 from tracker.store.database import TYPES
 
 DOCUMENTS = ("provenance", "weights")
 _REASON = 500  # characters
-_LONGEST_NAME = 500
 _HIDDEN = r"[\x00-\x1f\x7f-\x{9f}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}]"  # see contract.reading.printable
 # A column of this type in the contract may have these in a file.
 _FITS = {
@@ -77,7 +76,7 @@ def load_unfinished(
     """
     rows = f"""
         INSERT INTO metrics (key, step, name, value) SELECT ?, step, name, coalesce(value, 'NaN'::DOUBLE) FROM written
-        WHERE step IS NOT NULL AND length(name) <= {_LONGEST_NAME} AND NOT regexp_matches(name, '{_HIDDEN}')"""
+        WHERE step IS NOT NULL AND length(name) <= {LONGEST_NAME} AND NOT regexp_matches(name, '{_HIDDEN}')"""
     for key, state in states.items():
         if state.state != "running" or misplaced(places[key]):
             continue
@@ -168,7 +167,7 @@ def _odd_rows(connection: duckdb.DuckDBPyConnection, table: str) -> list[tuple[s
     query = f"SELECT key, min(problem) FROM ({problems}) WHERE problem IS NOT NULL GROUP BY key"
     found = connection.execute(query).fetchall()
     for name in (name for name, kind in (columns | OPTIONAL[table]).items() if kind == "string"):
-        odd = rf"length({name}) > {_LONGEST_NAME} OR regexp_matches({name}, '{_HIDDEN}')"
+        odd = rf"length({name}) > {LONGEST_NAME} OR regexp_matches({name}, '{_HIDDEN}')"
         found += connection.execute(
             f"""SELECT key, 'column {name} holds a name that is too long or has control characters: ' || min({name})
                 FROM (SELECT DISTINCT key, {name} FROM {table}) WHERE {odd} GROUP BY key"""
