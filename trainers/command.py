@@ -240,7 +240,7 @@ def _grace() -> str:
             return written
     except ValueError:
         pass
-    raise NoResult(f"ABLATION_GRACE = {written!r}: is no number of seconds from 0 on; correct it, or unset it")
+    raise NoResult(f"ABLATION_GRACE = {written!r}: is not a number of seconds from 0 on; correct it, or unset it")
 
 
 def _failure(code: int, words: str, who: str = "the command") -> Exception:

@@ -477,7 +477,7 @@ print("zombies", states.count(["Z", str(os.getpid())]), "of the guard", states.c
 def test_a_grace_that_is_no_number_starts_nothing(command):
     done, status = command.write(PYTHON, "print('it runs')").run(ABLATION_GRACE="ten")
     assert (done.returncode, status) == (74, None)
-    assert "ABLATION_GRACE = 'ten': is no number of seconds" in done.stderr
+    assert "ABLATION_GRACE = 'ten': is not a number of seconds" in done.stderr
     assert "it runs" not in command.log()
 
 

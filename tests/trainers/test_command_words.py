@@ -106,7 +106,7 @@ def test_a_log_that_has_gone_has_no_words(tmp_path):
 @pytest.mark.parametrize("seconds", ["ten", "-1", "nan", "inf", " "])
 def test_a_grace_is_a_number_of_seconds(monkeypatch, seconds):
     monkeypatch.setenv("ABLATION_GRACE", seconds)
-    with pytest.raises(NoResult, match="is no number of seconds"):
+    with pytest.raises(NoResult, match="is not a number of seconds"):
         _grace()
     for written, grace in (("0", "0"), ("2.5", "2.5"), ("", "10")):
         monkeypatch.setenv("ABLATION_GRACE", written)

@@ -118,7 +118,7 @@ def end_within(seconds: float) -> None:
 
     def end() -> None:
         time.sleep(seconds)
-        os.write(2, b"error: ended by SIGTERM; the same call goes on\n")
+        os.write(2, b"error: ended by SIGTERM; repeat the call to go on\n")
         os._exit(128 + signal.SIGTERM)  # jobs on this machine end with it, those of a scheduler go on
 
     def handle(scheduler: JobScheduler, *signal_and_frame: Any) -> None:
