@@ -6,10 +6,10 @@ interval says of the same numbers adds one; `tests/tracker/judge/test_rules.py` 
 """
 
 RULES = (
-    "2026-11-22: What went unseen is asked only of clusters whose items hardly differ. Made after intervals of the "
-    "demo had been seen: it made them narrower.",
-    "2026-11-22: Nothing went unseen where the models that were measured are equal in every seed. Made after "
-    "intervals of the demo had been seen: it made them narrower.",
+    "2026-11-22: What went unseen is asked only of clusters whose items hardly differ: narrower intervals. Made "
+    "in a commit after the demo's first sample report.",
+    "2026-11-22: Nothing went unseen where the models that were measured are equal in every seed: narrower "
+    "intervals. Made in a commit after the demo's first sample report.",
     "2026-11-23: An item alone counts as differing by its mean over seeds, in tenths of the range: fewer equivalent.",
     "2026-11-23: A run of one value has no rounding step: its intervals are narrower.",
     "2026-11-23: Where more than a tenth of the variants are far more or less stable than the rest, all of them form "
