@@ -76,15 +76,16 @@ def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
 def _evidence(word: str, form: str, promise: float, groups: Sequence[Sequence[float]], kinds: int) -> Evidence:
     trials = sum(map(len, groups))
     rate = sum(map(sum, groups)) / trials
-    effective = trials / design_effect(groups)
+    confidence = 1 - (1 - CONFIDENCE) / kinds
+    below, above = effective_trials(groups, confidence), effective_trials(groups, CONFIDENCE)
     return Evidence(
         word=word,
         form=form,
         promise=promise,
         trials=trials,
         rate=rate,
-        lower=lower_bound(rate * effective, effective, 1 - (1 - CONFIDENCE) / kinds),
-        upper=upper_bound(rate * effective, effective, CONFIDENCE),
+        lower=lower_bound(rate * below, below, confidence),
+        upper=upper_bound(rate * above, above, CONFIDENCE),
     )
 
 
@@ -100,6 +101,19 @@ def lower_bound(wrong: float, trials: float, confidence: float) -> float:
 def upper_bound(wrong: float, trials: float, confidence: float) -> float:
     """The one-sided upper bound, likewise."""
     return 1.0 if wrong >= trials else float(special.betaincinv(wrong + 1, trials - wrong, confidence))
+
+
+def effective_trials(groups: Sequence[Sequence[float]], confidence: float) -> float:
+    """As many independent trials as say so much: Korn and Graubard's, for a one-sided bound.
+
+    The design effect is estimated from the groups, and so has their degrees of freedom only: hence the squared ratio
+    of the two quantiles of Student's t. Without variation between groups there is no estimate, and no ratio.
+    """
+    trials = sum(map(len, groups))
+    if len(groups) < 2 or len({value for group in groups for value in group}) < 2:
+        return float(trials)
+    ratio = special.stdtrit(trials - 1, confidence) / special.stdtrit(len(groups) - 1, confidence)
+    return float(trials / design_effect(groups) * ratio**2)
 
 
 def design_effect(groups: Sequence[Sequence[float]]) -> float:
