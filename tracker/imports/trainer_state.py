@@ -77,7 +77,8 @@ def _reach(state: dict[str, Any]) -> tuple[float, int]:
 
 
 def _begins_with(state: dict[str, Any], other: dict[str, Any]) -> bool:
-    return bool(state["log_history"][: len(other["log_history"])] == other["log_history"])
+    start = state["log_history"][: len(other["log_history"])]
+    return json.dumps(start) == json.dumps(other["log_history"])  # as text: NaN does not equal itself
 
 
 def _has_ended(state: dict[str, Any]) -> bool:
