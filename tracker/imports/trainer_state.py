@@ -77,8 +77,7 @@ def _reach(state: dict[str, Any]) -> tuple[float, int]:
 
 
 def _begins_with(state: dict[str, Any], other: dict[str, Any]) -> bool:
-    start = state["log_history"][: len(other["log_history"])]
-    return json.dumps(start) == json.dumps(other["log_history"])  # as text: NaN does not equal itself
+    return bool(state["log_history"][: len(other["log_history"])] == other["log_history"])
 
 
 def _has_ended(state: dict[str, Any]) -> bool:

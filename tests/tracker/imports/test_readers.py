@@ -1,7 +1,6 @@
 """Readers, on files that the real packages wrote (`make_written.py`) and on copies that were damaged."""
 
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -112,18 +111,6 @@ def test_of_histories_that_are_no_parts_of_each_other_the_newer_file_counts(tmp_
     assert course(runs["run"], "loss") == [(step, 0.1) for step in range(100, 501, 100)]
     assert len(problems) == 1
     assert "checkpoint-400/trainer_state.json: does not continue an older" in problems[0]
-
-
-def test_a_history_with_nan_continues_its_own_beginning(tmp_path):
-    for age, reached in enumerate((400, 200)):  # copied without their times, say: the longer one looks older
-        history = [{"step": step, "loss": math.nan} for step in range(100, reached + 1, 100)]
-        path = tmp_path / "run" / f"checkpoint-{reached}" / "trainer_state.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"global_step": reached, "max_steps": 1000, "log_history": history}))
-        os.utime(path, (1e9 + age, 1e9 + age))
-    runs, problems = read(trainer_state, tmp_path)
-    assert [step for step, _ in course(runs["run"], "loss")] == [100, 200, 300, 400]
-    assert not problems
 
 
 def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tmp_path):
