@@ -31,7 +31,7 @@ UNNAMED_CODE = Rule(
     id="unnamed-code",
     max=0,
     severity="note",
-    diagnosis="the command opened so many files of the project that `code` does not name: their change reruns nothing",
+    diagnosis="the command opened files of the project that `code` does not name: a change of them reruns nothing",
     remedy="add to `code` what log.txt names",
 )
 OF_EVERY_STAGE = (OUT_OF_MEMORY, UNNAMED_CODE)

@@ -220,7 +220,7 @@ def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):
     ("names", "text"),
     [
         (["memory/halvings", "memory/micro_batch"], "a device ran out of memory"),
-        (["code/unnamed"], "the command opened so many files of the project that `code` does not name"),
+        (["code/unnamed"], "the command opened files of the project that `code` does not name"),
     ],
 )
 def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results, names, text):
