@@ -37,6 +37,7 @@ def test_the_word_is_that_of_the_look_that_decided():
     assert edge.p == pytest.approx(edge.looks[0].p / edge.looks[0].weight)
     assert edge.verdict == "worse"
     assert "at the look at 3 seeds; in at least 58% of seeds, as 3 can tell" in edge.reason
+    assert edge.in_seeds == pytest.approx(0.2 ** (1 / 3))
 
 
 def test_equivalence_stays_decided_at_a_later_look():

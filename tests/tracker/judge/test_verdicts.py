@@ -114,6 +114,7 @@ def test_a_large_effect_is_found(tmp_path, distance, word):
     assert edge.low < 0.15 - distance < edge.high
     assert edge.p_adjusted <= 0.05
     assert edge.p_sign_flip == pytest.approx(2 / 64)
+    assert edge.in_seeds == pytest.approx(0.05 ** (1 / 6))
     assert list(edges.reset_index()[EDGE_COLUMNS].columns) == EDGE_COLUMNS
 
 
@@ -155,6 +156,7 @@ def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
     edges, _ = run(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
     edge = edges.loc["v1"]
     assert edge.verdict == word
+    assert edge.in_seeds == pytest.approx(0.05**0.25 if word == "equivalent" else float("nan"), nan_ok=True)
     if word == "equivalent":
         assert edge.reason.endswith("in at least 47% of seeds, as 4 can tell")
     elif seeds == 4:

@@ -54,6 +54,23 @@ def text_of(html):
 # ---- edges of the plan
 
 
+@pytest.mark.parametrize("error", ["per_word", "per_study"])
+def test_words_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_path, error):
+    """v1 and v2 are better than one parent; v3 is not told from it, and v4 is the only child of its own."""
+
+    def declare(plan):
+        plan["studies"][0]["analysis"] |= {"error": error, "direction": {"target": 0.5}}
+
+    parents = {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0", "v4": "v3"}
+    lineage = {name: (above, {"lr": (1, n)} if above else {}) for n, (name, above) in enumerate(parents.items(), 2)}
+    distances = {"v0": 0.3, "v1": 0.1, "v2": 0.0, "v3": 0.3, "v4": 0.1}
+    seen = text_of(page(build(tmp_path, [Study("s", lineage=lineage, seeds=4, distances=distances)], edit=declare)))
+    together = "v1, v2 share v0 as their parent: these words stand or fall together."
+    assert re.findall(r"[^.]*stand or fall together\.", seen) == ([f" {together}"] if error == "per_word" else [])
+    assert re.findall(r"(\w+) in ≥(\d+)% of seeds", seen)[:3] == [("better", "47")] * 3
+    assert not re.search(r"undecided in ≥", seen)
+
+
 def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
     """Pairs give a variant several edges, and none with its parent; each has its row, its change and its evidence."""
 
