@@ -26,7 +26,7 @@ def edge(rng, shifts, *, items=1000, noise=0.005):
 
 
 def word(numbers):
-    inside = numbers.low >= -MARGIN and numbers.high <= MARGIN
+    inside = numbers.within(MARGIN, numbers.noise, PLAN.alpha)
     return within_scope("equivalent" if inside else "undecided", "", numbers, PLAN)[0]
 
 
