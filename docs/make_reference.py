@@ -28,20 +28,17 @@ def pages() -> dict[Path, str]:
     names = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
     studies = load_studies(load_settings({"studies": names}, configs=CONFIGS))
     found = {DOCS / "commands.md": command_page(build_parser())}
+    tables: dict[str, list[str]] = {}  # studies of one config model have one page
     for name, study in studies.items():
-        found[DOCS / "keys" / f"{name}.md"] = key_table(f"Keys of `{name}`", study_json_schema(study))
+        tables.setdefault(key_table(study_json_schema(study)), []).append(name)
+    for table, of in tables.items():
+        found[DOCS / "keys" / f"{of[0]}.md"] = f"# Keys of {' and '.join(f'`{name}`' for name in of)}\n{table}"
     return found
 
 
-def key_table(title: str, schema: Mapping[str, Any]) -> str:
-    """Return the page of one study as Markdown: a row per key with its type, default and meaning.
-
-    Args:
-        title: the heading.
-        schema: of a variant file, see `study_json_schema`.
-    """
+def key_table(schema: Mapping[str, Any]) -> str:
+    """Return the keys of a variant file (`study_json_schema`) as a Markdown table: type, default and meaning."""
     lines = [
-        f"# {title}",
         "",
         "Made from the config model by `make docs`. `a.b` is key `b` in the map `a`. Where a map has kinds, the row",
         "names in brackets the kind that the key belongs to. A default that is long stands in the rows of its keys.",
