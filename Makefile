@@ -16,7 +16,7 @@ WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
-.PHONY: demo smoke decide venv lock test test-fast test-parallel test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs screens clean help
+.PHONY: demo smoke decide venv lock test test-fast test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs screens clean help
 
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	@touch $(VENV)/.demo
@@ -43,13 +43,16 @@ lock: ## the newest allowed version of every package into requirements.lock
 	  --custom-compile-command 'make lock' --quiet --output-file requirements.lock
 
 test: lint ## everything, the small grid included; the long form of several devices not
-	$(PYTEST) -m "not parallel"
+	$(PYTEST) -m "not parallel and not long"
 
 test-fast: venv ## what takes seconds
-	$(PYTEST) -m "not slow and not parallel"
+	$(PYTEST) -m "not slow and not parallel and not long"
 
 test-parallel: venv ## several devices, by processes on the CPU: the short form and the long one
 	$(PYTEST) tests/trainers/parallel
+
+simulations: venv ## how often words are false where the truth is known: the short form and the long one
+	$(PYTEST) tests/simulations
 
 test-accelerators: venv ## the same with NCCL, and a model of 0.5B parameters: on a machine with NVIDIA devices
 	$(BIN)/python benchmarks/several_devices.py

@@ -173,14 +173,14 @@ def size_of(form, number):
     return Size(lineages=number, edges=number, forms=(form,))
 
 
-@pytest.mark.parametrize("fault", [pytest.param(of, marks=[pytest.mark.slow] * (of in LONG)) for of in IN])
+@pytest.mark.parametrize("fault", [pytest.param(of, marks=[pytest.mark.long] * (of in LONG)) for of in IN])
 def test_a_fault_is_found(fault):
     study, form, number = IN[fault]
     assert found(STUDIES[study](), fault, size_of(form, number))
 
 
 @pytest.mark.parametrize(
-    "study", ["own variances", "quiet", "few items", pytest.param("looks", marks=pytest.mark.slow)]
+    "study", ["own variances", "quiet", "few items", pytest.param("looks", marks=pytest.mark.long)]
 )
 def test_the_pipeline_passes_without_a_fault(study):
     assert not found(STUDIES[study](), "none", Size(lineages=60, edges=200))

@@ -135,7 +135,7 @@ def test_false_words_are_at_most_6_percent_fast(world, analysis):
     assert false_words(world, 25, **analysis) <= 0.06 + error(0.06, 25)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("world", "analysis"), SCENARIOS, ids=named)
 def test_false_words_are_at_most_6_percent(world, analysis):
     assert false_words(world, 300, **analysis) <= 0.06 + error(0.06, 300)

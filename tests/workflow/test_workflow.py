@@ -331,7 +331,7 @@ def test_runs_are_imported_while_a_grid_runs(project):
     process = project.start()
     wait_for(lambda: list(project.folder.glob("results/stages/debias/train/*/checkpoint/state.json")))
     words = ["import", "trainer_state", "runs", "--study", "loss", "--metric", "loss", "--direction", "min"]
-    for _ in range(3):
+    for _ in range(2):
         subprocess.run(
             [sys.executable, "-m", "tracker", *words, "--margin", "0.1", "--yes"],
             cwd=project.folder,
