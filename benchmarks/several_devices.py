@@ -213,7 +213,7 @@ def estimate(arguments: argparse.Namespace, config: Any, devices: int) -> int:
     length, half = arguments.tokens // 2 * 2, arguments.tokens // 2
     model = Learnt("model", shape, precision, devices)
     rows = share(arguments.rows, arguments.micro_batch, devices)
-    learn = model.update("training", rows, length, predicted=half, entropy="kept")
+    learn = model.update("training", rows, length, predicted=half, entropy="dropped")
     return Footprint(model.held, (learn,)).peak
 
 

@@ -427,7 +427,7 @@ def numbers_of(name: str, long: bool) -> Iterator[int]:
 
 def attempt(target: Target, folder: Path, path: Path) -> str:
     """Read a harmed folder; return what is wrong with the way in which that ended, or nothing."""
-    begin = time.monotonic()
+    begin = time.process_time()
     try:
         with time_limit(PATIENCE):
             target.read(folder, path)
@@ -437,7 +437,8 @@ def attempt(target: Target, folder: Path, path: Path) -> str:
             return f"not one clear line: {text[:500]!r}"
     except Exception:
         return printable(traceback.format_exc()[-3000:])
-    return f"took {time.monotonic() - begin:.0f} s" if time.monotonic() - begin > PATIENCE / 2 else ""
+    took = time.process_time() - begin  # a loaded machine is no fault
+    return f"took {took:.0f} s" if took > PATIENCE / 2 else ""
 
 
 @pytest.fixture

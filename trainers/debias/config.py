@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contract.absent import Absent
 from trainers.assets_config import Asset, HubSource, PathSource
-from trainers.objectives.debias.rcs_adaptive import Phase, active_phase, alpha
+from trainers.objectives.debias.rcs_adaptive import active_phase, alpha, phases
 
 Domain = Literal["gender", "race", "religion", "profession"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -176,15 +176,9 @@ class Rcs(_Strict):
             raise ValueError(f"schedule must ascend in `after`, got {starts}")
         return self
 
-    @property
-    def phases(self) -> list[Phase]:
-        """All phases, as `rcs_adaptive.active_phase` takes them."""
-        phases: list[Phase] = [(0.0, self.thresholds or [], self.alphas or [])]
-        return phases + [(phase.after, phase.thresholds, phase.alphas) for phase in self.schedule]
-
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
         """Return alpha per epoch and |SS - 0.5|."""
-        active = [active_phase(epoch / n_epochs, self.phases) for epoch in range(n_epochs)]
+        active = [active_phase(epoch / n_epochs, phases(self)) for epoch in range(n_epochs)]
         return [[alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
 
 

@@ -105,5 +105,5 @@ class Objective:
         return self.modules["grpo_debias"].mean_token_kl(kl[kind[pair] == 0], kl[kind[pair] == 1])
 
     def _alpha(self, ss_distance: float, epoch_fraction: float) -> float:
-        _, thresholds, alphas = self.rcs.active_phase(epoch_fraction, self.config.rcs.phases)
+        _, thresholds, alphas = self.rcs.active_phase(epoch_fraction, self.rcs.phases(self.config.rcs))
         return self.rcs.alpha(ss_distance, thresholds, alphas)

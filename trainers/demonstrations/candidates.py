@@ -35,7 +35,7 @@ def _imported(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
     sequences = read_sequences(one_file(files(stage.inputs["offline"]), (".json",)))
     for number, row in enumerate(sequences.rows):
         where = f"{sequences.path}, row {number} (query {row['query']})"
-        check_pointer(row["pointer"], prepared.candidates, stage.config.sequence_length, where)
+        check_pointer(row["pointer"], prepared.candidates, stage.config.train_shots or stage.config.shots, where)
     if sequences.skipped:
         stage.log.info("%s: %d sequences were not evaluated and are left out", sequences.path, sequences.skipped)
     named = json.loads((stage.inputs["embed"] / IMPORTED).read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ def _imported(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
 
 
 def _scored(stage: Stage, prepared: Prepared) -> list[dict[str, Any]]:
-    proposals, shots = stage.config.proposals, stage.config.sequence_length
+    proposals, shots = stage.config.proposals, stage.config.train_shots or stage.config.shots
     settings = proposals.model_copy(update={"seed": with_run_seed(proposals.seed, stage.seed)})
     model, work = load_in_context_model(stage), Resumable(stage, stage.config.score_batch)
     numbers = prepared.numbers("train")

@@ -259,11 +259,6 @@ class DemonstrationsConfig(_Strict):
     )
     checkpoint_every: int = Field(default=2, ge=1, description="Epochs (learner: tens of steps) between checkpoints.")
 
-    @property
-    def sequence_length(self) -> int:
-        """Demonstrations in a sequence of the offline data."""
-        return self.train_shots or self.shots
-
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if type(self) is not DemonstrationsConfig:  # what a stage reads of a configuration checked as a whole
@@ -281,7 +276,7 @@ class DemonstrationsConfig(_Strict):
                 f"shots = {self.shots} exceeds task.candidates = {self.task.candidates}: none is chosen twice",
             ),
             (
-                self.sequence_length > self.task.candidates,
+                (self.train_shots or self.shots) > self.task.candidates,
                 f"train_shots = {self.train_shots} exceeds task.candidates = {self.task.candidates}: "
                 "none is chosen twice",
             ),

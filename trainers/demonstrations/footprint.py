@@ -39,7 +39,7 @@ def footprint(
     dtype = config.task.dtype if config.task.name == "vision" else "float32"
     size = HALF if dtype == "bfloat16" else FLOAT
     held, unknown = [Held("model: weights", size * shape.parameters)], []
-    turns, answer, image = max(config.shots, config.sequence_length) + 1, 1, 0
+    turns, answer, image = max(config.shots, config.train_shots or 0) + 1, 1, 0
     if config.task.name == "vision":
         image, answer = config.task.max_pixels // PATCH, config.task.max_new_tokens
         source = models["embedder"].asset.sources[0]
@@ -75,7 +75,7 @@ def _selector(stage: str, config: DemonstrationsConfig, models: Mapping[str, Mod
     data = FLOAT * width * queries * (1 + pool)
     held = (*trained("selector", parameters), Held("embeddings of queries and pools", data))
     sequences = config.proposals.beam + len(config.proposals.temperatures) + config.proposals.random
-    steps = sequences * config.sequence_length
+    steps = sequences * (config.train_shots or config.shots)
 
     def learning(n: int) -> dict[str, int]:
         # Embeddings of the batch, encoded candidates, and per sequence and step states and logits of each candidate.

@@ -37,7 +37,8 @@ class TrainingData:
 def load_training_data(stage: Stage) -> TrainingData:
     """Read the inputs `embed` and `candidates`, onto the stage's first device."""
     prepared = load_prepared(stage.inputs["embed"])
-    offline = read_candidates(stage.inputs["candidates"] / FILE, prepared.candidates, stage.config.sequence_length)
+    length = stage.config.train_shots or stage.config.shots
+    offline = read_candidates(stage.inputs["candidates"] / FILE, prepared.candidates, length)
     numbers = {name: number for number, name in enumerate(prepared.names)}
     query, candidates = prepared.scaled(torch.tensor([numbers[name] for name in offline.queries]))
     device = stage.devices[0]

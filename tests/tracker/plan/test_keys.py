@@ -277,9 +277,9 @@ def test_changing_the_alphas_of_v8_rekeys_v8_and_its_children(copy):
 
 def test_the_grid_of_debias(copy):
     plan = debias(copy)
-    assert len(plan.studies["debias"].variants) == 15
-    assert len(plan.runs) == 30
-    assert len(plan.stages) == 2 + 1 + 30 + 30
+    assert len(plan.studies["debias"].variants) == 16
+    assert len(plan.runs) == 32
+    assert len(plan.stages) == 2 + 1 + 32 + 32
 
 
 def test_health_rules_of_debias_are_rules_of_the_health_package(copy):

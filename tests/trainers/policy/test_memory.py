@@ -18,11 +18,11 @@ class Scarce:
     def __init__(self, function, rows):
         self.function, self.rows, self.refused = function, rows, []
 
-    def __call__(self, model, sequences, *arguments):
+    def __call__(self, model, sequences, *arguments, **more):
         if len(sequences) > self.rows:
             self.refused.append(len(sequences))
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return self.function(model, sequences, *arguments)
+        return self.function(model, sequences, *arguments, **more)
 
 
 def rows_of(made):

@@ -4,6 +4,7 @@ Plain numbers go in and come out: the weight is a constant of the loss and carri
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 
 def alpha(ss_distance: float, thresholds: Sequence[float], alphas: Sequence[float]) -> float:
@@ -20,6 +21,12 @@ def weight(reward: float, strength: float) -> float:
 
 
 Phase = tuple[float, Sequence[float], Sequence[float]]
+
+
+def phases(rcs: Any) -> list[Phase]:
+    """All phases of a configuration with `thresholds`, `alphas` and a `schedule` of later ones."""
+    first: Phase = (0.0, rcs.thresholds or [], rcs.alphas or [])
+    return [first, *((phase.after, phase.thresholds, phase.alphas) for phase in rcs.schedule)]
 
 
 def active_phase(fraction: float, phases: Sequence[Phase]) -> Phase:
