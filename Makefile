@@ -21,13 +21,13 @@ GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
 	@touch $(VENV)/.demo
 	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
-	$(BIN)/python -m tracker verdicts $(STUDY) --brief --since $(VENV)/.demo && ls reports/index.html; exit $$status
+	$(BIN)/python -m ablation verdicts $(STUDY) --brief --since $(VENV)/.demo && ls reports/index.html; exit $$status
 
 smoke: venv ## the same grid with everything tiny, in its own folders
 	$(GRID) --config $(SMOKE) $(CONFIG)
 
 decide: venv ## more seeds for undecided edges: make decide STUDY=debias BUDGET=4 (device-hours) [SCALE=paper]
-	$(BIN)/python -m tracker decide $(STUDY) --budget $(BUDGET) --cores $(CORES) --gpus $(GPUS) $(if $(SCALE),--config scale=$(SCALE))
+	$(BIN)/python -m ablation decide $(STUDY) --budget $(BUDGET) --cores $(CORES) --gpus $(GPUS) $(if $(SCALE),--config scale=$(SCALE))
 
 venv: $(STAMP) ## the environment
 
@@ -111,7 +111,7 @@ format: venv ## the files as ruff and snakefmt lay them out
 
 docs: venv ## the pages and JSON schemas that are made from code
 	$(BIN)/python docs/make_reference.py
-	$(BIN)/python -m tracker validate --write-schema
+	$(BIN)/python -m ablation validate --write-schema
 
 screens: venv ## the pictures of docs/images, from reports/index.html (needs a Chromium)
 	$(BIN)/python docs/make_screens.py

@@ -1,4 +1,4 @@
-# What runs is decided by the plan (tracker/plan/), which resolves and checks configs/ before the first job.
+# What runs is decided by the plan (ablation/plan/), which resolves and checks configs/ before the first job.
 #   snakemake --cores all --resources gpu=2          everything
 #   snakemake -n                                 what would run
 #   snakemake --cores all tables                     the tables and what they need; also: collect, figures, report

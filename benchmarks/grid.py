@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks/grid.py` finds the project
 
-from tracker.plan.collected import PLAN_FILE  # noqa: E402
-from tracker.plan.plan_file import PlanFile, read_plan  # noqa: E402
+from ablation.plan.collected import PLAN_FILE  # noqa: E402
+from ablation.plan.plan_file import PlanFile, read_plan  # noqa: E402
 
 
 @dataclass

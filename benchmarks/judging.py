@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pandas as pd
 
-from tracker.config.study_schema import Analysis
-from tracker.judge.edges import judge_edges
-from tracker.judge.measurements import Measurements
-from tracker.judge.pairs import judge_all_pairs
-from tracker.plan.plan_file import PlannedVariant
+from ablation.config.study_schema import Analysis
+from ablation.judge.edges import judge_edges
+from ablation.judge.measurements import Measurements
+from ablation.judge.pairs import judge_all_pairs
+from ablation.plan.plan_file import PlannedVariant
 
 SUBSETS = ["a", "b", "c"]
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes `tests` an
 
 from benchmarks.overhead import build, measure
 
-PLAN = "from tracker.plan.start import build_plan, load_settings; build_plan(load_settings({}))"
+PLAN = "from ablation.plan.start import build_plan, load_settings; build_plan(load_settings({}))"
 
 
 def main() -> None:

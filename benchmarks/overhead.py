@@ -6,7 +6,7 @@
 A stub stage logs 20 steps of a metric and saves 4 items; it needs no torch (a second that a real stage pays anyway).
 The workflows, all on the same Snakemake, scheduler and cores, each in its turn, in another order each round:
 
-    ours     this project: plan, `trainers.run` (lock, lease, log, provenance, Parquet), log and benchmark files,
+    ours     this project: plan, `ablation.runner.run` (lock, lease, log, provenance, Parquet), log and benchmark files,
              and at the end collect, tables, figures, report and gate
     command  bare: one rule, no log, no benchmark; its job is the command that ours runs without the fork server
     script   bare: its job is a Python script that does the stub's work and writes the same Parquet and status
@@ -94,7 +94,7 @@ def build(folder: Path, jobs: int) -> tuple[Project, list[str]]:
         (folder / f"configs/studies/debias/{name}.yaml").unlink()
     for number in range(9):
         project.write(f"configs/studies/debias/v{number}.yaml", f"extends: a\nwhy: one more\nscale: {number + 2}.0\n")
-    code = "from tracker.plan.start import build_plan, load_settings; build_plan(load_settings({})).write()"
+    code = "from ablation.plan.start import build_plan, load_settings; build_plan(load_settings({})).write()"
     subprocess.run([sys.executable, "-c", code], cwd=folder, env=project.environment(), check=True)
     plan = json.loads(project.read("results/plan.json"))
     (folder / "stub.py").write_text(SCRIPT)
@@ -106,7 +106,7 @@ def write_bare(project: Project, name: str, keys: list[str]) -> None:
     out = f"bare/{name}/{{wildcards.key}}"
     config = "results/stages/debias/evaluate/{wildcards.key}/config.json"
     commands = {
-        "command": f"exec {sys.executable} -m trainers.run --config {config} --out {out} --gpus 0 --threads 1",
+        "command": f"exec {sys.executable} -m ablation.runner.run --config {config} --out {out} --gpus 0 --threads 1",
         "script": f"exec {sys.executable} stub.py {config} {out}",
         "trivial": "touch {output}",
     }

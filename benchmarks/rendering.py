@@ -27,9 +27,9 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks/rendering.py` finds the project
 
-from tracker.config.settings import load_settings  # noqa: E402
-from tracker.plan.build import build_plan  # noqa: E402
-from tracker.store.collect import collect  # noqa: E402
+from ablation.config.settings import load_settings  # noqa: E402
+from ablation.plan.build import build_plan  # noqa: E402
+from ablation.store.collect import collect  # noqa: E402
 
 SAMPLE = ROOT / "docs" / "sample" / "report.html"
 ITEMS = 300  # in each subset of an evaluation
@@ -145,7 +145,7 @@ def measure(command: str, results: Path, reports: Path, profile: Path | None) ->
     interpreter = [sys.executable, *(["-m", "cProfile", "-o", str(profile / f"{command}.prof")] if profile else [])]
     before, start = os.times(), time.perf_counter()
     folders = ["--results", str(results), "--reports", str(reports)]
-    subprocess.run([*interpreter, "-m", "tracker", command, *folders], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+    subprocess.run([*interpreter, "-m", "ablation", command, *folders], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return cpu, time.perf_counter() - start

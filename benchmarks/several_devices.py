@@ -117,12 +117,12 @@ def take_steps(arguments: argparse.Namespace, out: Path) -> int:
     import torch
     from safetensors.torch import save_file
 
+    from ablation.runner.ranks import ALONE, Ranks
     from trainers.micro_batch import MicroBatch
     from trainers.policy.config import Precision
     from trainers.policy.learner import Learner
     from trainers.policy.placement import Placement
     from trainers.policy.supervised import fit
-    from trainers.ranks import ALONE, Ranks
 
     name = "cpu" if arguments.device == "cpu" else f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     ranks: Ranks = ALONE
@@ -203,7 +203,7 @@ def build(arguments: argparse.Namespace) -> Any:
 
 def estimate(arguments: argparse.Namespace, config: Any, devices: int) -> int:
     """Return the bytes of the fullest device, as `ablation fit` counts a supervised stage."""
-    from contract.footprint import Footprint
+    from ablation.contract.footprint import Footprint
     from trainers.footprint.shapes import of_config
     from trainers.footprint.tensors import share
     from trainers.footprint.training import Learnt

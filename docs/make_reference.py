@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracker.cli.parser import build_parser
-from tracker.config.schema import study_json_schema
-from tracker.config.settings import load_settings
-from tracker.config.variants import load_studies
+from ablation.cli.parser import build_parser
+from ablation.config.schema import study_json_schema
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
 
 DOCS = Path(__file__).resolve().parent
 CONFIGS = DOCS.parent / "configs"
@@ -17,7 +17,7 @@ BOUNDS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", 
 SHOWN = 60  # a longer default is one of a map, whose keys have rows of their own
 COMMANDS_HEAD = """# Commands
 
-`ablation` is the same as `python -m tracker`. Errors are one line and exit status 2; `gate` ends with 1 where a run
+`ablation` is the same as `python -m ablation`. Errors are one line and exit status 2; `gate` ends with 1 where a run
 failed, `audit` where a finding is an error, `fit` where a stage cannot fit. This page is made from the parser by
 `make docs`.
 """
@@ -119,7 +119,7 @@ def command_page(parser: argparse.ArgumentParser) -> str:
     lines = [COMMANDS_HEAD]
     for name, command in _commands(parser):
         usage = " ".join(
-            ["python -m tracker", name, *(_shown(action) for action in _actions(command) if not action.option_strings)]
+            ["python -m ablation", name, *(_shown(action) for action in _actions(command) if not action.option_strings)]
         )
         lines += [f"## {name}", "", f"    {usage}", "", command.description or "", ""]
         rows = [

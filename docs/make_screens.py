@@ -135,7 +135,7 @@ def main() -> None:
     report = Path(sys.argv[1] if len(sys.argv) > 1 else "reports/index.html").resolve()
     chosen = sys.argv[2:] or ["report", *SHOTS]
     if not report.is_file():
-        raise SystemExit(f"{report} is not there: `make demo` or `python -m tracker report` writes one")
+        raise SystemExit(f"{report} is not there: `make demo` or `python -m ablation report` writes one")
     chromium = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
     if chromium is None:
         raise SystemExit("no Chromium on this machine: apt-get install chromium")

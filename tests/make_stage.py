@@ -1,10 +1,10 @@
-"""The Stage that a trainer is given, without `trainers.run` around it; every test that calls a trainer gets it here."""
+"""The Stage that a trainer is given, without the runner around it; every test that calls a trainer gets it here."""
 
 import io
 import logging
 
-from contract.health import Monitor, parse_rules
-from trainers.runlog import Metrics, Progress
+from ablation.contract.health import Monitor, parse_rules
+from ablation.runner.runlog import Metrics, Progress
 from trainers.stage import Stage
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from contract.status import TO_COME
+from ablation.contract.status import TO_COME
 
 METRICS_DTYPES = {"step": "int64", "name": "str", "value": "float64"}
 MODEL = {"model": {"kind": "model", "sources": [{"source": "random", "architecture": "llama"}]}}

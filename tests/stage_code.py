@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from contract.fingerprint import HARNESS, code_of
-from tracker.plan.keys import config_modules
+from ablation.contract.fingerprint import HARNESS, code_of
+from ablation.plan.keys import config_modules
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ablation.cli.main import main
+from ablation.cli.parser import build_parser
+from ablation.config.settings import KNOWN
+from ablation.config.study_schema import Analysis, StudyFile
 from tests.documented_metrics import NOT_AT_SCALE_SMOKE, differences, documented, fits
 from tests.documented_metrics import PAGES as METRIC_PAGES
 from tests.test_imports import ROOMS
-from tracker.cli.main import main
-from tracker.cli.parser import build_parser
-from tracker.config.settings import KNOWN
-from tracker.config.study_schema import Analysis, StudyFile
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -53,13 +53,13 @@ def test_no_page_is_left_of_a_study_that_went():
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_commands_of_the_tracker_exist(path):
-    """Every `python -m tracker ...` and `ablation ...` in the documents is understood by the parser, options too."""
+    """Every `python -m ablation ...` and `ablation ...` in the documents is understood by the parser, options too."""
     parser = build_parser()
     names = {
         name for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name in action.choices
     }
     text = path.read_text(encoding="utf-8")
-    found = [command.removeprefix("python -m tracker") for command in commands(text, "python -m tracker")]
+    found = [command.removeprefix("python -m ablation") for command in commands(text, "python -m ablation")]
     found += [command.removeprefix("ablation") for command in commands(text, "ablation")]
     for command in found:
         words = shlex.split(command.replace("...", ""))
@@ -78,7 +78,7 @@ def test_commands_about_configurations_run(capsys, monkeypatch):
     """As they stand in the documents, but for those about a variant that the reader writes."""
     monkeypatch.chdir(ROOT)
     pages = [path for path in PAGES if path.name not in FOLLOWED]
-    found = {command for path in pages for command in commands(path.read_text(encoding="utf-8"), "python -m tracker")}
+    found = {command for path in pages for command in commands(path.read_text(encoding="utf-8"), "python -m ablation")}
     words = [shlex.split(command)[3:] for command in found]
     runnable = [w for w in words if w and w[0] in ("variants", "show", "diff") and "STUDY" not in w[1] and w[1] != "A"]
     runnable = [w for w in runnable if not any("my-variant" in word for word in w)]
@@ -166,7 +166,7 @@ def test_every_setting_is_documented():
 
 def test_every_package_is_in_the_architecture():
     """Each folder of code is named, and the chain of imports is the one that tests/test_imports.py holds."""
-    packages = [path for room in ("contract", "tracker", "trainers") for path in ROOT.glob(f"{room}/*/__init__.py")]
+    packages = [path for room in ("ablation", "trainers") for path in ROOT.glob(f"{room}/*/__init__.py")]
     names = {f"`{path.parent.relative_to(ROOT)}/`" for path in packages}
     assert {name for name in names if name not in architecture()} == set()
     [chain] = re.findall(r"Imports run one way: (.*), and trainers", architecture())

@@ -10,11 +10,23 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def asked_for(project):
+    """What `pip install -e '.[dev]'` asks for; dev names the trainers' extra."""
+    trainers, *dev = project["optional-dependencies"]["dev"]
+    assert trainers == f"{project['name']}[trainers]"
+    return project["dependencies"] + project["optional-dependencies"]["trainers"] + dev
+
+
+def test_an_installed_package_has_lower_bounds_only():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert all(spec.operator == ">=" for text in project["dependencies"] for spec in Requirement(text).specifier)
+
+
 def test_environment_and_project_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
-    assert pip == project["dependencies"] + project["optional-dependencies"]["dev"]
+    assert pip == asked_for(project)
     assert f"python {project['requires-python']}" in environment["dependencies"]
 
 
@@ -28,7 +40,7 @@ def test_lock_file_holds_every_dependency():
             (specifier,) = pinned.specifier
             assert specifier.operator == "==", line
             locked.setdefault(canonicalize_name(pinned.name), []).append(specifier.version)
-    for text in project["dependencies"] + project["optional-dependencies"]["dev"]:
+    for text in asked_for(project):
         wanted = Requirement(text)
         versions = locked.get(canonicalize_name(wanted.name), [])
         assert versions, f"{wanted.name} is not in requirements.lock: run `make lock`"

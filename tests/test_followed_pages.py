@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("contract", "tracker", "trainers", "workflow", "configs", "Snakefile", "environment.yml", "docs")
+COPIED = ("ablation", "trainers", "workflow", "configs", "Snakefile", "environment.yml", "docs")
 
 pytestmark = pytest.mark.slow
 
@@ -79,8 +79,8 @@ def _unneeded(folder: str, names: list[str]) -> list[str]:
 
 KEYS = """
 import json
-from tracker.config.settings import load_settings
-from tracker.plan.build import build_plan
+from ablation.config.settings import load_settings
+from ablation.plan.build import build_plan
 studies = json.loads(build_plan(load_settings({"scale": "smoke"})).text)["studies"]
 runs = {f"{study['name']}/{run['variant']}/{run['seed']}": run["stages"] for study in studies for run in study["runs"]}
 print(json.dumps({f"{name}/{stage}": key for name, stages in runs.items() for stage, key in stages.items()}))
@@ -180,6 +180,6 @@ def test_a_task_from_nothing(tmp_path):
     assert "task.name: knights_knaves -> reversal" in follower.run(diff)
     follower.run(grid)
     query = "select value from results where variant = 'reversal' and metric = 'greedy/test/accuracy'"
-    out = follower.run(f'python -m tracker sql --json "{query}" --results results/try')
+    out = follower.run(f'python -m ablation sql --json "{query}" --results results/try')
     (row,) = json.loads(out)
     assert 0 <= row["value"] <= 1

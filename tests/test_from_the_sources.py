@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tracker.cli.parser import build_parser
-from tracker.config.settings import load_settings
-from tracker.config.validation import known_keys
-from tracker.config.variants import load_studies
+from ablation.cli.parser import build_parser
+from ablation.config.settings import load_settings
+from ablation.config.validation import known_keys
+from ablation.config.variants import load_studies
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "from-the-sources.md"
@@ -123,7 +123,7 @@ FORMS = {  # as the page says how to read its second column
     r"metric (\S+)": lambda name: name in metrics(),
     r"figure (\w+)/([\w-]+)": is_figure,
     r"\$([A-Z_]+)": is_variable,
-    r"python -m tracker (.+)": lambda words: is_tracker_command(words.split()),
+    r"python -m ablation (.+)": lambda words: is_tracker_command(words.split()),
     r"make (.+)": lambda words: is_make_command(words.split()),
     r"snakemake (.+)": lambda words: is_snakemake_command(words.split()),
     r"([\w./-]+)": is_path,
@@ -165,9 +165,9 @@ def test_everything_named_exists(heading):
         "metric train/losss",
         "figure gspo/trainings",
         "$NO_SUCH_VARIABLE",
-        "python -m tracker verdict",
-        "python -m tracker audit debiass",
-        "python -m tracker export gad d-finale --to x",
+        "python -m ablation verdict",
+        "python -m ablation audit debiass",
+        "python -m ablation export gad d-finale --to x",
         "make no-such-target",
         "make demo STUDDY=gad",
         "snakemake --cores all --config study=debias variant=v88",

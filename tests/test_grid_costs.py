@@ -4,8 +4,8 @@ import importlib.util
 import json
 from pathlib import Path
 
+from ablation.plan.plan_file import read_plan
 from tests.simulate import Study, simulate, stage_dir
-from tracker.plan.plan_file import read_plan
 
 FILE = Path(__file__).resolve().parents[1] / "benchmarks" / "grid.py"
 

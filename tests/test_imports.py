@@ -54,8 +54,8 @@ def test_the_reader_of_imports():
 
 
 def test_there_is_something_to_check():
-    assert {"tracker.plan.build", "tracker.config.variants"} <= modules("tracker").keys()
-    assert "contract.health.rules" in modules("contract")
+    assert {"ablation.plan.build", "ablation.config.variants"} <= modules("ablation").keys()
+    assert "ablation.contract.health.rules" in modules("ablation/contract")
     assert "trainers.objectives.debias.bias_edit" in modules("trainers")
     assert {"debias", "gad"} <= set(STUDIES)
     assert sorted(ENGINES) == ["policy"]
@@ -77,10 +77,11 @@ def test_the_packages_of_objectives_import_none_of_them():
     assert not any(packages.values())
 
 
-def test_trainers_know_neither_tracker_nor_workflow():
+def test_trainers_know_the_contract_and_the_runner_only():
     for name, names in modules("trainers").items():
         for other in names:
-            assert not within(other, "tracker", "snakemake", "duckdb"), f"{name} imports {other}"
+            assert not within(other, "snakemake", "duckdb"), f"{name} imports {other}"
+            assert not within(other, "ablation") or within(other, "ablation.contract", "ablation.runner"), (name, other)
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -98,10 +99,13 @@ def test_shared_modules_import_no_study():
                 assert not within(other, *(f"trainers.{study}" for study in STUDIES)), f"{name} imports {other}"
 
 
-def test_the_tracker_imports_no_trainer_and_no_heavy_library():
-    for name, names in modules("tracker").items():
+HEAVY = ("torch", "transformers", "safetensors", "gguf", "sacrebleu")  # of the trainers' extra
+
+
+def test_the_package_imports_no_trainer_and_no_heavy_library():
+    for name, names in modules("ablation").items():
         for other in names:
-            assert not within(other, "trainers", "torch", "transformers", "snakemake"), f"{name} imports {other}"
+            assert not within(other, "trainers", "snakemake", *HEAVY), f"{name} imports {other}"
 
 
 # Circles that there are. A config model asks `choices` which formula its values choose, and `choices` names the model's
@@ -111,18 +115,19 @@ CIRCLES = [
     ["trainers.policy.choices", "trainers.policy.config"],
 ]
 
-_ROOMS = ("config", "plan", "imports", "store", "judge", "evaluations", "show", "serve", "cli")
-ROOMS = ("contract", *(f"tracker.{room}" for room in _ROOMS))
+ROOMS = [
+    f"ablation.{room}"
+    for room in "contract config runner plan imports store judge audit evaluations show serve cli".split()  # noqa: SIM905
+]
 
 
 def test_arrows_between_rooms_run_one_way():
     # Imports under TYPE_CHECKING count as well: they are arrows all the same.
-    for folder in ("contract", "tracker"):
-        for name, names in modules(folder).items():
-            own = next((place for place, room in enumerate(ROOMS) if within(name, room)), len(ROOMS))
-            for other in names:
-                above = [room for room in ROOMS[own + 1 :] if within(other, room)]
-                assert not above, f"{name} imports {other}"
+    for name, names in modules("ablation").items():
+        own = next((place for place, room in enumerate(ROOMS) if within(name, room)), len(ROOMS))
+        for other in names:
+            above = [room for room in ROOMS[own + 1 :] if within(other, room)]
+            assert not above, f"{name} imports {other}"
 
 
 def circles(imports: dict[str, set[str]]) -> list[list[str]]:
@@ -143,19 +148,25 @@ def test_the_finder_of_circles():
 
 def test_no_modules_import_each_other():
     # Imports under TYPE_CHECKING and in functions count as well.
-    imports = {name: names for folder in ("contract", "tracker", "trainers") for name, names in modules(folder).items()}
+    imports = {name: names for folder in ("ablation", "trainers") for name, names in modules(folder).items()}
     assert sorted(circles(imports)) == CIRCLES  # one that has gone leaves the list
 
 
-def test_every_module_of_the_tracker_is_in_a_room():
-    outside = {name for name in modules("tracker") if not within(name, *ROOMS)}
-    assert outside == {"tracker", "tracker.__main__"}
+def test_every_module_of_the_package_is_in_a_room():
+    outside = {name for name in modules("ablation") if not within(name, *ROOMS)}
+    assert outside == {"ablation", "ablation.__main__"}
+
+
+def test_a_runner_plans_nothing():
+    for name, names in modules("ablation/runner").items():
+        for other in names:
+            assert not within(other, "ablation") or within(other, "ablation.contract", "ablation.runner"), (name, other)
 
 
 def test_the_contract_is_plain():
-    for name, names in modules("contract").items():
+    for name, names in modules("ablation/contract").items():
         for other in names:
-            allowed = within(other, "contract") or other.split(".")[0] in sys.stdlib_module_names
+            allowed = within(other, "ablation", "ablation.contract") or other.split(".")[0] in sys.stdlib_module_names
             assert allowed, f"{name} imports {other}"
 
 
@@ -170,10 +181,10 @@ def test_workflow_files_import_the_plan_only(path):
         words = line.split()
         if words[:1] == ["import"] or (words[:1] == ["from"] and "import" in words):
             module = words[1].rstrip(",")
-            if within(module, "tracker", "trainers"):
-                names = [word.strip("(),") for word in words[3:]] if module == "tracker" else []
-                full = [f"tracker.{name}" for name in names] or [module]
-                assert all(within(name, "tracker.plan.start") for name in full), line
+            if within(module, "ablation", "trainers"):
+                names = [word.strip("(),") for word in words[3:]] if module == "ablation" else []
+                full = [f"ablation.{name}" for name in names] or [module]
+                assert all(within(name, "ablation.plan.start") for name in full), line
 
 
 def loaded_after(code: str) -> set[str]:
@@ -186,10 +197,10 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_planning_loads_no_heavy_library():
-    code = "from tracker.plan.start import build_plan, load_settings\nbuild_plan(load_settings({'scale': 'smoke'}))"
+    code = "from ablation.plan.start import build_plan, load_settings\nbuild_plan(load_settings({'scale': 'smoke'}))"
     assert not loaded_after(code) & {"torch", "transformers", "pandas", "numpy", "duckdb", "snakemake", "scipy"}
 
 
 @pytest.mark.parametrize("study", CONFIGURED)
 def test_a_config_model_needs_pydantic_only(study):
-    assert not loaded_after(f"import trainers.{study}.config") & {"torch", "transformers", "numpy", "pandas", "tracker"}
+    assert not loaded_after(f"import trainers.{study}.config") & {"torch", "transformers", "numpy", "pandas"}

@@ -15,6 +15,19 @@ ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.slow
 
 
+# What only the trainers' extra brings cannot be imported, as where `pip install` was told nothing of it.
+ONLY_THE_CORE = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "tokenizers", "safetensors", "gguf", "sacrebleu"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+"""
+
+
 def run(*words, cwd, **environment):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SNAKEMAKE", "SLURM_"))}
     return subprocess.run(
@@ -42,9 +55,7 @@ def wheel(tmp_path_factory):
     for name in well("git", "ls-files", "-z", cwd=ROOT).strip("\0").split("\0"):
         source, copy = ROOT / name, folder / "tree" / name
         if name.split("/")[0] in (
-            "contract",
-            "tracker",
-            "trainers",
+            "ablation",
             "workflow",
             "pyproject.toml",
             "README.md",
@@ -67,29 +78,27 @@ def python(wheel, tmp_path_factory):
     well(sys.executable, "-m", "pip", "--python", interpreter, "install", "--no-deps", "--no-index", wheel, cwd=folder)
     own = Path(well(interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     others = [path for path in sys.path if path.endswith("-packages")]
-    (own / "others.pth").write_text("\n".join(others) + "\n")
+    (own / "others.pth").write_text("\n".join(others) + "\nimport only_the_core\n")
+    (own / "only_the_core.py").write_text(ONLY_THE_CORE)
     return interpreter
 
 
 def test_the_wheel_holds_what_runs_outside_the_repository(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    tracked = well("git", "ls-files", "contract", "tracker", "trainers", "workflow", cwd=ROOT).split("\n")
+    tracked = well("git", "ls-files", "ablation", "workflow", cwd=ROOT).split("\n")
     for name in tracked:
-        if not (ROOT / name).is_file():  # links to folders: workflow/ in tracker/, the profile `local`
+        if not (ROOT / name).is_file():  # links to folders: workflow/ in ablation/, the profile `local`
             continue
-        inside = f"tracker/{name}" if name.startswith("workflow/") else name
+        inside = f"ablation/{name}" if name.startswith("workflow/") else name
         assert inside in names, "package-data in pyproject.toml"
-    assert {name.partition("/")[0] for name in names if not name.startswith("ablation_tracker-")} == {
-        "contract",
-        "tracker",
-        "trainers",
-    }
+    assert {name.partition("/")[0] for name in names if not name.startswith("ablation_tracker-")} == {"ablation"}
 
 
 def test_init_and_the_grid_of_its_project(python, tmp_path):
     path = {"PATH": f"{python.parent}:{os.environ['PATH']}", "ABLATION_LEASES": str(tmp_path / "leases")}
-    place = well(python, "-c", "import tracker; print(tracker.__file__)", cwd=tmp_path)
+    place = well(python, "-c", "import ablation; print(ablation.__file__)", cwd=tmp_path)
     assert place.startswith(str(python.parents[1])), "the wheel's own"
+    assert "No module named 'torch'" in run(python, "-c", "import torch", cwd=tmp_path).stdout
     assert "snakemake --cores 2" in well(python.parent / "ablation", "init", "my project", cwd=tmp_path)
     project = tmp_path / "my project"
     assert "4 variants, 20 runs" in well(python.parent / "ablation", "validate", cwd=project)
@@ -101,4 +110,11 @@ def test_init_and_the_grid_of_its_project(python, tmp_path):
     assert "slow-average" in verdicts
     again = well(python, "-m", "snakemake", "--cores", "2", "--config", "seeds=1", "-n", cwd=project, **path)
     assert "Nothing to be done" in again
-    assert not (project / "tracker").exists()
+    assert not (project / "ablation").exists()
+    for arm in (0, 1):
+        rows = "".join(f"{item},{item * (arm + 2) % 3 // 2}\n" for item in range(60))
+        (project / f"{arm}.csv").write_text(f"item,correct\n{rows}")
+    assert "60 items" in well(python.parent / "ablation", "compare", "0.csv", "1.csv", cwd=project)
+    written = ROOT / "tests/ablation/imports/written/tensorboard"
+    said = well(python.parent / "ablation", "import", "tensorboard", written, "--study", "logged", "--yes", cwd=project)
+    assert "logged" in said

@@ -157,7 +157,7 @@ class Warm(fork_server._Server):
         os.chdir(request["folder"])
         own = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path]
         sys.path[:] = [request["folder"], *own, *sys.path[1:]]
-        module, arguments = request.get("module", "tracker"), request["arguments"]  # tests/warm_python.py names none
+        module, arguments = request.get("module", "ablation"), request["arguments"]  # tests/warm_python.py names none
         if module == "snakemake":
             self.prepare_stages()
             sys.executable = f"{self.path}.python"  # by which the rules start what they start

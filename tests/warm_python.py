@@ -1,4 +1,4 @@
-"""Stands for the interpreter in a Snakemake that tests/warm.py runs: `-m tracker` is forked, all else is executed.
+"""Stands for the interpreter in a Snakemake that tests/warm.py runs: `-m ablation` is forked, all else is executed.
 
 Its arguments are the real interpreter, then those that a shell of Snakemake gives it.
 """
@@ -12,9 +12,9 @@ import sys
 
 
 def main() -> None:
-    """Have `-m tracker --parent PID ...` run as a fork, and end as it ends; become the real interpreter otherwise."""
+    """Have `-m ablation --parent PID ...` run as a fork, and end as it ends; become the real interpreter otherwise."""
     python, arguments = sys.argv[1], sys.argv[2:]
-    answer = ask(arguments[2:]) if arguments[:2] == ["-m", "tracker"] else None
+    answer = ask(arguments[2:]) if arguments[:2] == ["-m", "ablation"] else None
     if answer is None or "refused" in answer:
         os.execv(python, [python, *arguments])
     code = int(answer["code"])
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def ask(arguments: list[str]) -> dict | None:
-    """As trainers/fork_client.py asks: when this process ends, so does the fork."""
+    """As ablation/runner/fork_client.py asks: when this process ends, so does the fork."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if "--parent" in arguments and os.getppid() != int(arguments[arguments.index("--parent") + 1]):

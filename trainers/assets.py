@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from contract.atomic import write_text
-from contract.reading import files_at, read_json, sha256
+from ablation.contract.atomic import write_text
+from ablation.contract.reading import files_at, read_json, sha256
 from trainers.stage import Stage
 
 FILES = "files"

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError
 
-from contract.atomic import remove_leftovers, replacing, write_text
-from contract.reading import sha256
-from trainers.ranks import ALONE, Ranks
+from ablation.contract.atomic import remove_leftovers, replacing, write_text
+from ablation.contract.reading import sha256
+from ablation.runner.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from trainers.ranks import ALONE, Ranks
+from ablation.runner.ranks import ALONE, Ranks
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The words behind a stage's items, saved beside them: `save_samples(stage, rows)`; see `contract.samples`.
+"""The words behind a stage's items, saved beside them: `save_samples(stage, rows)`; see `ablation.contract.samples`.
 
 A module of its own, not a method of `Stage`: the code of `Stage` counts for the key of every stage, and what a page
 quotes shall be no reason to train again.
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from contract.samples import FILE, LONGEST, MOST, MOST_ITEMS, NOTE, PLACE, SHORTEST, TEXTS, Cut
-from trainers.runlog import write_table
+from ablation.contract.samples import FILE, LONGEST, MOST, MOST_ITEMS, NOTE, PLACE, SHORTEST, TEXTS, Cut
+from ablation.runner.runlog import write_table
 from trainers.stage import Stage
 
 Row = Mapping[str, str | float | None]
@@ -33,8 +33,8 @@ def save_samples(stage: Stage, rows: Iterable[Row]) -> None:
 
     A row is one text that was judged; an item may have several. Further entries are more texts, or numbers, under the
     names that a reader shall see; a row may lack some, or have None. Long texts are cut, and what is too much for one
-    file is left out and told: memory stays within a few times `contract.samples.MOST`. Of an evaluation with very many
-    items the caller takes `some_items`.
+    file is left out and told: memory stays within a few times `ablation.contract.samples.MOST`. Of an evaluation with
+    very many items the caller takes `some_items`.
 
     Raises ValueError where a row lacks its place, or an entry is text in one row and a number in another.
     """

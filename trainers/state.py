@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.ranks import ALONE, Ranks
+from ablation.runner.ranks import ALONE, Ranks
 from trainers.stage import Stage
 
 

@@ -20,7 +20,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from contract.atomic import write_json
+from ablation.contract.atomic import write_json
 
 WEIGHTS_NAME = "weights.json"
 BUCKETS = 128

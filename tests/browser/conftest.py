@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from playwright.sync_api import sync_playwright
 
+from ablation.show.page.render import write_report
+from ablation.store.collect import collect
 from tests.browser.reading import ATTACK
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
-from tracker.show.page.render import write_report
-from tracker.store.collect import collect
 
 LINEAGE = {**DEBIAS, ATTACK: ("v8", {"rcs.alphas": ([0, 1, 2], ATTACK)})}
 STATES = {

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ablation.judge.verdicts import edge_table, judge_study
+from ablation.show.tables import build_table
+from ablation.store.database import Store
 from tests.browser.reading import ATTACK, save, texts_of_pdf
-from tracker.judge.verdicts import edge_table, judge_study
-from tracker.show.tables import build_table
-from tracker.store.database import Store
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
+from ablation.judge.measurements import read_measurements
+from ablation.judge.pairs import judge_pair
+from ablation.show.page.render import SCRIPTS
+from ablation.store.database import Store
 from tests.browser.reading import ATTACK, drawn, numbers, readout
-from tracker.judge.measurements import read_measurements
-from tracker.judge.pairs import judge_pair
-from tracker.show.page.render import SCRIPTS
-from tracker.store.database import Store
 
 
 def column(page, index):

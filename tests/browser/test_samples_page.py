@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
-from contract.samples import FILE
+from ablation.contract.samples import FILE
+from ablation.show.page.render import write_report
+from ablation.store.collect import collect
 from tests.simulate import Study, simulate, stage_dir
-from tracker.show.page.render import write_report
-from tracker.store.collect import collect
 
 SAID = {
     "html": "<script>alert(1)</script><img src=x onerror=alert(2)></dd></details>",

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, expect
 
+from ablation.serve import now as now_module
+from ablation.serve import painter as painter_module
+from ablation.serve.draw import draw
+from tests.ablation.serve.asking import Asking, progress
 from tests.simulate import DEBIAS, Study, locked, simulate, stage_dir
-from tests.tracker.serve.asking import Asking, progress
 from tests.workflow.project import Project, wait_for
-from tracker.serve import now as now_module
-from tracker.serve import painter as painter_module
-from tracker.serve.draw import draw
 
 QUESTION = 5_000  # ms between two questions of the page
 PAUSE = 9_000  # ms, after which it may change under the reader

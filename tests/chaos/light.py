@@ -6,7 +6,7 @@ from tests.workflow.project import ROOT, Project
 
 TRAIN = """
 import os, time
-from contract.atomic import write_json
+from ablation.contract.atomic import write_json
 
 NEEDS_TORCH = False
 
@@ -47,7 +47,7 @@ def light(folder, seeds, pause):
 def real(folder):
     """The project itself in a folder of its own."""
     skip = shutil.ignore_patterns("__pycache__")
-    for name in ("tracker", "trainers", "contract", "workflow", "configs"):
+    for name in ("ablation", "trainers", "workflow", "configs"):
         shutil.copytree(ROOT / name, folder / name, ignore=skip)
     for name in ("Snakefile", "environment.yml"):
         shutil.copy(ROOT / name, folder)

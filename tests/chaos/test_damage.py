@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 import torch
 
-from contract.reading import sha256
-from contract.status import read_state
+from ablation.cli.main import main
+from ablation.contract.reading import sha256
+from ablation.contract.status import read_state
+from ablation.store.collect import collect
+from ablation.store.current import load_or_collect
+from ablation.store.database import Store
 from tests.chaos import database
 from tests.chaos.light import finish
 from tests.simulate import Study, simulate
-from tracker.cli.main import main
-from tracker.store.collect import collect
-from tracker.store.current import load_or_collect
-from tracker.store.database import Store
 from trainers import checkpoint
 
 

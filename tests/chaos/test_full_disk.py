@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 import torch
 
+from ablation.cli.main import main
+from ablation.runner.runlog import METRICS, write_table
 from tests.chaos import database
 from tests.chaos.light import finish, fresh
 from tests.simulate import Study, simulate
 from tests.trainers import toy_stage
 from tests.workflow.project import wait_for
-from tracker.cli.main import main
 from trainers import checkpoint
-from trainers.runlog import METRICS, write_table
 
 FULL = os.strerror(errno.ENOSPC)
 
@@ -180,7 +180,7 @@ def test_a_collect_that_fails_under_snakemake_leaves_the_old_database(project, m
     subprocess.run(["cp", "-a", f"{aside}/.", str(results)], check=True)
     variant = project.read("configs/studies/debias/b.yaml")
     project.write("configs/studies/debias/b.yaml", variant.replace("another objective", "to be collected again"))
-    source = "tracker/store/collect.py"
+    source = "ablation/store/collect.py"
     project.write(source, project.read(source) + FILLING.format(ballast=str(results / "ballast")))
     done = project.snakemake(check=False)
     assert done.returncode != 0

@@ -28,26 +28,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from contract.errors import TrackerError
-from contract.reading import printable, read_json, read_text
+from ablation.cli.collected import collect as collect_output
+from ablation.config.settings import load_settings
+from ablation.config.yaml_io import parse_foreign
+from ablation.contract.errors import TrackerError
+from ablation.contract.reading import printable, read_json, read_text
+from ablation.evaluations.arms import Options, expand, read_arm
+from ablation.imports.formats import load_reader
+from ablation.imports.importing import Request, import_runs
+from ablation.imports.run import Reader, as_text
+from ablation.imports.settings_beside import read_settings
+from ablation.plan.build import build_plan
+from ablation.serve.now import Watcher
+from ablation.store.collect import collect
+from ablation.store.database import DATABASE, Store
+from tests.ablation.evaluations.samples import arm
+from tests.ablation.imports.stored import HERE as STORED
+from tests.ablation.imports.stored import make
+from tests.ablation.toy_study import Toy
 from tests.simulate import Study, simulate
 from tests.time_limit import time_limit
-from tests.tracker.evaluations.samples import arm
-from tests.tracker.imports.stored import HERE as STORED
-from tests.tracker.imports.stored import make
-from tests.tracker.toy_study import Toy
-from tracker.cli.collected import collect as collect_output
-from tracker.config.settings import load_settings
-from tracker.config.yaml_io import parse_foreign
-from tracker.evaluations.arms import Options, expand, read_arm
-from tracker.imports.formats import load_reader
-from tracker.imports.importing import Request, import_runs
-from tracker.imports.run import Reader, as_text
-from tracker.imports.settings_beside import read_settings
-from tracker.plan.build import build_plan
-from tracker.serve.now import Watcher
-from tracker.store.collect import collect
-from tracker.store.database import DATABASE, Store
 
 SHORT, LONG = 60.0, 600.0  # seconds of all targets together; the cases are the same in every run, in the same order
 PATIENCE = 20  # seconds of one case

@@ -10,24 +10,24 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from contract.clock import LONG_AGO, date
-from contract.errors import ConfigError, explained
-from contract.stage_folder import read_progress
-from contract.status import read_state
+from ablation.cli.main import main
+from ablation.config.settings import load_settings
+from ablation.contract.clock import LONG_AGO, date
+from ablation.contract.errors import ConfigError, explained
+from ablation.contract.stage_folder import read_progress
+from ablation.contract.status import read_state
+from ablation.plan.alone import alone
+from ablation.plan.collected import states_now
+from ablation.runner.lifetime import lock_folder
+from ablation.runner.runlog import Progress
+from ablation.show.figures.render import render_figures
+from ablation.show.table_files import render_tables
+from ablation.show.table_formats import to_csv
+from ablation.show.tables import build_table
+from ablation.store.database import Store
 from tests.simulate import Study, simulate, stage_dir
 from tests.workflow.project import ROOT
-from tracker.cli.main import main
-from tracker.config.settings import load_settings
-from tracker.plan.alone import alone
-from tracker.plan.collected import states_now
-from tracker.show.figures.render import render_figures
-from tracker.show.table_files import render_tables
-from tracker.show.table_formats import to_csv
-from tracker.show.tables import build_table
-from tracker.store.database import Store
 from trainers import run
-from trainers.lifetime import lock_folder
-from trainers.runlog import Progress
 
 CONFIGS = ROOT / "configs"
 NAMES = ["..", "../x", "a/b", "/etc", "a\0b", "a\nb", "a\r\nb", "{key}", "{", "a b", " ", "$(id)", "-rf", "ü"]

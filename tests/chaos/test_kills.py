@@ -46,7 +46,7 @@ def trainers(project, process):
 
 def anything(project, process):
     """Snakemake itself, a trainer, or a command of the tracker."""
-    return [] if process.poll() is not None else [process.pid, *project.trainers(), *project.processes("tracker")]
+    return [] if process.poll() is not None else [process.pid, *project.trainers(), *project.processes("ablation")]
 
 
 def assert_intact(project, undisturbed):

@@ -121,7 +121,7 @@ class Grid(Project):
 def report(folder: Path, study: str = "debias") -> dict[str, str]:
     """Return the tables and verdicts of a study: what the report says, without what it cost."""
     files = {name: (folder / "reports" / study / name).read_text() for name in ("table.md", "table.csv", "table.tex")}
-    words = [sys.executable, "-m", "tracker", "verdicts", study, "--csv", "--results", "results"]
+    words = [sys.executable, "-m", "ablation", "verdicts", study, "--csv", "--results", "results"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     verdicts = pd.read_csv(io.StringIO(done.stdout)).drop(columns="cost_hours")

@@ -139,7 +139,7 @@ def test_cluster_generic_with_the_commands_of_slurm(slurm, tmp_path):
 def test_two_variants_of_the_smoke_grid_with_the_real_trainers(slurm, tmp_path):
     folders = [tmp_path / "slurm", tmp_path / "local"]
     for folder in folders:
-        for name in ("contract", "tracker", "trainers", "workflow", "configs"):
+        for name in ("ablation", "trainers", "workflow", "configs"):
             shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("Snakefile", "environment.yml"):
             shutil.copy(ROOT / name, folder)
@@ -234,7 +234,7 @@ def test_two_nodes_end_with_scancel_with_a_rank_and_with_their_first_process(slu
 
     end(lambda: subprocess.run(["scancel", job], check=True), 1)
     end(lambda: kill(of_stage(out, "trainers.parallel.worker")[-1]), 2)
-    end(lambda: kill(of_stage(out, "trainers.run")[0]), 3)
+    end(lambda: kill(of_stage(out, "ablation.runner.run")[0]), 3)
     wait_for(lambda: job not in jobs(), 120)
     assert status(out)["state"] == "ok", (out / "log.txt").read_text()
     assert status(out)["attempt"] == 4

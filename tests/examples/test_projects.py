@@ -2,13 +2,13 @@
 
 import pytest
 
-from contract.command import placeholders
+from ablation.config.settings import load_settings
+from ablation.contract.command import placeholders
+from ablation.plan.build import build_plan
 from tests.peers.environment import ROOT
-from tracker.config.settings import load_settings
-from tracker.plan.build import build_plan
 
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/configs"))
-TEMPLATE = ROOT / "tracker/cli/new_project"
+TEMPLATE = ROOT / "ablation/cli/new_project"
 
 
 def test_there_are_two():

@@ -49,7 +49,7 @@ def query(project):
 
 
 def test_a_verdict_for_each_edge(project):
-    said = run(project, "tracker", "verdicts", "parity")
+    said = run(project, "ablation", "verdicts", "parity")
     print(said)
     rows = {words[1]: words for line in said.splitlines() if (words := line.split()) and words[0] == "grpo"}
     assert set(rows) == {"kl", "dr-grpo"}

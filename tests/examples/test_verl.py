@@ -11,12 +11,12 @@ import pytest
 import torch
 import yaml
 
-from contract.command import Filling, fill
+from ablation.cli.collected import collect
+from ablation.config.settings import load_settings
+from ablation.contract.command import Filling, fill
+from ablation.plan.build import build_plan
 from tests.peers.environment import ROOT, python_of
 from tests.trainers.policy.helpers import random_batch
-from tracker.cli.collected import collect
-from tracker.config.settings import load_settings
-from tracker.plan.build import build_plan
 from trainers.objectives.losses import clipped, ptrw
 from trainers.objectives.losses.policy_loss import policy_loss
 from trainers.objectives.ratios import gspo_token, token

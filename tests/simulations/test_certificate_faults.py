@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tracker.judge.studies import let_judge, normal_study
-from tracker.judge import edges, pairing, significance, statistics
-from tracker.judge.certificate.certify import Size, certify
-from tracker.judge.family import Family
-from tracker.judge.measurements import read_measurements
-from tracker.judge.statistics import Crossing
-from tracker.store.database import Store
+from ablation.judge import edges, pairing, significance, statistics
+from ablation.judge.certificate.certify import Size, certify
+from ablation.judge.family import Family
+from ablation.judge.measurements import read_measurements
+from ablation.judge.statistics import Crossing
+from ablation.store.database import Store
+from tests.ablation.judge.studies import let_judge, normal_study
 
 JUDGE, CONTRAST, PRIOR, OF = edges.judge_edges, edges.contrast, edges.seed_prior, Family.of
 HALF, SQUARE = significance.half_width, significance.critical_square

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tracker.judge.power import minimal_detectable_effect
-from tracker.judge.sequential import look_weights, sequential_p
-from tracker.judge.significance import Noise, holm
-from tracker.judge.statistics import contrast
+from ablation.judge.power import minimal_detectable_effect
+from ablation.judge.sequential import look_weights, sequential_p
+from ablation.judge.significance import Noise, holm
+from ablation.judge.statistics import contrast
 
 TARGET = {"target": 0.5}
 

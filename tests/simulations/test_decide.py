@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from tests.tracker.judge.studies import measurements
-from tracker.judge.budget import Prices, choose, seeds_wanted
-from tracker.judge.edges import judge_edges
-from tracker.judge.predictions import predict
-from tracker.judge.scope import DECIDED
+from ablation.judge.budget import Prices, choose, seeds_wanted
+from ablation.judge.edges import judge_edges
+from ablation.judge.predictions import predict
+from ablation.judge.scope import DECIDED
+from tests.ablation.judge.studies import measurements
 
 LOOKS = [3, 5, 10]
 PARENTS = {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0", "v4": "v0", "v5": "v1", "v6": "v1", "v7": "v5", "v8": "v5"}

@@ -10,11 +10,11 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from ablation.judge.edges import judge_edges
+from ablation.judge.measurements import Measurements
+from ablation.judge.paths import add_paths
+from tests.ablation.judge.studies import measurements
 from tests.simulations.test_coverage import error
-from tests.tracker.judge.studies import measurements
-from tracker.judge.edges import judge_edges
-from tracker.judge.measurements import Measurements
-from tracker.judge.paths import add_paths
 
 
 @dataclass(frozen=True)

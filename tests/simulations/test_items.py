@@ -8,8 +8,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from ablation.judge.statistics import contrast
 from tests.simulations.test_coverage import error
-from tracker.judge.statistics import contrast
 
 MARGIN_SIDE = 0.05  # chance, at most, that an effect at the margin is called equivalent
 

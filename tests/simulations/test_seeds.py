@@ -6,10 +6,10 @@ What S seeds did not show cannot be excluded: the tests hold what is said of it,
 import numpy as np
 import pytest
 
+from ablation.config.study_schema import Analysis
+from ablation.judge.scope import share_otherwise, within_scope
+from ablation.judge.statistics import contrast
 from tests.simulations.test_coverage import TARGET, World, error
-from tracker.config.study_schema import Analysis
-from tracker.judge.scope import share_otherwise, within_scope
-from tracker.judge.statistics import contrast
 
 MARGIN = 0.03
 PLAN = Analysis(value="hit", protocol="edited", subsets=["all"], direction="max", margin=MARGIN)

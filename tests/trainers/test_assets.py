@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from contract.atomic import write_json
-from contract.reading import files_at, sha256
+from ablation.contract.atomic import write_json
+from ablation.contract.reading import files_at, sha256
+from ablation.runner.run import outcome_of
 from tests.trainers.debias.helpers import debias_stage, stereoset_rows
 from trainers import assets
 from trainers.assets_config import Asset
 from trainers.models import load_model, load_tokenizer
-from trainers.run import outcome_of
 
 RANDOM = {"source": "random", "architecture": "gpt2", "hidden": 16, "layers": 2, "heads": 2}
 MEMBER = "toy/data/items.jsonl"

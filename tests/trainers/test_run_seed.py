@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from ablation.config.settings import load_settings
+from ablation.plan.build import build_plan
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
 from tests.trainers.policy.helpers import SMALL, stage
-from tracker.config.settings import load_settings
-from tracker.plan.build import build_plan
 from trainers.demonstrations.offline import FILE
 from trainers.policy import task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart

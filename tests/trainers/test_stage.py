@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
+from ablation.runner.stage import load_config
+from ablation.runner.times import duration
 from tests.make_stage import make_stage
 from tests.trainers.toy_stage import write_stage
-from trainers.stage import Diverged, load_config
-from trainers.times import duration
+from trainers.stage import Diverged
 
 
 class Recorder:
@@ -142,7 +143,7 @@ def test_clusters_of_items_are_a_column_of_their_own(tmp_path):
 def test_progress_estimates_from_what_this_attempt_did(tmp_path, monkeypatch):
     now = [1000.0]
     for clock in ("time", "monotonic"):
-        monkeypatch.setattr(f"trainers.runlog.time.{clock}", lambda: now[0])
+        monkeypatch.setattr(f"ablation.runner.runlog.time.{clock}", lambda: now[0])
     terminal = io.StringIO()
     stage = toy(tmp_path, terminal=terminal)
     stage.progress(100, 120)  # resumed: a hundred steps were done before

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from contract.fingerprint import HARNESS, code_of
+from ablation.contract.fingerprint import HARNESS, code_of
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ def write_stage(folder: Path, *, reads=tuple(DEFAULTS), abort_rules=(), seed=1, 
 
 def command(out: Path, *extra: str) -> list[str]:
     words = ["--config", f"{out}/config.json", "--out", str(out), "--label", "v8 seed 1", *extra]
-    return [sys.executable, "-m", "trainers.run", *words]
+    return [sys.executable, "-m", "ablation.runner.run", *words]
 
 
 def environment(out: Path, **values: str) -> dict[str, str]:

@@ -12,8 +12,8 @@ import pytest
 import torch
 import yaml
 
-from contract.health import parse_rules
-from contract.health.windows import Monitor
+from ablation.contract.health import parse_rules
+from ablation.contract.health.windows import Monitor
 from tests.make_stage import make_stage
 from tests.trainers.gad import helpers as gad_helpers
 from tests.trainers.policy.helpers import SMALL
@@ -155,7 +155,7 @@ def test_a_variant_runs_through_snakemake(study, devices, tmp_path):
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     for name in ("Snakefile", "environment.yml"):
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("contract", "tracker", "trainers", "workflow", "profiles"):
+    for name in ("ablation", "trainers", "workflow", "profiles"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "configs" / "studies" / study / "sampled.yaml").write_text(text)
     scale = tmp_path / "configs" / "scales" / "smoke.yaml"

@@ -78,7 +78,7 @@ class ToyConfig(BaseModel):
         return [f"trainers.objectives.{self.objective}"] if stage == "train" else []
 """,
     "prepare": """
-from contract.atomic import write_json
+from ablation.contract.atomic import write_json
 
 def run(stage):
     write_json(stage.out / "data.json", list(range(stage.config.size)))
@@ -86,7 +86,7 @@ def run(stage):
     "train": """
 import importlib, json, os, time
 import torch
-from contract.atomic import write_json
+from ablation.contract.atomic import write_json
 
 def run(stage):
     config = stage.config
@@ -132,7 +132,7 @@ class Project:
     @classmethod
     def create(cls, folder: Path) -> "Project":
         skip = shutil.ignore_patterns("__pycache__", "debias", "objectives", "*.log")
-        for name in ("contract", "tracker", "trainers", "workflow"):
+        for name in ("ablation", "trainers", "workflow"):
             keep = shutil.ignore_patterns("__pycache__") if name == "workflow" else skip
             shutil.copytree(ROOT / name, folder / name, ignore=keep)
         shutil.copy(ROOT / "Snakefile", folder)
@@ -180,7 +180,7 @@ class Project:
     def tracker(self, *commands: str) -> subprocess.CompletedProcess[str]:
         """Run commands of the tracker one after the other, until one fails; return the last one's end."""
         for command in commands:
-            done = warm.run("tracker", [command], cwd=self.folder, env=self.environment(), separate=True)
+            done = warm.run("ablation", [command], cwd=self.folder, env=self.environment(), separate=True)
             if done.returncode != 0:
                 break
         return done
@@ -209,7 +209,7 @@ class Project:
 
     def trainers(self) -> list[int]:
         """Return the processes of the runner that work in this copy."""
-        return self.processes("trainers.run")
+        return self.processes("ablation.runner.run")
 
     def processes(self, word: str = "") -> list[int]:
         """Return the processes that work in this copy, those with `word` among their arguments."""

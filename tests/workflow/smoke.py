@@ -5,8 +5,8 @@ A variant that only combines others, or sets another number where one of them do
 
 from pathlib import Path
 
-from tracker.config.settings import load_settings
-from tracker.config.variants import load_studies
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ablation.store.database import Store
 from tests.documented_metrics import differences
 from tests.workflow.smoke import chosen_variants, one_argument
-from tracker.store.database import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from contract.stage_folder import DATABASE
+from ablation.contract.stage_folder import DATABASE
 from tests.workflow.project import STUDY, Project, kill, wait_for
 
 pytestmark = pytest.mark.slow
@@ -333,7 +333,7 @@ def test_runs_are_imported_while_a_grid_runs(project):
     words = ["import", "trainer_state", "runs", "--study", "loss", "--metric", "loss", "--direction", "min"]
     for _ in range(2):
         subprocess.run(
-            [sys.executable, "-m", "tracker", *words, "--margin", "0.1", "--yes"],
+            [sys.executable, "-m", "ablation", *words, "--margin", "0.1", "--yes"],
             cwd=project.folder,
             env=project.environment(),
             check=True,
@@ -395,10 +395,10 @@ def test_stages_are_forked_where_this_snakemake_runs_them_and_nowhere_else(proje
 
     def commands(*arguments):
         text = project.snakemake("-n", "-p", "--forceall", *arguments).stdout
-        return {name for name in ("trainers/fork_client.py", "-m trainers.run") if name in text}
+        return {name for name in ("ablation/runner/fork_client.py", "-m ablation.runner.run") if name in text}
 
-    assert commands() == {"trainers/fork_client.py"}
-    assert commands("--config", "fork_server=false") == {"-m trainers.run"}
-    assert commands("--mode", "remote") == {"-m trainers.run"}
+    assert commands() == {"ablation/runner/fork_client.py"}
+    assert commands("--config", "fork_server=false") == {"-m ablation.runner.run"}
+    assert commands("--mode", "remote") == {"-m ablation.runner.run"}
     used = [json.loads(path.read_text()) for path in project.statuses()]
     assert all(status["cpu_s"] < 2.5 and status["memory_mb"] > 10 for status in used)  # 0.2; 3 and more with imports

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from contract.absent import Absent
+from ablation.contract.absent import Absent
 from trainers.assets_config import Asset, HubSource, PathSource
 from trainers.objectives.debias.rcs_adaptive import active_phase, alpha, phases
 

@@ -1,9 +1,9 @@
-"""What the stages of `debias` hold in memory; see contract/footprint.py."""
+"""What the stages of `debias` hold in memory; see ablation/contract/footprint.py."""
 
 import re
 from collections.abc import Mapping
 
-from contract.footprint import Footprint, Held, ModelAsset, Work
+from ablation.contract.footprint import Footprint, Held, ModelAsset, Work
 from trainers.debias.config import DebiasConfig, ModuleRule
 from trainers.footprint.shapes import Shape, shape_of
 from trainers.footprint.tensors import FLOAT, share, trained, work

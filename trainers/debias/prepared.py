@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from contract.atomic import replacing, write_text
+from ablation.contract.atomic import replacing, write_text
 from trainers.debias.data import KINDS
 from trainers.models import EditedModule
 

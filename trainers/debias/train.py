@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from contract.atomic import replacing, write_text
+from ablation.contract.atomic import replacing, write_text
 from trainers.assets import files
 from trainers.debias.early_stopping import EarlyStopping
 from trainers.debias.editor import ModuleEdit, accumulate, applied, micro_batches, predict, shift_gradients

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from contract.atomic import write_json
+from ablation.contract.atomic import write_json
 from trainers.assets import files
 from trainers.demonstrations.in_context import InContextModel, load_in_context_model, one_file
 from trainers.demonstrations.prepared import IMPORTED, Prepared, save_prepared

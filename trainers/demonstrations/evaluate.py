@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from contract.atomic import write_json
-from contract.samples import MOST_ITEMS
+from ablation.contract.atomic import write_json
+from ablation.contract.samples import MOST_ITEMS
 from trainers.demonstrations.choices import rewards
 from trainers.demonstrations.in_context import InContextModel, Scores, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import Prepared, load_prepared

@@ -1,8 +1,8 @@
-"""What the stages of `demonstrations` hold in memory; see contract/footprint.py."""
+"""What the stages of `demonstrations` hold in memory; see ablation/contract/footprint.py."""
 
 from collections.abc import Mapping
 
-from contract.footprint import Footprint, Held, ModelAsset
+from ablation.contract.footprint import Footprint, Held, ModelAsset
 from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.footprint.published import FIXED
 from trainers.footprint.shapes import Shape, shape_of

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from contract.atomic import replacing
+from ablation.contract.atomic import replacing
 from trainers.demonstrations.source_json import SCORES
 
 FILE = "candidates.parquet"

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from contract.atomic import replacing, write_json
+from ablation.contract.atomic import replacing, write_json
 
 TENSORS, NAMES = "embeddings.safetensors", "queries.json"
 IMPORTED = "imported.json"  # where sequences are imported: their file's word for a query -> its name here

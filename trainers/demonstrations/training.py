@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from contract.atomic import replacing
+from ablation.contract.atomic import replacing
 from trainers.checkpoint import Checkpoint
 from trainers.demonstrations.config import OBJECTIVES, Grpo, Rce, Reward, Selector
 from trainers.demonstrations.offline import FILE, OfflineData, read_candidates

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contract.footprint import ModelAsset
+from ablation.contract.footprint import ModelAsset
 from trainers.assets_config import Asset
 from trainers.footprint.published import PUBLISHED, WHEELS
 

@@ -8,7 +8,7 @@ counts their tensors.
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from contract.footprint import Held, Work
+from ablation.contract.footprint import Held, Work
 from trainers.footprint.shapes import Shape
 
 FLOAT, HALF = 4, 2  # bytes of float32 and bfloat16

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Protocol
 
-from contract.footprint import Held, Work
+from ablation.contract.footprint import Held, Work
 from trainers.footprint import tensors
 from trainers.footprint.shapes import Shape
 from trainers.footprint.tensors import FLOAT, Precision

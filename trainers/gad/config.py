@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from contract.absent import Absent
+from ablation.contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.config import (
     OBJECTIVES,

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from contract.atomic import write_json
+from ablation.contract.atomic import write_json
+from ablation.runner.runlog import read_json
 from trainers.gad.config import GadConfig
 from trainers.gad.rows import Row, read_rows, read_teacher_rows, split_rows, write_rows
 from trainers.policy.models import load_tokenizer
 from trainers.policy.sources import asset_files, load_task
 from trainers.policy.text import message_tokens, response_tokens, word_tokenizer
-from trainers.runlog import read_json
 from trainers.stage import Stage
 from trainers.tasks.interface import write_problems
 

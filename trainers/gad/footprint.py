@@ -1,11 +1,11 @@
-"""What the stages of `gad` hold in memory; see contract/footprint.py."""
+"""What the stages of `gad` hold in memory; see ablation/contract/footprint.py."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from contract.footprint import Footprint, ModelAsset, Work
+from ablation.contract.footprint import Footprint, ModelAsset, Work
 from trainers.footprint.shapes import Shape, shape_of
 from trainers.footprint.tensors import drawing, frozen, share
 from trainers.footprint.training import Learnt, host_of

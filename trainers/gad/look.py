@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from contract.atomic import write_text
+from ablation.contract.atomic import write_text
 from trainers.gad.config import SeqKD
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ablation.runner.ranks import ALONE, Ranks
 from trainers.policy.last_steps import KEPT, earlier_models, keeping
 from trainers.policy.models import save_policy
 from trainers.policy.sources import asset_files
 from trainers.policy.value_model import ValueModel
-from trainers.ranks import ALONE, Ranks
 from trainers.stage import Stage
 
 STUDENT, CRITIC = "student", "critic"  # subfolders of a stage: a Hugging Face folder, and a critic's body with its head

@@ -20,9 +20,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from transformers import PreTrainedModel
 
+from ablation.runner.ranks import Ranks
 from trainers.parallel import weightless
 from trainers.parallel.rollout_copy import rollout_copy
-from trainers.ranks import Ranks
 from trainers.tensor_files import TensorFiles
 
 T = TypeVar("T")

@@ -1,12 +1,12 @@
 """How a stage says that it can run on several devices: `RANKS = join` in its entry module.
 
-The import that is made late is part of the stage's code all the same (`contract.fingerprint`); a stage on one device
-does not make it.
+The import that is made late is part of the stage's code all the same (`ablation.contract.fingerprint`); a stage on one
+device does not make it.
 """
 
 import torch
 
-from trainers.ranks import Ranks
+from ablation.runner.ranks import Ranks
 
 
 def join(device: torch.device, halvings: int = 0) -> Ranks:

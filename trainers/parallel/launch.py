@@ -19,9 +19,9 @@ from logging import Logger
 from pathlib import Path
 from typing import TextIO
 
-from contract.atomic import write_json
-from contract.reading import read_json
-from trainers.job import Job
+from ablation.contract.atomic import write_json
+from ablation.contract.reading import read_json
+from ablation.runner.job import Job
 
 OUTCOME = "ranks.json"
 LESS_MEMORY = "out of memory"

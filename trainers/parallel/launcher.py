@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from signal import SIGKILL
 from typing import Any
 
-from contract.lifetime import end_with_parent
+from ablation.contract.lifetime import end_with_parent
 
 # Any free port; by number, as a machine's own name need not resolve.
 HERE = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "127.0.0.1"}
 
 
 def launch(count: int, arguments: Sequence[str], *, nodes: int = 1, meeting: Mapping[str, Any] = HERE) -> int:
-    """Run `count` workers with the arguments of `trainers.run`; end them all when one fails. Return the exit status.
+    """Run `count` workers with the arguments of the stage; end them all when one fails. Return the exit status.
 
     meeting: how the launchers of so many machines find each other, in the words of torch's LaunchConfig.
     """
@@ -21,7 +21,7 @@ def launch(count: int, arguments: Sequence[str], *, nodes: int = 1, meeting: Map
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    from trainers.job import parse
+    from ablation.runner.job import parse
     from trainers.parallel.launch import write_outcome
 
     config = LaunchConfig(

@@ -19,8 +19,8 @@ from signal import SIGKILL
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from trainers.devices import Lease, lease
-from trainers.job import parse
+from ablation.runner.devices import Lease, lease
+from ablation.runner.job import parse
 from trainers.parallel.launcher import launch
 from trainers.parallel.nodes import MEETING
 

@@ -14,8 +14,8 @@ import uuid
 from datetime import timedelta
 from typing import TextIO
 
-from contract.atomic import write_text
-from trainers.job import Job
+from ablation.contract.atomic import write_text
+from ablation.runner.job import Job
 
 MEETING = "ranks.meeting"  # in the stage's folder: whether a machine sees it
 _WAIT = 30  # seconds of srun for the launchers of the other machines, once one has ended well

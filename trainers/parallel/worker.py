@@ -1,4 +1,4 @@
-"""One rank of a stage: the same code as alone, with the arguments of `trainers.run`.
+"""One rank of a stage: the same code as alone, with the arguments of `ablation.runner.run`.
 
 The first rank writes the stage's files and talks to the terminal; what the others write is thrown away.
 """
@@ -13,13 +13,13 @@ from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from contract.lifetime import end_with_parent
-from trainers.job import Job, read_job
-from trainers.lifetime import end_on_signals
-from trainers.memory import keep_freed_memory
+from ablation.contract.lifetime import end_with_parent
+from ablation.runner.job import Job, read_job
+from ablation.runner.lifetime import end_on_signals
+from ablation.runner.memory import keep_freed_memory
+from ablation.runner.run import build_stage, hold_code, outcome_of
+from ablation.runner.threads import prepare_process
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
-from trainers.randomness import fix_randomness, prepare_process
-from trainers.run import build_stage, hold_code, outcome_of
 
 if TYPE_CHECKING:
     from trainers.stage import Stage
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     job.threads = max(1, job.threads // int(os.environ["LOCAL_WORLD_SIZE"]))
     prepare_process(job.threads)
     keep_freed_memory()
-    from trainers.runlog import open_log
+    from ablation.runner.runlog import open_log
 
     # Machines that append to one file of NFS overwrite each other: there srun brings everything to the stage's process.
     path = job.out / "log.txt" if job.nodes == 1 else Path("/dev/stderr")
@@ -75,18 +75,20 @@ def _run(job: Job, out: Path, log: Logger, rank: int) -> int:
 
 
 def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
-    """Do what `trainers.run` does with a stage, with the other ranks."""
+    """Do what `ablation.runner.run` does with a stage, with the other ranks."""
     if problem := hold_code(job.code):
         raise OSError(errno.ECANCELED, problem)
-    from trainers.deferred_imports import defer_imports
+    from ablation.runner.deferred_imports import defer_imports
 
     defer_imports()
+    from trainers.harness import Stage, fix_randomness
+
     entry = import_module(job.plan["entry"])
     fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=True)
 
     import torch
 
-    from trainers.runlog import wandb_mode
+    from ablation.runner.runlog import wandb_mode
 
     local, size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     device = f"cuda:{local}" if torch.cuda.device_count() >= size else "cpu"
@@ -94,7 +96,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     group = entry.RANKS(torch.device(device), halvings)
     # The first rank's standard input is the terminal: see trainers.parallel.launch and trainers.parallel.node.
     terminal = open(os.devnull if rank else 0, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
-    stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, ranks=group)
+    stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, kind=Stage, ranks=group)
     begun.append(stage)
     entry.run(stage)
     if halvings:

@@ -1,11 +1,11 @@
-"""What the stages of `innovations` and `gspo` hold in memory; see contract/footprint.py."""
+"""What the stages of `innovations` and `gspo` hold in memory; see ablation/contract/footprint.py."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from contract.footprint import Footprint, Held, ModelAsset, Work
+from ablation.contract.footprint import Footprint, Held, ModelAsset, Work
 from trainers.footprint.shapes import Shape, shape_of
 from trainers.footprint.tensors import drawing, frozen, share, weight_size
 from trainers.footprint.training import Learnt, host_of

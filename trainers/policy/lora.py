@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ablation.runner.ranks import Ranks
 from trainers.policy.config import Precision
-from trainers.ranks import Ranks
 
 try:
     from peft import LoraConfig, inject_adapter_in_model

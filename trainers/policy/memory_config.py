@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from contract.absent import Absent
+from ablation.contract.absent import Absent
 
 LOW_BIT, LORA = "trainers.policy.low_bit_adamw", "trainers.policy.lora"
 

@@ -19,10 +19,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from ablation.runner.ranks import ALONE, Ranks
 from trainers.policy.config import Precision, Scratch
 from trainers.policy.memory_config import LORA, Memory
 from trainers.policy.placement import Placement
-from trainers.ranks import ALONE, Ranks
 
 logging.disable_progress_bar()  # a bar per model fills the logs of a grid
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")

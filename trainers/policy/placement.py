@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ablation.runner.ranks import ALONE, Ranks
 from trainers.policy.config import Precision
-from trainers.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from contract.absent import Absent
+from ablation.contract.absent import Absent
 
 VLLM_ENGINE = "trainers.policy.vllm_engine"
 COLDEST = 0.01  # vLLM takes lower temperatures for this one

@@ -15,7 +15,7 @@ from typing import Any
 
 from snakemake.scheduling.job_scheduler import JobScheduler
 
-from tracker.plan.start import (
+from ablation.plan.start import (
     COMMAND,
     FORK_CLIENT,
     WORKFLOW,
@@ -281,7 +281,7 @@ def label_of(id: str) -> Callable[[Any, Any], str]:
 
 
 def arguments_of(id: str) -> Callable[[Any, Any], str]:
-    """Return the function for the arguments of `trainers.run`; derived, as above (the key names them all)."""
+    """Return the function for the arguments of `ablation.runner.run`; derived, as above (the key names them all)."""
 
     def arguments(wildcards: Any, output: Any) -> str:
         stage = PLAN.stage(id, wildcards.key)
@@ -319,7 +319,7 @@ def render_what_is_there() -> None:
     if all(status.exists() for status in PLAN.statuses()):
         return
     for command in ("collect", "tables", "figures", "report"):
-        subprocess.run(shlex.split(f"{PYTHON} -m tracker {command} {FOLDERS}"), check=False)
+        subprocess.run(shlex.split(f"{PYTHON} -m ablation {command} {FOLDERS}"), check=False)
 
 
 PLAN, STATES = load_plan()
@@ -333,7 +333,7 @@ ENVIRONMENT = os.path.join(workflow.basedir, "environment.yml")  # beside the Sn
 # The interpreter that runs Snakemake also runs the jobs, unless each job has an environment of its own.
 PYTHON = "python" if workflow.deployment_settings.deployment_method else shlex.quote(sys.executable)
 # exec: what Snakemake starts is its own child and ends with it, also when Snakemake is killed.
-TRACKER = f"exec {PYTHON} -m tracker --parent $PPID"
+TRACKER = f"exec {PYTHON} -m ablation --parent $PPID"
 # Errors also go to the terminal: on a full disk there is no log to read them from.
 LOGGED = "> {log:q} 2> >(tee -a {log:q} >&2)"
 FOLDERS = shlex.join(["--results", RESULTS, "--reports", REPORTS])
@@ -346,7 +346,7 @@ FORKS = (
     and sys.platform == "linux"
 )
 FORK = f"-I -S {shlex.quote(FORK_CLIENT)}"
-ALONE = "-m trainers.run"
+ALONE = "-m ablation.runner.run"
 RUN_STAGE = (
     f"exec {PYTHON} {{params.start}} {{params.arguments}} --since {shlex.quote(f'{RESULTS}/.lock')}"
     " --threads {threads} --wait {resources.runtime} --parent $PPID"

@@ -3,10 +3,11 @@
 import torch
 from safetensors.torch import load_file
 
+from ablation.runner.stage import load_config
 from tests.make_stage import make_stage
 from trainers.demonstrations import candidates, embed, evaluate, grpo, learner, rce
 from trainers.demonstrations.config import DemonstrationsConfig
-from trainers.stage import Stage, load_config
+from trainers.stage import Stage
 
 TINY = {
     "task": {

@@ -112,7 +112,7 @@ def counted(work, calls):
 
 
 def run_process(name, settings, inputs, out, wait=True):
-    """Start `python -m trainers.run` on a stage as Snakemake does."""
+    """Start `python -m ablation.runner.run` on a stage as Snakemake does."""
     out.mkdir(parents=True, exist_ok=True)
     for folder in inputs.values():
         (folder / "status.json").write_text('{"state": "ok"}')
@@ -124,10 +124,10 @@ def run_process(name, settings, inputs, out, wait=True):
     words += [part for key, folder in inputs.items() for part in ("--input", f"{key}={folder}")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     if wait:  # as the fork server has it; what is killed is a process of its own: both give the same bits
-        assert warm.run("trainers.run", words, cwd=ROOT, env=environment).returncode == 0
+        assert warm.run("ablation.runner.run", words, cwd=ROOT, env=environment).returncode == 0
         assert json.loads((out / "status.json").read_text())["state"] == "ok"
         return None
-    command = [sys.executable, "-m", "trainers.run", *words]
+    command = [sys.executable, "-m", "ablation.runner.run", *words]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from contract.errors import ConfigError
-from tracker.config.settings import load_settings
-from tracker.config.variants import load_studies
-from tracker.plan.build import build_plan
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.contract.errors import ConfigError
+from ablation.plan.build import build_plan
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -59,7 +59,7 @@ def test_every_edge_changes_one_factor():
 
 def test_stages_are_given_all_that_their_validation_needs():
     """What a stage reads, without defaults, makes a configuration again: also for tasks other than the default."""
-    from trainers.stage import load_config
+    from ablation.runner.stage import load_config
 
     for scale in ("smoke", "demo", "laptop", "paper"):
         _, study = load(scale=scale)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from contract.fingerprint import reachable
-from contract.footprint import GIB, ModelAsset
+from ablation.contract.fingerprint import reachable
+from ablation.contract.footprint import GIB, ModelAsset
 from trainers.assets_config import Asset
 from trainers.debias.config import DebiasConfig
 from trainers.debias.footprint import CHUNK, _edited, _editor

@@ -1,4 +1,4 @@
-"""`python -m tracker export`: the model of a run as a folder that plain transformers loads, with the same logits."""
+"""`python -m ablation export`: the model of a run as a folder that plain transformers loads, with the same logits."""
 
 import json
 import subprocess
@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedTokenizerFast
 
-from contract.errors import TrackerError
-from tracker.cli.main import main
-from tracker.plan.plan_file import PlanFile
-from tracker.store.export import find_model
+from ablation.cli.main import main
+from ablation.contract.errors import TrackerError
+from ablation.plan.plan_file import PlanFile
+from ablation.store.export import find_model
 from trainers import checkpoint
 from trainers.export import export
 from trainers.export import main as trainers_export

@@ -52,7 +52,7 @@ def command(root, name):
         "code": stage_code(ENTRIES[name], config, name),
     }
     (out / "config.json").write_text(json.dumps(job))
-    words = [sys.executable, "-m", "trainers.run", "--config", str(out / "config.json"), "--out", str(out)]
+    words = [sys.executable, "-m", "ablation.runner.run", "--config", str(out / "config.json"), "--out", str(out)]
     for label in INPUTS[name]:
         words += ["--input", f"{label}={root / ('evaluate_start' if label == 'start' else label)}"]
     return words

@@ -2,8 +2,8 @@
 
 from contextlib import contextmanager
 
+from ablation.runner.ranks import Ranks
 from trainers.parallel.rollout_copy import rollout_copy
-from trainers.ranks import Ranks
 
 
 class Copying(Ranks):

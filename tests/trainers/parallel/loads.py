@@ -22,6 +22,7 @@ from transformers import (
     Qwen2ForSequenceClassification,
 )
 
+from ablation.runner.ranks import ALONE
 from trainers import checkpoint
 from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.critic import new_critic
@@ -33,7 +34,6 @@ from trainers.policy.models import build_policy, frozen_copy, load_trained
 from trainers.policy.placement import Placement
 from trainers.policy.text import word_tokenizer
 from trainers.policy.value_model import ValueModel
-from trainers.ranks import ALONE
 from trainers.state import pack, unpack
 
 VOCABULARY = 37  # divides by no number of ranks

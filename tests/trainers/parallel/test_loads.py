@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from torch.distributed import checkpoint as torch_checkpoint
 from transformers import AutoModelForCausalLM
 
+from ablation.runner.ranks import ALONE, Ranks
 from tests.trainers.parallel import loads
 from trainers import checkpoint
 from trainers.export import export
 from trainers.policy.config import Precision
 from trainers.policy.models import load_policy
-from trainers.ranks import ALONE, Ranks
 
 ROOT = Path(__file__).resolve().parents[3]
 

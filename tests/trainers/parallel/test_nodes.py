@@ -48,7 +48,9 @@ def test_two_machines_end_as_one_process_does(tmp_path, alone, slurm):
     assert locks == {"SLURM_JOB_ID-7-node0-gpu-0.lock", "SLURM_JOB_ID-7-node1-gpu-0.lock"}
 
 
-@pytest.mark.parametrize("victim", ["trainers.parallel.worker", LONG("trainers.parallel.node"), LONG("trainers.run")])
+@pytest.mark.parametrize(
+    "victim", ["trainers.parallel.worker", LONG("trainers.parallel.node"), LONG("ablation.runner.run")]
+)
 def test_what_dies_ends_all_and_the_stage_goes_on(tmp_path, alone, slurm, victim):
     out = write(tmp_path, pause=1.0)
     words, env = command(out, *WORDS), environment(out, **slurm)
@@ -56,7 +58,7 @@ def test_what_dies_ends_all_and_the_stage_goes_on(tmp_path, alone, slurm, victim
     after_a_checkpoint(out)
     os.kill(of_stage(out, victim)[-1], signal.SIGKILL)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == (-9 if victim == "trainers.run" else 74), said
+    assert process.returncode == (-9 if victim == "ablation.runner.run" else 74), said
     assert not (out / "status.json").exists()
     wait_for(lambda: not of_stage(out, "trainers.parallel"), 15)
     run_stage(out, "--gpus", "1", ABLATION_FAKE_GPUS="1")

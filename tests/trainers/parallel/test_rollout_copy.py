@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from ablation.runner.ranks import ALONE
 from tests.trainers.footprint.live_memory import LiveMemory
 from tests.trainers.parallel.copying import Copying
 from tests.trainers.parallel.updates import PROMPTS
@@ -17,7 +18,6 @@ from trainers.policy.responses import Responder
 from trainers.policy.rollout import sample
 from trainers.policy.spread import sample_evenly
 from trainers.policy.text import pad
-from trainers.ranks import ALONE
 
 SHAPE = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}

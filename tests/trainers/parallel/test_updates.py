@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from contract.fingerprint import HARNESS, code_of
+from ablation.contract.fingerprint import HARNESS, code_of
 from tests.peers.environment import python_of
 from tests.trainers.parallel.updates import CASES, WITH_PEFT
 from trainers.parallel.group import Group

@@ -22,6 +22,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from ablation.runner.ranks import ALONE
 from tests.trainers.policy.helpers import EOS, PAD, uniforms
 from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.config import GadConfig
@@ -45,7 +46,6 @@ from trainers.policy.text import pad
 from trainers.policy.token_rewards import TokenRewardModel
 from trainers.policy.value_model import ValueModel
 from trainers.random_model import build_random_model
-from trainers.ranks import ALONE
 
 # benchmarks/several_devices.py has the same done by NVIDIA devices, with NCCL.
 DEVICE = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if os.environ.get("ABLATION_TEST_DEVICE") == "cuda" else "cpu"

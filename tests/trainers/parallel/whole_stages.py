@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from ablation.runner.ranks import ALONE
 from tests.trainers.debias import helpers as debias
 from tests.trainers.demonstrations import helpers as demonstrations
 from tests.trainers.gad import helpers as gad
 from tests.trainers.policy import helpers as policy
 from trainers.debias.train import Trainer
 from trainers.policy.config import PolicyConfig, Reward, RewardTraining, Rollout, Sampling
-from trainers.ranks import ALONE
 
 POLICY = PolicyConfig(
     **{

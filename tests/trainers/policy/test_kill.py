@@ -49,7 +49,7 @@ def words(folder, inputs):
 
 def run(folder, inputs):
     """To the end, as the fork server has it; what is killed is a process of its own: both give the same bits."""
-    done = warm.run("trainers.run", words(folder, inputs), cwd=ROOT, env=ENVIRONMENT, timeout=PATIENCE)
+    done = warm.run("ablation.runner.run", words(folder, inputs), cwd=ROOT, env=ENVIRONMENT, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout
 
 
@@ -66,7 +66,7 @@ def test_kill_9_and_start_again_ends_with_the_same_bits(prepared, tmp_path, vari
         (folder / "status.json").write_text(json.dumps({"state": "ok"}))
     whole, killed = write_stage(tmp_path / "whole", variant), write_stage(tmp_path / "killed", variant)
     run(whole, prepared)
-    command = [sys.executable, "-m", "trainers.run", *words(killed, prepared)]
+    command = [sys.executable, "-m", "ablation.runner.run", *words(killed, prepared)]
     process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT)
     deadline = time.monotonic() + PATIENCE
     while not (killed / "checkpoint" / "state.json").exists():

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 import torch
 
-from contract.health import Monitor, parse_rules
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.contract.health import Monitor, parse_rules
 from tests.trainers.policy.helpers import CPU, SMALL, stage, train
-from tracker.config.settings import load_settings
-from tracker.config.variants import load_studies
 from trainers.assets_config import Asset, PathSource
 from trainers.objectives.advantages import normalized as advantage_normalized
 from trainers.objectives.advantages import relative as advantage_relative

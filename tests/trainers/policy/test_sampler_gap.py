@@ -9,8 +9,8 @@ import torch
 import yaml
 from pydantic import ValidationError
 
-from contract.health import parse_rules
-from contract.health.windows import Monitor, evaluate
+from ablation.contract.health import parse_rules
+from ablation.contract.health.windows import Monitor, evaluate
 from tests.make_stage import make_stage
 from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.helpers import SMALL, sampled_batch

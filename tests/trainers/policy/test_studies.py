@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from contract.errors import ConfigError
-from tracker.config.settings import load_settings
-from tracker.config.variants import load_studies
-from tracker.plan.build import build_plan
-from trainers.stage import load_config
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.contract.errors import ConfigError
+from ablation.plan.build import build_plan
+from ablation.runner.stage import load_config
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

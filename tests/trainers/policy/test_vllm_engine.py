@@ -7,6 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from ablation.runner.ranks import Ranks
 from tests.trainers.policy.helpers import TINY
 from trainers.gad.config import GadConfig
 from trainers.policy import vllm_engine
@@ -14,7 +15,6 @@ from trainers.policy.config import PolicyConfig, Precision, Rollout
 from trainers.policy.models import build_policy
 from trainers.policy.placement import Placement
 from trainers.policy.rollout_config import Vllm
-from trainers.ranks import Ranks
 
 PROMPTS = [[5, 9, 12], [7, 3, 8, 20], [6]]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from contract.errors import ConfigError
+from ablation.config import dotted
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.contract.errors import ConfigError
 from tests.trainers.policy.helpers import SMALL, stage
-from tracker.config import dotted
-from tracker.config.settings import load_settings
-from tracker.config.variants import load_studies
 from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.policy import config as settings
 from trainers.policy import evaluate, judge, reinforce, task_data, warm_start

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
-from contract.errors import ConfigError
+from ablation.contract.errors import ConfigError
 from trainers.tasks.settings.base import TaskBase
 
 

@@ -1,0 +1,88 @@
+"""Claimed changes in percent, superlatives and bounds: do they follow from the printed numbers?"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ablation.audit.counts import Evaluation
+from ablation.audit.finding import Finding
+from ablation.audit.means import is_wrong_mean
+from ablation.audit.table import Table
+from ablation.config.published_schema import Claim
+
+
+def claim_findings(table: Table) -> Iterator[Finding]:
+    """Claims outside of what rounding allows, and claims that rest on a wrong mean."""
+    for claim in table.claims:
+        new, old = table.number(claim.variant, claim.column), table.number(claim.against, claim.column)
+        if new is None or old is None or old.low <= 0:
+            continue
+        said = f"{claim.variant} against {claim.against}, {claim.column}"
+        change = float(100 * (new.exact / old.exact - 1))
+        if not follows(table, claim):
+            text = (
+                f"{said}: the claimed change of {_signed(claim)}% does not follow from the numbers: "
+                f"{new} / {old} - 1 = {change:+.1f}%."
+            )
+            yield Finding("claim", claim.variant, claim.column, "error", text)
+        elif claim.column == table.mean:
+            wrong = sorted({name for name in (claim.variant, claim.against) if is_wrong_mean(table, name)})
+            means = [table.mean_of_parts(name) for name in (claim.variant, claim.against)]
+            if not wrong or means[0] is None or not means[1]:
+                continue
+            fixed = " / ".join(new.show(float(mean or 0)) for mean in means)
+            text = (
+                f"{said}: the claimed change of {_signed(claim)}% rests on the wrong mean of {' and '.join(wrong)}; "
+                f"the means of the parts give {fixed} - 1 = {float(100 * (means[0] / means[1] - 1)):+.1f}%."
+            )
+            yield Finding("claim", claim.variant, claim.column, "error", text)
+
+
+def standing_findings(table: Table) -> Iterator[Finding]:
+    """Numbers called the best of their column, or below a bound, that are not."""
+    for standing in table.standings:
+        variant, column, number = standing.variant, standing.column, table.number(standing.variant, standing.column)
+        if number is None:
+            continue
+        start = f"{variant}, {column}: {number} is called"
+        if standing.best:
+            better = {
+                name: other
+                for name, other in table.column(column).items()
+                if (other.exact < number.exact if table.least_is_best else other.exact > number.exact)
+            }
+            if better:
+                listed = ", ".join(f"{name} has {other}" for name, other in better.items())
+                yield Finding("claim", variant, column, "error", f"{start} the best, but {listed}.")
+        elif standing.below is not None and number.exact >= standing.below.exact:
+            inside = [number.low]
+            if column in table.items and (table.runs or 1) == 1:
+                evaluation = Evaluation(table.items[column], table.batches, table.target)
+                inside = list(evaluation.batched.inside(number.low, number.high)) or inside
+            least = min(inside)
+            if least >= standing.below.exact:
+                end = f"what prints so is at least {float(least):.6f}"
+                yield Finding("claim", variant, column, "error", f"{start} below {standing.below}, but {end}.")
+            else:
+                end = "is not, unless rounding hides it"
+                yield Finding("claim", variant, column, "warn", f"{start} below {standing.below}, which it {end}.")
+
+
+def follows(table: Table, claim: Claim) -> bool:
+    """Whether some numbers that print as the two cells have the claimed change between them."""
+    new, old = table.number(claim.variant, claim.column), table.number(claim.against, claim.column)
+    if new is None or old is None or old.low <= 0:
+        return True
+    low, high = 100 * (new.low / old.high - 1), 100 * (new.high / old.low - 1)
+    percent, half = points(claim)
+    return percent + half >= low and percent - half <= high
+
+
+def points(claim: Claim) -> tuple[Fraction, Fraction]:
+    """The claimed percentage and half a unit of its last digit, in points, with or without its sign."""
+    scale = 100 if claim.percent.percent else 1
+    return claim.percent.exact * scale, claim.percent.exact_half * scale
+
+
+def _signed(claim: Claim) -> str:
+    text = claim.percent.text.removesuffix("%")
+    return text if text[0] in "+-" else f"+{text}"

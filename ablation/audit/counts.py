@@ -1,0 +1,223 @@
+"""Which numbers can counts of items give: of one run, of the mean of several, of batches (GRIM and what follows).
+
+    lattice = attainable(items, batches, target)         values of one run, exactly
+    lattice.neighbours(value)                            the values next to it, below and above
+    Sums(lattice).can_be(low, high, runs)                whether a mean over so many runs lies in [low, high]
+
+Sums of runs are sets of integers, kept as the bits of one Python integer: adding a run is one shift per value.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil, floor, lcm, prod
+
+import numpy as np
+
+from ablation.config.printed import Printed
+from ablation.config.published_schema import largest
+
+MOST_RUNS = 50  # runs up to which the smallest number is sought
+MOST_BITS = 30_000_000_000  # to shift for one set of sums: about a second
+MOST_VALUES = 2_000_000  # of batches: with more they are as dense as printed numbers are
+
+
+class TooLongError(Exception):
+    """The search for sums of runs would take too long."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Values that are integers over one denominator, sorted."""
+
+    numerators: tuple[int, ...]
+    denominator: int
+
+    @property
+    def least(self) -> Fraction:
+        """The smallest value."""
+        return Fraction(self.numerators[0], self.denominator)
+
+    @property
+    def largest(self) -> Fraction:
+        """The largest value."""
+        return Fraction(self.numerators[-1], self.denominator)
+
+    @cached_property
+    def _array(self) -> np.ndarray:
+        return np.array(self.numerators, dtype=np.int64)
+
+    def inside(self, low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
+        """Values in [low, high]."""
+        first = int(np.searchsorted(self._array, ceil(low * self.denominator), side="left"))
+        last = int(np.searchsorted(self._array, floor(high * self.denominator), side="right"))
+        return tuple(Fraction(number, self.denominator) for number in self.numerators[first:last])
+
+    def neighbours(self, value: Fraction) -> list[float]:
+        """The values next to a value that is none of them, below and above, as far as there are any."""
+        place = int(np.searchsorted(self._array, floor(value * self.denominator), side="right"))
+        return [self.numerators[i] / self.denominator for i in (place - 1, place) if 0 <= i < len(self.numerators)]
+
+
+def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, int]:
+    """How many items weigh how much in the mean of the means of batches, the last of which may be smaller.
+
+    batches: their sizes, the outer first: within each batch the means of its batches of the next size are averaged.
+    """
+    if not batches:
+        return {Fraction(1, items): items}
+    size, *inner = batches
+    full, rest = divmod(items, size)
+    found: Counter[Fraction] = Counter()
+    for batch, number in ((size, full), (rest, 1 if rest else 0)):
+        for weight, count in item_weights(batch, inner).items() if number else ():
+            found[weight / (full + (rest > 0))] += count * number
+    return found
+
+
+def attainable(items: int, batches: Sequence[int] = (), target: Fraction | None = None) -> Lattice:
+    """Values that a rate over `items` yes/no items can take, or its distance from `target`.
+
+    batches: sizes of the batches whose means are averaged, the outer first (`item_weights`); none: the plain rate.
+    """
+    weights = item_weights(items, batches)
+    if prod(count + 1 for count in weights.values()) > MOST_VALUES:
+        weights = item_weights(items)
+    denominator = lcm(*(weight.denominator for weight in weights))
+    numbers = np.zeros(1, dtype=np.int64)
+    for weight, count in weights.items():
+        steps = np.arange(count + 1, dtype=np.int64) * int(weight * denominator)
+        numbers = np.unique(numbers[:, None] + steps)
+    if target is not None:
+        factor = lcm(denominator, target.denominator) // denominator
+        denominator *= factor
+        numbers = np.abs(numbers * factor - target.numerator * (denominator // target.denominator))
+    return Lattice(tuple(np.unique(numbers).tolist()), denominator)
+
+
+class Sums:
+    """Sums of one value per run, each any value of the lattice."""
+
+    def __init__(self, lattice: Lattice) -> None:
+        self.lattice = lattice
+        self._sets = [1]  # of no run: the sum 0
+
+    def can_be(self, low: Fraction, high: Fraction, runs: int) -> bool:
+        """Whether a mean over `runs` runs can lie in [low, high]."""
+        if runs == 1:
+            return bool(self.lattice.inside(low, high))
+        scale = self.lattice.denominator * runs
+        first, last = max(ceil(low * scale), 0), floor(high * scale)
+        if last < first:
+            return False
+        if self._gap is not None:  # sums of an arithmetic progression are one
+            start, most = self.lattice.numerators[0] * runs, self.lattice.numerators[-1] * runs
+            nearest = start + max(-(-(first - start) // self._gap), 0) * self._gap
+            return nearest <= min(last, most)
+        return bool((self._set(runs) >> first) & ((1 << (last - first + 1)) - 1))
+
+    def fewest_runs(self, low: Fraction, high: Fraction) -> int | None:
+        """The smallest number of runs, up to MOST_RUNS, whose mean can lie in [low, high]; None: no number.
+
+        Raises:
+            TooLongError: not found in a reasonable time.
+        """
+        if high < self.lattice.least or low > self.lattice.largest:
+            return None
+        for runs in range(1, MOST_RUNS + 1):
+            if self.can_be(low, high, runs):
+                return runs
+        return None
+
+    @cached_property
+    def _gap(self) -> int | None:
+        """The distance between all neighbours; None where it differs."""
+        gaps = np.unique(np.diff(np.array(self.lattice.numerators, dtype=np.int64)))
+        return int(gaps[0]) if len(gaps) == 1 else None
+
+    def _set(self, runs: int) -> int:
+        if len(self.lattice.numerators) * self.lattice.numerators[-1] * runs > MOST_BITS:
+            raise TooLongError
+        while len(self._sets) <= runs:
+            last, total = self._sets[-1], 0
+            for number in self.lattice.numerators:
+                total |= last << number
+            self._sets.append(total)
+        return self._sets[runs]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a column came about: its items, the batches, the target."""
+
+    items: int
+    batches: tuple[int, ...]
+    target: Fraction | None
+
+    @cached_property
+    def plain(self) -> Lattice:
+        """Values of one run without batches."""
+        return attainable(self.items, (), self.target)
+
+    @cached_property
+    def batched(self) -> Lattice:
+        """Values of one run as the mean of the means of batches; `plain` where that is the same."""
+        found = attainable(self.items, self.batches, self.target)
+        return self.plain if found == self.plain else found
+
+    @property
+    def has_uneven_batches(self) -> bool:
+        """Whether the mean of the means of batches is another number than the mean."""
+        return self.plain is not self.batched
+
+    @cached_property
+    def _sums(self) -> dict[bool, Sums]:
+        return {False: Sums(self.plain), True: Sums(self.batched)}
+
+    @cached_property
+    def _rate_sums(self) -> dict[bool, Sums]:
+        return {batched: Sums(attainable(self.items, self.batches if batched else ())) for batched in (False, True)}
+
+    def can_be_mean(self, number: Printed, runs: int, *, batched: bool = False) -> bool:
+        """Whether a mean of per-run values prints as `number`."""
+        return self._sums[batched].can_be(number.low, number.high, runs)
+
+    def can_be_of_mean(self, number: Printed, runs: int, *, batched: bool = False) -> bool:
+        """Whether the distance of the mean rate of the runs prints as `number`; the same as above without target."""
+        if self.target is None:
+            return self.can_be_mean(number, runs, batched=batched)
+        sums, low, high = self._rate_sums[batched], max(number.low, Fraction(0)), number.high
+        return any(
+            sums.can_be(a, b, runs)
+            for a, b in ((self.target + low, self.target + high), (self.target - high, self.target - low))
+        )
+
+    def fewest_runs(self, number: Printed, *, batched: bool = False) -> int | None:
+        """The smallest number of runs of which `number` can be the mean of the per-run values."""
+        return self._sums[batched].fewest_runs(number.low, number.high)
+
+    def fewest_runs_of_mean(self, number: Printed, *, batched: bool = False) -> int | None:
+        """The smallest number of runs of whose mean rate `number` can be the distance."""
+        for runs in range(1, MOST_RUNS + 1):
+            if self.can_be_of_mean(number, runs, batched=batched):
+                return runs
+        return None
+
+    def share(self, like: Printed) -> tuple[int, int]:
+        """How many printed values, with the digits of `like`, one run can give, and of how many."""
+        unit = 2 * like.exact_half
+        total = floor(largest(self.target) / unit) + 1
+        if self.gives_all(like):
+            return total, total
+        scale = 2 * unit.numerator * self.batched.denominator
+        reached: set[int] = set()
+        for number in self.batched.numerators:  # rounded up and down: value / unit +- 1/2
+            twice, half = 2 * number * unit.denominator, scale // 2
+            reached |= {(twice + half) // scale, -((half - twice) // scale)}
+        return min(len(reached), total), total
+
+    def gives_all(self, like: Printed) -> bool:
+        """Whether values are so dense that each printed value, with the digits of `like`, is one of them."""
+        return 2 * like.exact_half * self.items >= 1

@@ -1,0 +1,144 @@
+"""Our own numbers beside a published table, with prediction intervals, and why the two may not be comparable.
+
+measured(store, measurements, published) -> ablation.audit.reproduction.Measured
+published_value(store, study, published) -> the item value that the published metric is a mean of
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from math import nan
+
+import numpy as np
+
+from ablation.audit.reproduction import Curves, Measured, MeasuredCell
+from ablation.audit.training import stated_metrics
+from ablation.config.published_schema import Delta, PublishedFile
+from ablation.judge.measurements import Measurements
+from ablation.judge.pairing import item_clusters, paired_values
+from ablation.judge.significance import Array, Noise, half_width
+from ablation.judge.statistics import Direction, Numbers, contrast
+from ablation.store.database import Store
+
+Part = tuple[Sequence[Array], Sequence[Numbers]]  # one array [arms, seeds, items] and one [items] per subset
+
+
+def measured(store: Store, study: Measurements, published: PublishedFile) -> Measured:
+    """Gather one study's cells under the names of the published columns: each subset's own name, and the mean over
+    them.
+    """
+    rows = {v.name: _row(study, v.name, published) for v in study.variants if v.name in published.rows}
+    deltas = {(d.variant, d.against, d.column): _delta(study, d, published) for d in published.deltas}
+    return Measured(
+        {variant: row for variant, row in rows.items() if row},
+        _difference(store, study, published),
+        {key: cell for key, cell in deltas.items() if cell is not None},
+        _curves(store, study.name, stated_metrics(published)),
+    )
+
+
+def published_value(store: Store, study: str, published: PublishedFile) -> str | None:
+    """The item value that the published metric is a mean of (`ss` of `ss_distance`), or None where no item has it.
+
+    A study may decide by another value than the one that its source prints, for example a graded one with less noise.
+    """
+    name = str(published.metric).removesuffix("_distance")
+    query = "SELECT 1 FROM finals JOIN items USING (key) WHERE study = ? AND items.name = ? LIMIT 1"
+    return name if store.rows(query, [study, name])[1] else None
+
+
+def prediction_half_width(noise: Noise, *, seeds: int, runs: int, same_items: bool, alpha: float) -> float:
+    """Half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
+
+    Our mean over `seeds` runs and the new one differ by the variance of one run times (1 / seeds + 1 / runs), known to
+    seeds - 1 degrees of freedom, and on other items of the same number by twice the variance of the items. `noise` is
+    that of our mean.
+    """
+    if not noise.seeds_known:
+        return nan
+    of_seeds = noise.seed_variance * seeds * (1 / seeds + 1 / runs)
+    if same_items:
+        return half_width(replace(noise, seed_variance=of_seeds, item_variance=0.0, unseen=0.0), alpha)
+    return half_width(replace(noise, seed_variance=of_seeds, item_variance=2 * noise.item_variance), alpha)
+
+
+def _curves(store: Store, study: str, metrics: list[str]) -> Curves:
+    """Values over the steps of the runs that ended well, one array per seed; what is not finite is left out."""
+    text = """SELECT variant, stage, metric, seed, list(value ORDER BY step) AS course
+              FROM curves JOIN runs USING (study, variant, seed)
+              WHERE study = ? AND state IN ('ok', 'imported') AND list_contains(?, metric) AND isfinite(value)
+              GROUP BY ALL ORDER BY variant, stage, metric, seed"""
+    courses: dict[tuple[str, str, str], list[Array]] = {}
+    for row in store.sql(text, [study, metrics]).itertuples() if metrics else ():
+        courses.setdefault((row.variant, row.stage, row.metric), []).append(np.asarray(row.course))
+    return courses
+
+
+def _row(study: Measurements, variant: str, published: PublishedFile) -> dict[str, MeasuredCell]:
+    values, seeds, problem = paired_values(study, [variant])
+    if not values:
+        return {column: MeasuredCell(nan, nan, nan, 0, problem.text) for column in published.columns}
+    parts = _parts(study, values, item_clusters(study, variant, seeds[0]), published)
+    return {
+        column: _cell(study, parts[column], (1.0,), published, problem.text)
+        for column in published.columns
+        if column in parts
+    }
+
+
+def _delta(study: Measurements, delta: Delta, published: PublishedFile) -> MeasuredCell | None:
+    """Our own difference for a published one, paired by seeds and items; in the metric's sense, not as a gain."""
+    known = {variant.name for variant in study.variants}
+    if not {delta.variant, delta.against} <= known or delta.column not in (*study.analysis.subsets, published.mean):
+        return None
+    values, seeds, problem = paired_values(study, [delta.variant, delta.against])
+    if not values:
+        return MeasuredCell(nan, nan, nan, 0, problem.text)
+    parts = _parts(study, values, item_clusters(study, delta.variant, seeds[0]), published)
+    return _cell(study, parts[delta.column], (1.0, -1.0), published, problem.text)
+
+
+def _parts(
+    study: Measurements, values: Sequence[Array], clusters: Sequence[Numbers], published: PublishedFile
+) -> dict[str, Part]:
+    """Values and their items' clusters by column: each subset alone, and the mean over all."""
+    alone = {name: ([v], [c]) for name, v, c in zip(study.analysis.subsets, values, clusters, strict=True)}
+    return {published.mean: (values, clusters)} | alone
+
+
+def _cell(
+    study: Measurements, part: Part, weights: tuple[float, ...], published: PublishedFile, problem: str
+) -> MeasuredCell:
+    """The published metric of our items: distances where the source has distances, else the mean, as it is.
+
+    The study's own direction does not matter: a source may print SS where the study judges its distance.
+    """
+    target = None if published.target is None else published.target.value
+    direction: Direction = "max" if target is None else {"target": target}
+    alpha, (values, clusters) = study.analysis.alpha, part
+    numbers = contrast(values, weights, direction, confidence=1 - alpha, clusters=clusters)
+    value = numbers.effect if target is None else -numbers.effect  # a gain is minus the distance
+    half = prediction_half_width(
+        numbers.noise, seeds=numbers.seeds, runs=published.runs or 1, same_items=published.same_items, alpha=alpha
+    )
+    low = value - half
+    if target is not None and len(weights) == 1:
+        low = float(np.maximum(low, 0.0))  # keeps NaN
+    return MeasuredCell(value, low, value + half, numbers.seeds, problem)
+
+
+def _difference(store: Store, study: Measurements, published: PublishedFile) -> str:
+    scale = store.sql("SELECT value FROM meta WHERE key = 'scale'")["value"].tolist()
+    reasons = [f"ours is at scale {scale[0]}" if scale and scale[0] != "paper" else ""]
+    resolved = store.sql("SELECT resolved FROM variants WHERE study = ?", [study.name])["resolved"]
+    models = [json.dumps((json.loads(text) if isinstance(text, str) else text or {}).get("model")) for text in resolved]
+    if published.model is None:
+        reasons.append("the source does not name its model")
+    elif not all(published.model in model for model in models):
+        reasons.append(f"the source's model is {published.model}, ours is another")
+    counted = {subset: len(series) for run in study.values.values() for subset, series in run.items()}
+    theirs = published.items
+    if unequal := [subset for subset, count in counted.items() if theirs.get(subset, count) != count]:
+        listed = ", ".join(f"{subset} {counted[subset]} against {theirs[subset]}" for subset in unequal)
+        reasons.append(f"the items differ ({listed})")
+    return " and ".join(reason for reason in reasons if reason)

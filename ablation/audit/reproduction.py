@@ -1,0 +1,105 @@
+"""Our own numbers beside reported ones: is the reported one what another run of ours could have given?
+
+The interval is a prediction interval of a new result, not a confidence interval of our mean: a single honest run lies
+outside of the latter most of the time when there are many seeds.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
+
+from ablation.audit.finding import Finding, count
+from ablation.audit.table import Table
+from ablation.config.printed import Printed
+from ablation.config.published_schema import Delta
+
+Curves = Mapping[tuple[str, str, str], Sequence[np.ndarray]]  # variant, stage, metric: [seeds] of [steps]
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """Our number for one published cell, in the published metric's own sense.
+
+    `low` to `high` is the prediction interval of a mean over as many runs as the source's; NaN with one seed, which
+    says nothing about another. `problem` says what is wrong with our runs, "" where nothing is.
+    """
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Our table. `difference` says in words why it may not be compared with the source; "" where it may."""
+
+    rows: Mapping[str, Mapping[str, MeasuredCell]]
+    difference: str = ""
+    deltas: Mapping[tuple[str, str, str], MeasuredCell] = field(default_factory=dict)  # variant, against, column
+    curves: Curves = field(default_factory=dict)  # of the metrics of which the source states training figures
+
+
+def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
+    """Reported cells beside our prediction intervals."""
+    for variant, row in table.rows.items():
+        ours = measured.rows.get(variant, {})
+        if problems := {cell.problem for cell in ours.values() if not cell.seeds}:
+            text = f"{variant}: not measured, {'; '.join(sorted(problems))}."
+            yield Finding("reproduction", variant, "", "note", text)
+            continue
+        for column, reported in row.items():
+            cell, number = ours.get(column), reported.number
+            if cell is None or not isfinite(cell.value):
+                continue
+            start = f"{variant}, {column}: reported {number}, measured {_shown(cell, number)}"
+            inside = cell.low - number.half <= number.value <= cell.high + number.half
+            if reason := "; ".join(filter(None, (measured.difference, cell.problem))):
+                text = f"{start}: not comparable, {reason}."
+            elif not isfinite(cell.low):
+                text = f"{start}: one seed does not say how far another run may lie from it."
+            elif inside:
+                text = f"{start}: reproduced, another run may give it."
+            else:
+                text = f"{start}: differs, another run would not give it."
+                yield Finding("reproduction", variant, column, "warn", text)
+                continue
+            yield Finding("reproduction", variant, column, "note", text)
+
+
+def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Finding]:
+    """Reported ranges of differences beside our prediction intervals: do the two overlap?"""
+    for delta in deltas:
+        variant, column = delta.variant, delta.column
+        cell = measured.deltas.get((variant, delta.against, column))
+        if cell is None:
+            continue
+        reported = f"{_signed(delta.low)} to {_signed(delta.high)} ({delta.text})"
+        start = f"{variant} minus {delta.against}, {column}: reported {reported}"
+        if not cell.seeds or not isfinite(cell.value):
+            yield Finding("reproduction", variant, column, "note", f"{start}; not measured, {cell.problem}.")
+            continue
+        interval = f" [{cell.low:+.4f}, {cell.high:+.4f}]" if isfinite(cell.low) else ""
+        start += f", measured {cell.value:+.4f}{interval} on {count(cell.seeds, 'seed')}"
+        overlap = cell.low <= float(delta.high.high) and float(delta.low.low) <= cell.high
+        meets = "the intervals overlap" if overlap else "the intervals do not overlap"
+        if reason := "; ".join(filter(None, (measured.difference, cell.problem))):
+            meets = f"{meets}, but they are" if isfinite(cell.low) else "they are"
+            yield Finding("reproduction", variant, column, "note", f"{start}: {meets} not comparable, {reason}.")
+        elif not isfinite(cell.low):
+            text = f"{start}: one seed does not say how far another run may lie from it."
+            yield Finding("reproduction", variant, column, "note", text)
+        else:
+            yield Finding("reproduction", variant, column, "note" if overlap else "warn", f"{start}: {meets}.")
+
+
+def _shown(cell: MeasuredCell, like: Printed) -> str:
+    interval = f" [{like.show(cell.low)}, {like.show(cell.high)}]" if isfinite(cell.low) else ""
+    return f"{like.show(cell.value)}{interval} on {count(cell.seeds, 'seed')}"
+
+
+def _signed(number: Printed) -> str:
+    return number.text if number.text[0] in "+-" else f"+{number.text}"

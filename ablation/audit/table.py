@@ -1,0 +1,78 @@
+"""A published table as the checks read it: cells by row and column, with the digits that the source prints."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ablation.config.printed import Cell, Printed
+from ablation.config.published_schema import Claim, PublishedFile, Standing
+
+
+@dataclass(frozen=True)
+class Table:
+    """The part of a `PublishedFile` that is a table."""
+
+    rows: Mapping[str, Mapping[str, Cell]]
+    items: Mapping[str, int]
+    batches: tuple[int, ...]  # sizes of the batches that the source averages, the outer first; none: over items
+    target: Fraction | None  # the numbers are distances from it; None: they are rates
+    runs: int | None  # of which a number is the mean; None: the source does not say
+    spread: str
+    mean: str
+    claims: Sequence[Claim]
+    standings: Sequence[Standing]
+    least_is_best: bool
+
+    @classmethod
+    def of(cls, published: PublishedFile) -> "Table":
+        """Take the table out of a file; cells without a number are left out."""
+        return cls(
+            rows={
+                name: {column: cell for column, cell in zip(published.columns, row, strict=True) if cell is not None}
+                for name, row in published.rows.items()
+            },
+            items=published.items,
+            batches=(published.batch_size,)
+            if isinstance(published.batch_size, int)
+            else tuple(published.batch_size or ()),
+            target=None if published.target is None else published.target.exact,
+            runs=published.runs,
+            spread=published.spread,
+            mean=published.mean,
+            claims=published.claims,
+            standings=published.standings,
+            least_is_best=(published.best or ("max" if published.target is None else "min")) == "min",
+        )
+
+    def number(self, row: str, column: str) -> Printed | None:
+        """The number of a cell, without its spread."""
+        cell = self.rows[row].get(column)
+        return None if cell is None else cell.number
+
+    def column(self, column: str) -> dict[str, Printed]:
+        """Numbers of a column by row, in the table's order."""
+        return {name: cells[column].number for name, cells in self.rows.items() if column in cells}
+
+    def parts(self, row: str) -> dict[str, Printed] | None:
+        """The numbers whose mean the mean column is; None where one is missing or there is but one."""
+        cells = self.rows[row]
+        if len(self.items) < 2 or not all(column in cells for column in self.items):
+            return None
+        return {column: cells[column].number for column in self.items}
+
+    def mean_of_parts(self, row: str) -> Fraction | None:
+        """The mean of these, as they are printed."""
+        parts = self.parts(row)
+        return None if parts is None else sum((part.exact for part in parts.values()), Fraction(0)) / len(parts)
+
+    def has_mean(self, row: str) -> bool:
+        """Whether the row prints a mean of its parts."""
+        return self.mean in self.rows[row] and self.mean not in self.items and self.parts(row) is not None
+
+    def rate(self, value: float) -> float:
+        """A rate that gives the value: the value itself, or the target plus the distance."""
+        return value if self.target is None else float(self.target) + value
+
+    def formula(self, items: int) -> str:
+        """What a value over so many items is: `k/77` or `|k/77 - 0.5|`."""
+        return f"k/{items}" if self.target is None else f"|k/{items} - {float(self.target):g}|"

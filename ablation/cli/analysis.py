@@ -1,0 +1,96 @@
+"""Commands that judge results: verdicts, decide."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ablation.cli.common import check_study
+from ablation.cli.folders import results_folder
+from ablation.cli.terminal import paragraph
+from ablation.config.settings import load_settings
+from ablation.contract.errors import ConfigError
+from ablation.judge.decide import decide, grid_command, run_snakemake
+from ablation.judge.edges import Edge
+from ablation.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
+from ablation.store.current import load_or_collect
+from ablation.store.database import Store
+
+SHOWN = ["parent", "child", "verdict", "in_seeds", "effect", "low", "high", "joint_low", "joint_high"]
+SHOWN += ["p_adjusted", "mde", "seeds", "cost_hours"]
+TO_ROOT = ["child", "root", "root_effect", "root_low", "root_high"]
+
+
+def run_verdicts(arguments: argparse.Namespace) -> int:
+    """Print the edges, then the interactions of combinations. With `--brief` it is `ablation.cli.brief` that runs."""
+    if arguments.since is not None:
+        raise ConfigError("verdicts", "--since", str(arguments.since), "belongs to --brief", "add --brief")
+    with Store(load_or_collect(_results(arguments, {}))) as store:
+        check_study(store, "verdicts", arguments.study)
+        studies = judge_studies(store, arguments.study)
+    if arguments.csv:
+        print(edge_table(studies).to_csv(index=False), end="")
+        return 0
+    for study in studies:
+        if study.edges:
+            print(f"{study.name}\n{_text(edge_rows(study.edges)[SHOWN])}\n\n{_reasons(study.edges)}\n")
+        if far := [edge for edge in study.edges if edge.root not in ("", edge.parent)]:
+            table = edge_rows(far)[TO_ROOT].set_axis(["child", "root", "effect", "joint_low", "joint_high"], axis=1)
+            print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")
+        if study.edges and study.plan_changed:
+            said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
+            print(f"{study.name}: {said} (see results/analysis_history.json)\n")
+    combined = interaction_table(studies)
+    if not combined.empty:
+        print(f"interactions: combination minus the sum of its parts\n{_text(combined)}")
+    return 0
+
+
+def run_decide(arguments: argparse.Namespace) -> int:
+    """Run rounds of the grid; print the verdicts and what each cost."""
+    overrides = dict(_pair(text) for text in arguments.config)
+    if (results_folder(arguments, overrides) / "imported" / arguments.study / "study.json").exists():
+        remedy = "run more seeds where they were made, and import again"
+        raise ConfigError("decide", "STUDY", arguments.study, "was imported: its runs are not made here", remedy)
+    results = _results(arguments, overrides)
+    pairs = [*arguments.config, *([f"results={results}"] if arguments.results else [])]
+    command = grid_command(arguments.study, arguments.cores, arguments.gpus or load_settings(overrides).gpus, pairs)
+    run = decide(arguments.study, arguments.budget, results, lambda: run_snakemake(command), dry_run=arguments.dry_run)
+    print(
+        f"stopped: {run.why}; {run.spent_hours:.3f} device-hours in {run.rounds} rounds of more seeds\n{run.report()}"
+    )
+    if arguments.dry_run:
+        return 0
+    print(f"{_text(edge_rows(run.edges)[SHOWN])}\n\n{_reasons(run.edges)}")
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError("decide", "--config", text, "is not KEY=VALUE", "write for example scale=smoke")
+    return key, value
+
+
+def _results(arguments: argparse.Namespace, overrides: dict[str, str]) -> Path:
+    return results_folder(arguments, overrides)
+
+
+def _reasons(edges: Sequence[Edge]) -> str:
+    """A paragraph per edge: why its verdict, and which rules its runs broke; then what those rules mean."""
+    paragraphs: list[str] = []
+    meanings: dict[str, str] = {}
+    for edge in edges:
+        broken = [warned.rule for warned in edge.warnings]
+        meanings |= {rule.id: rule.diagnosis for rule in broken}
+        unhealthy = f"; unhealthy: {', '.join(dict.fromkeys(rule.id for rule in broken))}" if broken else ""
+        paragraphs.append(
+            f"{edge.child} after {edge.parent}: {'; '.join(filter(None, (edge.why, *edge.notes)))}{unhealthy}"
+        )
+    paragraphs += [f"{rule}: {words}" for rule, words in sorted(meanings.items())]
+    return "\n".join(map(paragraph, paragraphs))
+
+
+def _text(frame: pd.DataFrame) -> str:
+    return frame.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-")

@@ -1,0 +1,96 @@
+"""The command audit: a study's published numbers beside ours, or anyone's table."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from ablation.audit.finding import Finding
+from ablation.audit.reproduction import Measured
+from ablation.cli.folders import results_folder
+from ablation.config.published_schema import PublishedFile
+from ablation.config.settings import suggest
+from ablation.contract.errors import ConfigError
+
+OF_A_TABLE = ("items", "target", "batch_size", "runs", "spread", "best", "percent", "columns")
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    """Print one sentence per finding; 1 if any is an error."""
+    if (arguments.table is None) == (arguments.study is None):
+        problem = "neither a study nor a table is given" if arguments.table is None else "a study and a table are given"
+        raise ConfigError("audit", "STUDY", arguments.study, problem, "write `audit STUDY` or `audit --table FILE.csv`")
+    if arguments.table is not None:
+        return _audit_table(arguments)
+    if given := [name for name in OF_A_TABLE if getattr(arguments, name) not in (None, False)]:
+        option = f"--{given[0].replace('_', '-')}"
+        raise ConfigError("audit", option, None, "belongs to --table", "write it into configs/published/<name>.yaml")
+    file, published = _published(arguments.study)
+    return _print(str(file), published, _ours(arguments, published))
+
+
+def _audit_table(arguments: argparse.Namespace) -> int:
+    from ablation.config.published_table import TableOptions, read_table
+
+    options = TableOptions(
+        items=arguments.items,
+        target=arguments.target,
+        batch_size=arguments.batch_size,
+        runs=arguments.runs,
+        spread=arguments.spread or "sd",
+        best=arguments.best,
+        percent=arguments.percent,
+        columns=tuple(name.strip() for name in (arguments.columns or "").split(",") if name.strip()),
+    )
+    for option in ("batch_size", "runs"):
+        if (number := getattr(arguments, option)) is not None and number < 1:
+            raise ConfigError(
+                "audit", f"--{option.replace('_', '-')}", number, "is below 1", "write a number from 1 up"
+            )
+    return _print(str(arguments.table), read_table(arguments.table, options), None)
+
+
+def _published(study: str) -> tuple[Path, PublishedFile]:
+    from ablation.config.published_file import load_published
+    from ablation.config.yaml_io import load_yaml
+
+    configs = Path("configs")
+    study_file = configs / "studies" / study / "_study.yaml"
+    name = (load_yaml(study_file).get("published") if study_file.exists() else None) or study
+    file = configs / "published" / f"{name}.yaml"
+    if not file.exists():
+        known = suggest(name, sorted(path.stem for path in file.parent.glob("*.yaml")))
+        raise ConfigError("audit", "STUDY", study, "has no published numbers", known)
+    return file, load_published(file)
+
+
+def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured | None:
+    results = results_folder(arguments)
+    if not (results / "plan.json").exists():
+        return None
+    # The database takes a second to import, which a table alone need not pay.
+    from ablation.audit.measured import measured, published_value
+    from ablation.judge.measurements import read_measurements
+    from ablation.store.current import load_or_collect
+    from ablation.store.database import Store
+
+    with Store(load_or_collect(results)) as store:
+        if arguments.study not in store.studies():
+            return None
+        value = published_value(store, arguments.study, published)
+        return measured(store, read_measurements(store, arguments.study, value), published)
+
+
+def _print(what: str, published: PublishedFile, ours: Measured | None) -> int:
+    from ablation.audit import audit
+
+    findings = audit(published, ours)
+    for finding in findings:
+        print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
+    print(f"{what}: {_counted(findings)}")
+    return int(any(finding.severity == "error" for finding in findings))
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    return ", ".join(
+        f"{sum(f.severity == severity for f in findings)} {severity}" for severity in ("error", "warn", "note")
+    )

@@ -1,0 +1,163 @@
+"""What a command left becomes the metrics and items of its stage: the readers that its `collect` names.
+
+    python -m ablation.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]'
+
+PLACE/left.json lists files of an earlier attempt that was killed and that this one did not touch. They do not count,
+except in a folder of a run's logs to which this attempt added.
+
+Writes PLACE/metrics.parquet and PLACE/items.parquet. The stage's runner starts it when the command has ended well. The
+readers are those of `ablation import`, `lm_eval` of `ablation compare`, and two for files that any program can write,
+`metrics` and `items` (ablation.imports.plain).
+
+Items of a subset `step N`, the way in which readers name the evaluations during a training, are those of the subset
+`last` as well where N is the largest of their protocol.
+
+Each protocol, subset and name of items gives a metric `<protocol>/<subset>/<name>`, its mean, unless the command logged
+one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ablation.contract.atomic import replacing
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import read_json
+from ablation.imports.formats import load_reader
+from ablation.imports.plain import read_items, read_metrics
+from ablation.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, Reader, metric_table
+
+_OWN: dict[str, Reader] = {"items": read_items, "metrics": read_metrics}
+_EVALUATIONS = {"lm_eval": "ablation.evaluations.collected"}
+_STEP = re.compile(r"step (\d+)")
+Metrics = dict[tuple[int, str], float]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read what a command left; return the exit status."""
+    output, place = Path(arguments[0]), Path(arguments[1])
+    try:
+        metrics, items = collect(output, json.loads(arguments[2]), read_json(place / "left.json"))
+        for name, table in (("metrics", metrics), ("items", items)):
+            with replacing(place / f"{name}.parquet") as aside:
+                pq.write_table(table, aside, compression="zstd")
+    except (TrackerError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def collect(output: Path, wanted: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
+    """Return metrics and items of what the readers find below `output`.
+
+    wanted: `{reader, place}`, the place a file, a folder or a pattern. Of one metric and step the reader that is named
+    last counts. left: files below `output` that do not count.
+
+    Raises:
+        ConfigError: a reader finds nothing at its place, or several runs, or not what it reads; an item's value is no
+            number.
+    """
+    metrics: Metrics = {}
+    items: list[pa.Table] = []
+    old = frozenset(output / name for name in left)
+    for run in (run for entry in wanted for run in _runs(output, entry["reader"], entry["place"], old)):
+        columns = (run.metrics.column(name).to_pylist() for name in METRIC_ROWS.names)
+        metrics.update({(step, name): value for step, name, value in zip(*columns, strict=True)})
+        if run.items is not None:
+            items.append(_with_last(run.items))
+    together = pa.concat_tables([ITEM_ROWS.empty_table(), *(table.select(ITEM_ROWS.names) for table in items)])
+    logged = {name for _, name in metrics}
+    last = max((step for step, _ in metrics), default=0)
+    metrics |= {(last, name): value for name, value in _means(together).items() if name not in logged}
+    return metric_table((step, name, value) for (step, name), value in metrics.items()), together
+
+
+def _runs(output: Path, reader: str, place: str, old: frozenset[Path]) -> list[ImportedRun]:
+    """Return what a reader finds: one run, or files of our own formats; what it could not read it says in the log."""
+    read = _OWN.get(reader) or _load(reader)
+    paths = sorted(output.glob(place)) if set("*?[") & set(place) else [output / place]
+    found: list[ImportedRun] = []
+    for path in paths:
+        if not path.exists():
+            raise ConfigError(
+                path, "collect", reader, "there is nothing", "let the command write it, or mend the place"
+            )
+        if old and old.issuperset(_files(path)):
+            _say(reader, f"{path}: is of an earlier attempt, and does not count")
+            continue
+        more = {"old": old} if reader in _EVALUATIONS else {}
+        runs = read(path, partial(_say, reader), **more)
+        found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
+    if not found and old:
+        problem = "holds files of an earlier attempt only, and this one wrote none"
+        raise ConfigError(
+            output / place, "collect", reader, problem, "let the command write them whenever it ends well"
+        )
+    if not found:
+        raise ConfigError(output / place, "collect", reader, "holds nothing to read", "mend the place, or the command")
+    if len(found) > 1 and reader not in _OWN:
+        names = ", ".join(run.name for run in found[:5])
+        problem = f"holds {len(found)} runs ({names}), and a stage is one"
+        raise ConfigError(output / place, "collect", reader, problem, f"name the place of one: {{{reader}: PLACE}}")
+    return found
+
+
+def _say(reader: str, line: str) -> None:
+    if isinstance(line, ItemsLost):
+        raise TrackerError(f"{reader}: {line}")
+    print(f"{reader}: {line}", file=sys.stderr)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    return (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else iter([path])
+
+
+def _load(reader: str) -> Reader:
+    """Return a reader of evaluations, or of runs; imported when it is asked for."""
+    if reader not in _EVALUATIONS:
+        return load_reader(reader)
+    read: Reader = import_module(_EVALUATIONS[reader]).read
+    return read
+
+
+def _with_last(items: pa.Table) -> pa.Table:
+    """Return the items, and those of the last `step N` of each protocol once more as the subset `last`."""
+    steps: dict[str, int] = {}
+    for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():
+        if match := _STEP.fullmatch(row["subset"]):
+            steps[row["protocol"]] = max(int(match[1]), steps.get(row["protocol"], 0))
+    tables = [items]
+    for protocol, step in steps.items():
+        chosen = pc.and_(pc.equal(items["protocol"], protocol), pc.equal(items["subset"], f"step {step}"))
+        copies = items.filter(chosen)
+        place = items.schema.get_field_index("subset")
+        tables.append(copies.set_column(place, "subset", pa.array(["last"] * copies.num_rows, pa.string())))
+    return pa.concat_tables(tables)
+
+
+def _means(items: pa.Table) -> dict[str, float]:
+    """Return the mean of each protocol, subset and name, and that over the subsets where there are several."""
+    groups = items.group_by(["protocol", "subset", "name"], use_threads=False).aggregate([("value", "mean")])
+    found: dict[tuple[str, str], list[float]] = {}
+    means: dict[str, float] = {}
+    for row in groups.to_pylist():
+        means[f"{row['protocol']}/{row['subset']}/{row['name']}"] = row["value_mean"]
+        if row["subset"] == "last" or _STEP.fullmatch(row["subset"]):
+            continue  # moments of one run are no subsets of an evaluation
+        found.setdefault((row["protocol"], row["name"]), []).append(row["value_mean"])
+    for (protocol, name), values in found.items():
+        if len(values) > 1:
+            means.setdefault(f"{protocol}/mean/{name}", sum(values) / len(values))
+    return means
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""The command compare: verdicts on evaluations that others wrote, without a project."""
+
+import argparse
+import math
+
+from ablation.cli.common import direction
+from ablation.cli.terminal import terminal_width
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import json_text
+from ablation.evaluations.arms import Options, expand, name_arms, read_arm
+from ablation.evaluations.comparison import Comparison, Rules, compare
+from ablation.evaluations.measure import Lineage
+from ablation.evaluations.sheet import Wanted
+from ablation.evaluations.text import as_rows, in_words
+
+
+def run_compare(arguments: argparse.Namespace) -> int:
+    """Print the verdicts; with --page write the page as well."""
+    if arguments.flips < 0:
+        raise ConfigError("compare", "--flips", arguments.flips, "is no number of items", "give 0 or more")
+    comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
+    if arguments.page:
+        from ablation.show.page.compared import write_comparison
+
+        write_comparison(comparison, arguments.page)
+    if arguments.csv:
+        from ablation.judge.verdicts import edge_rows
+
+        print(edge_rows(found.edge for found in comparison.compared).to_csv(index=False), end="")
+    elif arguments.json:
+        print(json_text(as_rows(comparison), indent=2))
+    else:
+        print(in_words(comparison, terminal_width()))
+    return 0
+
+
+def _from_files(arguments: argparse.Namespace) -> Comparison:
+    if not arguments.files or not arguments.other:
+        remedy = "ablation compare A... --with B..., or --study FILE"
+        raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
+    sides = expand(arguments.files), expand(arguments.other)
+    if twice := [path for path in sides[0] if path in sides[1]]:
+        raise ConfigError(twice[0], "", None, "is on both sides", "compare it with another")
+    parent, child = arguments.names or name_arms(*sides)
+    if parent == child:
+        raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
+    options = Options(
+        Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster),
+        arguments.seed_from,
+        arguments.latest,
+    )
+    arms = [read_arm(name, paths, options) for name, paths in zip((parent, child), sides, strict=True)]
+    lineage = {parent: Lineage(None, "the first side"), child: Lineage(parent, "the second side")}
+    return compare(f"{child} against {parent}", arms, lineage, _rules(arguments))
+
+
+def _rules(arguments: argparse.Namespace) -> Rules:
+    if arguments.margin is not None and not 0 < arguments.margin < math.inf:
+        raise ConfigError("compare", "--margin", arguments.margin, "is no margin", "give a number above 0")
+    return Rules(
+        direction=direction("compare", arguments.direction) if arguments.direction else None,
+        margin=arguments.margin,
+        allow=frozenset(arguments.allow),
+        common_items=arguments.common_items,
+        flips=arguments.flips,
+        chosen=Wanted(arguments.metric, arguments.filter),
+    )
+
+
+def _from_study(arguments: argparse.Namespace) -> Comparison:
+    from ablation.evaluations.study_file import read_study_file
+
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in ("names", "metric", "filter", "cluster", "tasks", "margin", "direction", "seed_from")
+        if getattr(arguments, name) not in (None, [])
+    ]
+    if arguments.files or arguments.other or given:
+        problem = f"goes without {', '.join(given) or 'files on the command line'}"
+        raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")
+    return read_study_file(arguments.study).compare(
+        allow=frozenset(arguments.allow),
+        common_items=arguments.common_items,
+        latest=arguments.latest,
+        flips=arguments.flips,
+    )

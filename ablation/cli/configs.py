@@ -1,0 +1,223 @@
+"""Commands about configurations: validate, variants, show, diff. None of them needs a result or a GPU.
+
+Where there are results, `diff` also says what the change did (`ablation.cli.effects`).
+"""
+
+import argparse
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ablation.cli.folders import results_folder
+from ablation.config import dotted
+from ablation.config.changes import diff
+from ablation.config.lineage import in_natural_order, walk
+from ablation.config.settings import Settings, load_settings, suggest
+from ablation.config.study import Change, Study
+from ablation.config.variants import load_studies
+from ablation.contract.errors import ConfigError
+from ablation.contract.stage_folder import DATABASE
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """Return the settings for `--config KEY=VALUE ... --scale S`. Raises ConfigError."""
+    overrides: dict[str, str] = {}
+    for pair in arguments.config:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError("--config", pair, None, "is not KEY=VALUE", "write, for example, scale=smoke")
+        overrides[key] = value.strip()
+    if arguments.scale:
+        overrides["scale"] = arguments.scale
+    return load_settings(overrides, configs=arguments.configs)
+
+
+def run_validate(arguments: argparse.Namespace) -> int:
+    """Check everything; print a line per study."""
+    from ablation.plan.build import build_plan
+    from ablation.plan.fit import fullest, needs_of, problem_of
+    from ablation.plan.pool import pool_problems
+
+    settings = settings_of(arguments)
+    if arguments.write_schema:
+        from ablation.config.schema import write_schemas
+
+        for path in write_schemas(load_studies(settings).values(), settings.configs / "schema"):
+            print(f"wrote {path}")
+    plan = build_plan(settings)
+    for study in plan.studies.values():
+        stages = plan.selected(study.name)
+        own = sum(stage.study == study.name for stage in stages)
+        runs = len(study.variants) * len(settings.seeds_of(study.name))
+        print(
+            f"{study.name}: {_count(len(study.variants), 'variant')}, {_count(runs, 'run')}, {_count(own, 'stage')} "
+            f"and {_count(len(stages) - own, 'asset')} at scale {settings.scale}"
+        )
+        needs = needs_of(plan, stages, device_memory=settings.device_memory)
+        unfit = filter(None, map(problem_of, fullest(needs)))
+        for problem in (*pool_problems(plan, stages), *unfit):
+            print(f"    will be refused: {problem.problem}; {problem.remedy}")
+    return 0
+
+
+def run_variants(arguments: argparse.Namespace) -> int:
+    """Print the lineage of a study."""
+    study = _study(settings_of(arguments), arguments.study, arguments)
+    print(f"{study.name}: {study.written.title}")
+    for line in tree(study):
+        print(line)
+    return 0
+
+
+def tree(study: Study) -> Iterator[str]:
+    """Yield the lineage: each variant, under it what changed and why; `confounded` if several factors did."""
+    parents = {variant.name: variant.parent for variant in study.variants.values()}
+    for place in walk(parents, in_natural_order):
+        variant, indent = study.variants[place.name], "  " * place.depth
+        count = len(variant.factors)
+        flag = f"  [confounded: {count} factors]" if count > 1 else ""
+        yield f"{indent}{place.name}{flag}"
+        for change in variant.changes:
+            yield f"{indent}    {describe(change)}"
+        yield f"{indent}    why: {variant.why}"
+
+
+def describe(change: Change) -> str:
+    """Return `key: old -> new`, and why it cannot matter where that is known."""
+    note = f"  [no effect: {change.no_effect}]" if change.no_effect else ""
+    return f"{change.key}: {_yaml(change.old)} -> {_yaml(change.new)}{note}"
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Print one configuration as YAML."""
+    settings = settings_of(arguments)
+    study_name, name = _split(arguments.variant)
+    study = _study(settings, study_name or _study_with(settings, name), arguments)
+    _check_variant(study, name)
+    variant = study.variants[name]
+    config = variant.values if arguments.scale else variant.declared
+    size = f"at scale {settings.scale}" if arguments.scale else "as declared; --scale S shows it as sized"
+    print(f"# {study.name}/{variant.name}, {size}. # differs: not the default of {study.written.config or study.file}")
+    defaults = study.config_model().model_dump(mode="json")
+    for line in _marked(config, defaults):
+        print(line)
+    return 0
+
+
+def _marked(config: dict[str, Any], defaults: Any, depth: int = 0) -> Iterator[str]:
+    """Yield YAML lines; a leaf that differs from the default says so in a comment."""
+    for key, value in config.items():
+        indent = "  " * depth
+        default = dotted.get(defaults, key, None)
+        if isinstance(value, dict) and value:
+            yield f"{indent}{key}:"
+            yield from _marked(value, default, depth + 1)
+        else:
+            mark = "" if value == default else f"  # differs: default {_yaml(default)}"
+            yield f"{indent}{key}: {_yaml(value)}{mark}"
+
+
+def run_diff(arguments: argparse.Namespace) -> int:
+    """Print what B changes with respect to A, and what that did where there are results.
+
+    Variants that no configuration declares, such as imported runs, are looked for in the results.
+    """
+    names = [_split(name) for name in (arguments.a, arguments.b)]
+    given = list(dict.fromkeys(study for study in (arguments.study, *(study for study, _ in names)) if study))
+    if len(given) > 1:
+        raise ConfigError("diff", " and ".join(given), None, "are two studies", "compare variants of one study")
+    wanted, only = (names[0][1], names[1][1]), given[0] if given else None
+    imported = None if arguments.configs.exists() else results_folder(arguments)  # no project, but runs of others
+    if imported is not None and (imported / DATABASE).exists():
+        if _print_stored(imported, only, wanted):
+            return 0
+        problem, remedy = "no study of the results has both", "`ablation verdicts` names its variants"
+        raise ConfigError(imported, " and ".join(wanted), None, problem, remedy)
+    settings = settings_of(arguments)
+    results = arguments.results or settings.results
+    if not _declared(settings, only, wanted) and (results / DATABASE).exists() and _print_stored(results, only, wanted):
+        return 0
+    study = _study(settings, only or _study_with(settings, *wanted), arguments)
+    changes = diff(study, *wanted, scaled=bool(arguments.scale))
+    for change in changes:
+        print(describe(change))
+    if not changes:
+        print("no difference")
+    print(f"why {wanted[1]}: {study.variants[wanted[1]].why}")
+    if arguments.results or (results / DATABASE).exists():
+        from ablation.cli.effects import describe_effect
+
+        for line in describe_effect(results, study, settings.scale, *wanted):
+            print(line)
+    return 0
+
+
+def _print_stored(results: Path, study: str | None, variants: tuple[str, str]) -> bool:
+    """Print how two variants differ that the results alone know; return whether they know both."""
+    from ablation.cli.effects import describe_stored  # late: without results nothing of this is needed
+
+    lines = describe_stored(results, study, *variants)
+    print("\n".join(lines or ()), end="\n" if lines else "")
+    return lines is not None
+
+
+def _declared(settings: Settings, study: str | None, variants: Sequence[str]) -> bool:
+    """Return whether a configuration file, right or wrong, stands for each of the variants."""
+    folders = [path.parent for path in settings.configs.glob("studies/*/_study.yaml")]
+    having = [folder for folder in folders if study in (None, folder.name)]
+    return all(any((folder / f"{name}.yaml").is_file() for folder in having) for name in variants)
+
+
+def _study(settings: Settings, name: str, arguments: argparse.Namespace) -> Study:
+    """Return one study, whether the settings list it or not, and read no other."""
+    overrides = dict(pair.partition("=")[::2] for pair in arguments.config) | {"studies": name, "scale": settings.scale}
+    return load_studies(load_settings(overrides, configs=settings.configs))[name]
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return study (empty where none is named) and variant."""
+    study, _, variant = name.rpartition("/")
+    return study, variant
+
+
+def _study_with(settings: Settings, *variants: str) -> str:
+    """Return the study that has all these variants: the only one among those of the settings, else among all."""
+    folders = {path.parent.name: path.parent for path in sorted(settings.configs.glob("studies/*/_study.yaml"))}
+    having = [name for name, folder in folders.items() if all((folder / f"{v}.yaml").is_file() for v in variants)]
+    listed = [name for name in having if name in settings.studies] or having
+    if len(listed) == 1:
+        return listed[0]
+    if len(settings.studies) == 1:
+        return settings.studies[0]  # where the name that is meant is suggested
+    place, shown, verb = settings.configs / "studies", " and ".join(variants), "is" if len(variants) == 1 else "are"
+    if listed:
+        remedy = f"name the study: {', '.join(f'{name}/{variants[0]}' for name in listed)}"
+        raise ConfigError(place, shown, None, f"{verb} in {len(listed)} studies", remedy)
+    for variant in variants:
+        owners = [name for name, folder in folders.items() if (folder / f"{variant}.yaml").is_file()]
+        if not owners:
+            everywhere = sorted({path.stem for folder in folders.values() for path in folder.glob("[!_]*.yaml")})
+            close = difflib.get_close_matches(variant, everywhere, n=1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"studies: {', '.join(folders)}"
+            raise ConfigError(place, variant, None, "no study has such a variant", remedy)
+    raise ConfigError(place, shown, None, "no study has both", "compare variants of one study")
+
+
+def _check_variant(study: Study, name: str) -> None:
+    if name not in study.variants:
+        raise ConfigError(study.file.parent, name, None, "there is no such variant", suggest(name, study.variants))
+
+
+def _yaml(value: Any) -> str:
+    """Return a value on one line, as the configuration files would say it."""
+    if isinstance(value, float):
+        return repr(value)
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False)
+    return text.removesuffix("...\n").strip()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,111 @@
+"""What the results say of two variants, for the command `diff`; imported only where there are results."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ablation.config.changes import differences
+from ablation.config.study import Study
+from ablation.judge.edges import Edge, judge_edges
+from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.pairs import Pair, judge_pair
+from ablation.show.page.plan_words import primary_in_words
+from ablation.show.text import describe_value
+from ablation.store.current import load_or_collect
+from ablation.store.database import Store
+
+
+def describe_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Iterator[str]:
+    """Yield lines: what B did against A in the results there are, by how much, and how sure that is.
+
+    `scale` is that of `study`: where it is that of the results, too, they are checked to be of the same configuration.
+    """
+    if a == b:
+        return
+    with Store(load_or_collect(results)) as store:
+        measured_at = store.meta()["scale"]
+        known = study.name in store.studies()
+        measured = read_measurements(store, study.name) if known else None
+    names = {variant.name for variant in measured.variants} if measured else set()
+    if lacking := [name for name in (a, b) if name not in names]:
+        yield f"no results of {' and '.join(lacking)} in {results}"
+        return
+    assert measured is not None
+    yield f"results at scale {measured_at}: {primary_in_words(measured.analysis)}"
+    yield from _numbers(measured, judge_pair(measured, b, a))
+    yield from _declared(measured, a, b)
+    if scale == measured_at:
+        yield from _stale(measured, study, a, b)
+
+
+def describe_stored(results: Path, name: str | None, a: str, b: str) -> list[str] | None:
+    """Lines on two variants that the results alone know, such as imported runs; None where they do not know both."""
+    with Store(load_or_collect(results)) as store:
+        having = [
+            study
+            for study in store.studies()
+            if name in (None, study) and {a, b} <= {variant.name for variant in store.variants(study)}
+        ]
+        if len(having) != 1:
+            return None
+        measured, scale = read_measurements(store, having[0]), store.meta()["scale"]
+    configs = {variant.name: variant.resolved for variant in measured.variants}
+    lines = [
+        f"{key}: {describe_value(old)} -> {describe_value(new)}"
+        for key, old, new in differences(configs[a], configs[b])
+    ]
+    lines = lines or ["no difference"]
+    if a != b:
+        of = "of imported runs" if measured.imported else f"at scale {scale}"
+        lines.append(f"results {of}: {primary_in_words(measured.analysis)}")
+        lines += [*_numbers(measured, judge_pair(measured, b, a)), *_declared(measured, a, b)]
+    return lines
+
+
+def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
+    edge = pair.edge
+    runs = f"{edge.seeds} seed{'s' * (edge.seeds != 1)}, {edge.items:,} item{'s' * (edge.items != 1)}"
+    if edge.estimate is None:
+        yield f"{edge.child} against {edge.parent}: {edge.detail}"
+    else:
+        bounds = f"{1 - study.analysis.alpha:.0%} interval [{edge.low:+.4g}, {edge.high:+.4g}]"
+        interval = "no interval" if edge.low != edge.low else bounds
+        p = "no p" if edge.p != edge.p else f"p = {edge.p:.2g}"
+        yield f"{edge.child} against {edge.parent}, {runs}: {edge.effect:+.4g}, {interval}, {p}: {edge.detail}"
+    for sentence in filter(None, (edge.why, *edge.notes, *map(str, edge.warnings))):
+        yield f"    {sentence}"
+    if edge.confounded:
+        together = "the effect is that of all of them together"
+        yield f"    confounded: {len(edge.factors)} factors differ ({', '.join(edge.factors)}); {together}"
+
+
+def _declared(study: Measurements, a: str, b: str) -> Iterator[str]:
+    """The verdict of the study's own edge between the two, if it has one."""
+    edges = judge_edges(study)
+    for edge in edges:
+        if {edge.child, edge.parent} == {a, b}:
+            yield f"    as one of the study's {_count(edges)}, corrected for all of them: {_word(edge)}"
+
+
+def _count(edges: list[Edge]) -> str:
+    return "1 edge" if len(edges) == 1 else f"{len(edges)} edges"
+
+
+def _word(edge: Edge) -> str:
+    p = "" if edge.p_adjusted != edge.p_adjusted else f", p = {edge.p_adjusted:.2g}"
+    return f"{edge.child} after {edge.parent} is {edge.verdict}{p}"
+
+
+def _stale(measured: Measurements, study: Study, a: str, b: str) -> Iterator[str]:
+    """Say where the configuration of a variant is not what it was when the grid was planned."""
+    then = {variant.name: variant.resolved for variant in measured.variants}
+    for name in (a, b):
+        if changed := [key for key, *_ in differences(then[name], _plain(study.variants[name].values))]:
+            yield f"    {name} has been changed since ({', '.join(changed[:5])}): these results are of what it was"
+
+
+def _plain(values: Any) -> dict[str, Any]:
+    """A configuration as JSON gives it back."""
+    found: dict[str, Any] = json.loads(json.dumps(values))
+    return found

@@ -1,0 +1,137 @@
+"""Command fit: what every stage needs of devices and machine, beside what is declared and what runs measured."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablation.cli.configs import settings_of
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import read_json
+from ablation.contract.status import STATUS
+from ablation.plan.build import build_plan
+from ablation.plan.fit import MB, Need, fullest, gib, needs_of, problem_of
+from ablation.plan.plan import Plan
+
+_MAX_STATUS = 1 << 20
+_MOST_DEVICES = 1024
+
+
+def run_fit(arguments: argparse.Namespace) -> int:
+    """Print the table; exit status 1 where a stage cannot fit."""
+    if wrong := [count for count in arguments.devices or () if not 1 <= count <= _MOST_DEVICES]:
+        problem, remedy = "is no number of devices", f"write numbers from 1 to {_MOST_DEVICES}"
+        raise ConfigError("fit", "--devices", wrong[0], problem, remedy)
+    given = {"studies": arguments.study, "device_memory": arguments.device_memory}
+    arguments.config = [*arguments.config, *(f"{key}={value}" for key, value in given.items() if value is not None)]
+    settings = settings_of(arguments)
+    memory, plan, failed = settings.device_memory, build_plan(settings), False
+    for name, study in plan.studies.items():
+        stages = [stage for stage in plan.content.stages if stage.study == name]
+        needs = needs_of(plan, stages, device_memory=memory)
+        of_device = "" if memory is None else f", devices of {memory:g} GiB"
+        print(f"{name} at scale {settings.scale}{of_device}")
+        if study.written.footprint is None:
+            print("    nothing is known: _study.yaml names no `footprint`")
+            continue
+        worst = fullest(needs)
+        for line in _divided(worst, arguments.devices) if arguments.devices else table(worst, measured(plan, worst)):
+            print(f"    {line}")
+        for line in () if arguments.devices else notes(worst):
+            print(f"    {line}")
+        failed |= any(problem_of(need) is not None for need in worst)
+    return int(failed)
+
+
+def table(needs: Sequence[Need], peaks: Sequence[str]) -> Iterator[str]:
+    """Yield a row per kind of stage: GiB on its fullest device and on the machine."""
+    head = ("stage", "most with", "devices", "held", "one row", "configured", "fits", "host", "declared", "measured")
+    rows = [head, *(_row(need, peak) for need, peak in zip(needs, peaks, strict=True))]
+    yield from _aligned(rows)
+
+
+def _row(need: Need, measured_: str) -> tuple[str, ...]:
+    made = need.footprint
+    sizes = (made.held_size, made.least, made.peak)
+    known = bool(made.held)
+    return (
+        need.stage.stage,
+        need.variant.name,
+        str(need.devices),
+        *(gib(size) if known else "?" for size in sizes),
+        _verdict(need) if known else "?",
+        gib(made.host_size) if known else "?",
+        gib(need.stage.resources.mem_mb * MB),
+        measured_,
+    )
+
+
+def _verdict(need: Need) -> str:
+    if need.memory is None:
+        return "-"
+    if not need.fits_device:
+        return "no"
+    return "yes" if need.footprint.peak <= need.memory else "halved"
+
+
+def _divided(needs: Sequence[Need], devices: Sequence[int]) -> Iterator[str]:
+    """Yield a row per kind of stage: GiB on the fullest device, with one row at a time, for each number of devices."""
+    yield from _aligned(
+        [
+            ("stage", *(f"{count}" for count in devices)),
+            *(
+                (
+                    need.stage.stage,
+                    *(gib(need.on(count).footprint.least) for count in devices),
+                )
+                for need in needs
+                if need.footprint.held
+            ),
+        ]
+    )
+
+
+def notes(needs: Sequence[Need]) -> Iterator[str]:
+    """Yield what does not fit and what would help, then what was assumed and what is not counted."""
+    for need in needs:
+        if (problem := problem_of(need)) is not None:
+            yield f"does not fit: {problem.problem}"
+            yield f"    {problem.remedy}"
+    for word, lines in (
+        ("assumed", [(need, line) for need in needs for line in need.footprint.assumed]),
+        ("not counted", [(need, line) for need in needs for line in need.footprint.unknown]),
+    ):
+        stages: dict[str, list[str]] = {}
+        for need, line in lines:
+            stages.setdefault(line, []).append(need.stage.stage)
+        for line, names in stages.items():
+            yield f"{word}: {line} ({', '.join(names)})"
+
+
+def measured(plan: Plan, needs: Sequence[Need]) -> list[str]:
+    """Return the most memory that a stage of each kind was seen to use: of its device where it had one, else of all."""
+    found = []
+    for need in needs:
+        host, device = 0.0, 0.0
+        for stage in plan.content.stages:
+            if stage.id == need.stage.id:
+                status = _status(stage.dir / STATUS)
+                host = max(host, float(status.get("memory_mb") or 0))
+                device = max(device, float(status.get("device_memory_mb") or 0))
+        of_device = f", device {device / 1024:.1f}" if device else ""
+        found.append(f"host {host / 1024:.1f}{of_device}" if host else "-")
+    return found
+
+
+def _status(path: Path) -> dict[str, Any]:
+    try:
+        status = read_json(path, _MAX_STATUS)
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

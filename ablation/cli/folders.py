@@ -1,0 +1,26 @@
+"""Where a command finds results and reports. Light: who needs no database must not import it."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ablation.config.settings import load_settings
+
+
+def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
+    """Return `--results`, or that of the settings; `results` where nothing is configured and runs were imported."""
+    if arguments.results is not None or _unconfigured():
+        return Path(arguments.results or "results")
+    return load_settings(overrides).results
+
+
+def reports_folder(arguments: Namespace) -> Path:
+    """Return `--reports`, or that of the settings; `reports` where nothing is configured."""
+    if arguments.reports is not None or _unconfigured():
+        return Path(arguments.reports or "reports")
+    return load_settings().reports
+
+
+def _unconfigured() -> bool:
+    return not Path("configs").exists()

@@ -1,0 +1,294 @@
+"""What may be typed after `python -m ablation`: every command with its arguments, and the function that runs it.
+
+The function is named, not imported: a command pays for what it uses itself, and `--help` for nothing.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_Commands = Any  # argparse gives the type of `add_subparsers` no public name
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of `python -m ablation`; each command sets `run`, `module:function` of the parsed arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ablation",
+        description="What exactly changed between two variants, whether it helped, and whether to believe it.",
+    )
+    parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    init = _add(
+        commands,
+        "init",
+        "ablation.cli.init:run_init",
+        "A project of your own: one study of one command, and a Snakefile.",
+    )
+    init.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="a new folder (default: this)"
+    )
+    _configurations(commands)
+    _results(commands)
+    _imports(commands)
+    _models(commands)
+    _judgement(commands)
+    return parser
+
+
+def _configurations(commands: _Commands) -> None:
+    """Add validate, variants, show, diff: none of them needs a result or a GPU."""
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        parser = _add(commands, name, f"ablation.cli.configs:run_{name}", text)
+        _add_configs(parser)
+        return parser
+
+    validate = add("validate", "Check every variant of every study, and count jobs.")
+    validate.add_argument("--write-schema", action="store_true", help="also write configs/schema/*.json for editors")
+    variants = add("variants", "The lineage of a study: what each variant changes, and why.")
+    variants.add_argument("study", metavar="STUDY")
+    show = add("show", "The resolved configuration of one variant, as YAML.")
+    show.add_argument(
+        "variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out where one study has such a variant"
+    )
+    fit = _add(
+        commands,
+        "fit",
+        "ablation.cli.fit:run_fit",
+        "What each stage holds in memory, per device and on the machine, beside what is declared and was measured.",
+        "In GiB. held: from the first step to the last; one row: the least with which a stage runs; configured: with "
+        "its batches as they are; halved: it runs, in smaller parts. Exit status 1 where a stage cannot fit.",
+    )
+    fit.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    fit.add_argument("--device-memory", type=float, metavar="GIB", help="of one device (default: as declared)")
+    fit.add_argument("--devices", type=int, nargs="+", metavar="N", help="instead: the least on so many devices")
+    _add_configs(fit)
+    compare = add(
+        "diff",
+        "What variant B changes with respect to variant A, exactly; where there are results, also what that did.",
+    )
+    compare.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
+    compare.add_argument("b", metavar="B", help="the new one, likewise")
+    compare.add_argument("--study", help="the study of both, instead of STUDY/")
+    _add_results(compare)
+
+
+def _results(commands: _Commands) -> None:
+    """Add status, collect, tables, figures, gate, sql, tensorboard."""
+
+    def add(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
+        parser = _add(commands, name, f"ablation.cli.results:run_{name}", text, epilog)
+        _add_results(parser)
+        parser.add_argument("--reports", type=Path, help="folder of tables and figures (default: likewise)")
+        return parser
+
+    status = add("status", "How far each study is, what runs, what failed, and the time left.")
+    status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
+    status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
+    add("collect", "Build the DuckDB file from the stage folders; the old one is replaced when it is done.")
+    tables = add(
+        "tables",
+        "Write each study's table as Markdown, CSV, LaTeX and HTML, the same by subset as CSV and LaTeX, and runs.csv.",
+    )
+    tables.add_argument(
+        "--by", metavar="KEY", help="instead: a row per value of this configuration key (by-KEY.md, .csv, .tex, .html)"
+    )
+    add("figures", "Draw each study's learning curves, primary metric and lineage as SVG and PNG.")
+    add("gate", "List what failed, diverged, is blocked or corrupt; exit status 1 if anything is.")
+    sql = add(
+        "sql",
+        "Query the database. It is opened read-only and can reach no other file.",
+        "tables: studies, variants, runs, results, curves, items, stages, metrics, health, published; see "
+        'docs/architecture.md. Example: python -m ablation sql "select variant, avg(value) from results where '
+        "metric = 'edited/mean/ss_distance' group by all order by all\"",
+    )
+    sql.add_argument("query", metavar="QUERY", help="one SQL statement, or - to read it from stdin")
+    shape = sql.add_mutually_exclusive_group()
+    shape.add_argument("--csv", action="store_true", help="print CSV at full precision")
+    shape.add_argument("--json", action="store_true", help="print a JSON list of rows")
+    board = add("tensorboard", "Write the metrics as event files, and start TensorBoard on them.")
+    board.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    board.add_argument("--to", type=Path, metavar="FOLDER", help="of the event files (default: RESULTS/tensorboard)")
+    board.add_argument("--write-only", action="store_true", help="write the event files and start nothing")
+    board.add_argument("--port", type=int, default=6006, help="default: 6006; 0 takes a free one")
+
+
+def _imports(commands: _Commands) -> None:
+    """Add import."""
+    bring = _add(
+        commands,
+        "import",
+        "ablation.cli.imports:run_import",
+        "Read runs that other programs logged; without --yes show what they are, and write nothing.",
+        "formats: trainer_state (HF, TRL), verl, tensorboard, mlflow, wandb, trackio, database (this project's), "
+        "evaluation (lm-eval's samples, tables of items). Example: ablation import trainer_state runs/ --study lr "
+        "--metric eval_loss --direction min --margin 0.01",
+    )
+    _add_results(bring)
+    bring.add_argument("format", metavar="FORMAT", help="what wrote the runs")
+    bring.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="files or folders")
+    bring.add_argument("--study", required=True, metavar="S", help="name of the imported study, or its study.yaml")
+    bring.add_argument(
+        "--map",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="seed=, variant= (a key of the configuration, or name:REGEX), parents.VARIANT=, ignore=, leave_out=, "
+        "allow=prompt, metrics.NEW=, study=: docs/import.md",
+    )
+    bring.add_argument("--metric", nargs="+", metavar="NAME", help="the final metric that decides")
+    bring.add_argument("--items", nargs="+", metavar="P/S/N", help="the items that decide: protocol/subset/name")
+    bring.add_argument("--direction", metavar="D", help="max, min or target=0.5")
+    bring.add_argument("--margin", type=float, metavar="M", help="a smaller difference does not matter")
+    shown = bring.add_mutually_exclusive_group()
+    shown.add_argument("--dry-run", action="store_true", help="show what would be imported (the default)")
+    shown.add_argument("--yes", action="store_true", help="import it")
+
+
+def _models(commands: _Commands) -> None:
+    """Add export."""
+    copy = _add(
+        commands,
+        "export",
+        "ablation.cli.results:run_export",
+        "Copy a model of a run as a Hugging Face folder, or a sharded checkpoint of verl, merged.",
+        "python -m ablation export gad d-final --to DIR                        the final student\n"
+        "python -m ablation export gad d-final --part critic --step 40 --to DIR\n"
+        "python -m ablation export --from checkpoints/global_step_200/actor --to DIR",
+    )
+    _add_results(copy)
+    copy.add_argument("study", metavar="STUDY", nargs="?")
+    copy.add_argument("variant", metavar="VARIANT", nargs="?")
+    copy.add_argument("--seed", type=int, help="default: the first of the plan")
+    copy.add_argument("--part", metavar="NAME", help="another model than the trained one, as `critic`")
+    copy.add_argument("--stage", metavar="STAGE", help="default: the last one that left it")
+    copy.add_argument("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
+    copy.add_argument("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
+    copy.add_argument("--hf-model", type=Path, metavar="DIR", help="config and tokenizer, if not beside the weights")
+    copy.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="default: as the weights are")
+    copy.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is new or empty")
+
+
+def _judgement(commands: _Commands) -> None:
+    """Add verdicts, certify, audit, decide, compare, report, serve."""
+
+    def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
+        parser = _add(commands, name, f"ablation.cli.{module}:run_{name}", text)
+        _add_results(parser)
+        return parser
+
+    verdicts = add(
+        "verdicts", "analysis", "Judge every edge: better, worse, equivalent, undecided, confounded, invalid, not run."
+    )
+    verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    form = verdicts.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    # From the last report, where it is of these results: its module imports nothing that judges.
+    brief = "print one sentence for each study, as the report has them"
+    form.add_argument("--brief", action="store_const", dest="run", const="ablation.cli.brief:run_brief", help=brief)
+    since = "with --brief: print nothing, and end with 1, unless a grid has started since FILE was written"
+    verdicts.add_argument("--since", type=Path, metavar="FILE", help=since)
+    trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
+    trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
+    _audit(add("audit", "audit", "Check a study's published numbers, and set ours beside them; or check any table."))
+    more = add(
+        "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."
+    )
+    more.add_argument("study", metavar="STUDY")
+    more.add_argument("--budget", type=float, required=True, metavar="HOURS", help="device-hours to spend at most")
+    more.add_argument(
+        "--dry-run", action="store_true", help="say what the next round would be, from the results there are"
+    )
+    more.add_argument("--cores", default="all", help="of snakemake (default: all)")
+    more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
+    more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
+    _compare(commands)
+    page = add("report", "report", "Write the report page: one HTML file that opens offline.")
+    page.add_argument("--reports", type=Path, help="folder that index.html goes into (default: likewise)")
+    page.add_argument("--out", type=Path, metavar="FILE", help="another name for the page")
+    live = add(
+        "serve", "serve", "Show the report page in a browser of this machine, with what runs now; it follows the grid."
+    )
+    live.add_argument("--port", type=int, default=8642, help="default: 8642; 0 takes a free one")
+    live.add_argument(
+        "--every", type=float, default=30.0, metavar="SECONDS", help="draw it anew at most so often (default: 30)"
+    )
+
+
+def _compare(commands: _Commands) -> None:
+    """Add compare: evaluations that others wrote, without a project."""
+    both = _add(
+        commands,
+        "compare",
+        "ablation.cli.compare:run_compare",
+        "Compare evaluations by others' tools: verdict, effect, interval, p, and the items that changed most.",
+        "Formats: samples of lm-evaluation-harness, logs of Inspect, per_instance_stats.json of HELM, and tables (CSV, "
+        "TSV, JSON lines, Parquet) of item, value[, seed, subset, cluster]. Folders are searched; patterns in quotes "
+        "are expanded.",
+    )
+    both.add_argument("files", nargs="*", metavar="A", help="evaluations of one side, all seeds and tasks")
+    both.add_argument("--with", nargs="+", dest="other", metavar="B", default=[], help="of the side compared with it")
+    both.add_argument("--study", type=Path, metavar="FILE", help="a YAML file that names many variants and their files")
+    both.add_argument(
+        "--names", nargs=2, metavar=("A", "B"), help="what the sides are called (default: by their paths)"
+    )
+    both.add_argument("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
+    both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
+    both.add_argument(
+        "--cluster", metavar="doc.FIELD", help="lm-eval's field that items which err together share, such as a passage"
+    )
+    both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
+    both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
+    both.add_argument("--margin", type=float, help="what makes no difference (default: a hundredth of the scale)")
+    both.add_argument("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
+    both.add_argument(
+        "--allow",
+        nargs="+",
+        choices=("prompt", "target", "task"),
+        default=[],
+        help="what may differ between the sides, being the change that is compared",
+    )
+    both.add_argument("--common-items", action="store_true", help="leave out items that some run does not have")
+    both.add_argument("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
+    both.add_argument("--flips", type=int, default=3, metavar="N", help="items shown at each end (default: 3)")
+    both.add_argument("--page", type=Path, metavar="FILE", help="write the report page as well")
+    shape = both.add_mutually_exclusive_group()
+    shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
+    shape.add_argument("--json", action="store_true", help="print all that is known, at full precision")
+
+
+def _audit(check: argparse.ArgumentParser) -> None:
+    """Add the arguments of audit: a study, or a table with what is known of it."""
+    check.add_argument("study", nargs="?", metavar="STUDY", help="a study, or the name of a file in configs/published")
+    check.add_argument(
+        "--table", type=Path, metavar="FILE", help="instead of STUDY: a CSV file, rows named in its first column"
+    )
+    check.add_argument(
+        "--items", metavar="N,N,...", help="evaluation items behind each column but the mean; one for all, or NAME=N"
+    )
+    check.add_argument("--target", metavar="RATE", help="the numbers are distances of a rate from it, as 0.5")
+    check.add_argument("--batch-size", type=int, metavar="N", help="the source averages the means of batches")
+    check.add_argument("--runs", type=int, metavar="N", help="training runs of which a number is the mean")
+    check.add_argument("--spread", choices=("sd", "se"), help="what stands behind ± (default: sd)")
+    check.add_argument("--best", choices=("max", "min"), help="default: the smallest distance, the largest rate")
+    check.add_argument("--percent", action="store_true", help="the numbers are percentages without their sign")
+    check.add_argument("--columns", metavar="NAME,...", help="only these columns (default: all)")
+
+
+def _add(commands: _Commands, name: str, run: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=epilog)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_configs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", help="as sized by configs/scales/SCALE.yaml (show, diff: as declared by default)")
+    parser.add_argument(
+        "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake"
+    )
+    parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of the configurations")
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results", type=Path, help="folder of plan and stages (default: that of configs/config.yaml)")

@@ -1,0 +1,221 @@
+"""Commands that look at results: status, collect, tables, figures, gate, sql, tensorboard, export.
+
+Each imports what it needs itself: DuckDB, pandas and matplotlib take longer to import than `status` takes to run.
+"""
+
+import argparse
+import csv
+import math
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ablation.cli.folders import reports_folder, results_folder
+from ablation.cli.terminal import obeyed
+from ablation.contract.errors import TrackerError
+from ablation.contract.reading import json_text, one_line
+from ablation.plan.reports import claim_reports
+
+FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
+WIDEST = 60  # characters of one cell on a terminal
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    """Print the state of the grid, once or until it is done."""
+    from ablation.store.progress import describe, watch
+
+    results = _results(arguments)
+    if not arguments.watch:
+        print(describe(results), end="")
+        return 0
+    clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
+    try:
+        for text in watch(results, arguments.interval):
+            obeyed(clear)
+            print(text, end="", flush=True)
+    except KeyboardInterrupt:
+        print()
+    return 0
+
+
+def run_collect(arguments: argparse.Namespace) -> int:
+    """Rebuild the database; say what is in it."""
+    from ablation.store.collect import collect
+
+    collected = collect(_results(arguments))
+    rows = ", ".join(f"{count} {table}" for table, count in collected.rows.items())
+    states = ", ".join(f"{count} {state}" for state, count in collected.states.items())
+    for problem in collected.problems:
+        print(f"note: {problem}", file=sys.stderr)
+    print(f"{collected.database}: {rows}; stages: {states}")
+    return 0
+
+
+def run_tables(arguments: argparse.Namespace) -> int:
+    """Write the tables, or those by the value of one key."""
+    from ablation.show.table_files import render_groups, render_tables
+    from ablation.store.current import load_or_collect
+
+    database = load_or_collect(_results(arguments))
+    reports = _claimed_reports(arguments)
+    _list(render_groups(database, reports, arguments.by) if arguments.by else render_tables(database, reports))
+    return 0
+
+
+def run_figures(arguments: argparse.Namespace) -> int:
+    """Draw the figures."""
+    from ablation.show.figures.render import render_figures
+    from ablation.store.current import load_or_collect
+
+    database = load_or_collect(_results(arguments))
+    _list(render_figures(database, _claimed_reports(arguments)))
+    return 0
+
+
+def run_gate(arguments: argparse.Namespace) -> int:
+    """Print failures; 1 if there are any."""
+    from ablation.store.current import load_or_collect
+    from ablation.store.gate import gate
+
+    report, passed = gate(load_or_collect(_results(arguments)))
+    print(report, end="", file=sys.stdout if passed else sys.stderr)
+    return 0 if passed else 1
+
+
+def run_sql(arguments: argparse.Namespace) -> int:
+    """Print the rows of one query."""
+    from ablation.store.current import load_or_collect
+    from ablation.store.database import Store
+
+    query = sys.stdin.read() if arguments.query == "-" else arguments.query
+    with Store(load_or_collect(_results(arguments))) as store:
+        names, rows = store.rows(query)
+    if arguments.csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([names, *([_csv(value) for value in row] for row in rows)])
+    elif arguments.json:
+        records = [dict(zip(names, map(_json, row), strict=True)) for row in rows]
+        print(json_text(records))
+    else:
+        print(text_table(names, rows))
+    return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Copy one model; say where it came from."""
+    from ablation.store.export import export, find_model
+
+    if (arguments.source is None) == (arguments.variant is None):
+        raise TrackerError("export: name a STUDY and a VARIANT, or a folder with --from")
+    model = arguments.source or find_model(
+        _results(arguments),
+        arguments.study,
+        arguments.variant,
+        arguments.seed,
+        part=arguments.part,
+        stage=arguments.stage,
+        step=arguments.step,
+    )
+    options = [("--hf-model", arguments.hf_model), ("--precision", arguments.precision)]
+    status = export(model, arguments.to, *(word for name, value in options if value for word in (name, str(value))))
+    if status == 0:
+        print(f"{arguments.to}: the model of {model}")
+    return status
+
+
+def run_tensorboard(arguments: argparse.Namespace) -> int:
+    """Write event files, and show them in TensorBoard until it is stopped, while they follow the stages."""
+    from ablation.store.tensorboard import write_events
+
+    results = _results(arguments)
+    folder = arguments.to or results / "tensorboard"
+    count = write_events(results, folder, arguments.study)
+    if arguments.write_only:
+        print(f"{folder}: events of {count} stages; to look at them: tensorboard --logdir {shlex.quote(str(folder))}")
+        return 0
+    program = Path(sys.executable).with_name("tensorboard")
+    found = str(program) if program.exists() else shutil.which("tensorboard")
+    if found is None:
+        raise TrackerError(f"tensorboard is not installed: `pip install tensorboard`, or another one on {folder}")
+    print(f"{count} stages; stop with Ctrl-C", flush=True)
+    shown = folder / arguments.study if arguments.study else folder
+    command = [found, "--logdir", str(shown), "--port", str(arguments.port), "--reload_multifile", "true"]
+    board = subprocess.Popen(command)
+    try:
+        while True:
+            try:
+                return board.wait(FOLLOW_SECONDS)
+            except subprocess.TimeoutExpired:
+                write_events(results, folder, arguments.study)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        board.terminate()
+        board.wait()
+
+
+def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Aligned columns for a terminal; numbers to the right."""
+    if not names:
+        return "(no columns)"
+    numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(names))]
+    cells = [[one_line(name, WIDEST) for name in names], *([_text(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join(f"{c:>{w}}" if n else f"{c:<{w}}" for c, w, n in zip(row, widths, numeric, strict=True)).rstrip()
+        for row in cells
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([*lines, f"({len(rows)} {'row' if len(rows) == 1 else 'rows'})"])
+
+
+def _is_numeric(column: Sequence[Any]) -> bool:
+    kinds = {type(value) for value in column if value is not None}
+    return bool(kinds) and kinds <= {int, float, Decimal}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else one_line(value, WIDEST)
+
+
+def _csv(value: Any) -> Any:
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def _json(value: Any) -> Any:
+    """Return a value as JSON has it: no NaN, times in ISO 8601."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    return value if value is None or isinstance(value, int | str) else str(value)
+
+
+def _results(arguments: argparse.Namespace) -> Path:
+    return results_folder(arguments)
+
+
+def _claimed_reports(arguments: argparse.Namespace) -> Path:
+    """Return the folder of reports. Raises ConfigError where it shows other results."""
+    reports = reports_folder(arguments)
+    claim_reports(_results(arguments), reports)
+    return reports
+
+
+def _list(paths: list[Path]) -> None:
+    for path in paths:
+        print(path)

@@ -1,0 +1,40 @@
+"""Text for the terminal. Light: who prints a sentence must not import a database for it."""
+
+import shutil
+import sys
+import textwrap
+from typing import Any, TextIO
+
+from ablation.contract.reading import printable
+
+
+class Shown:
+    """A stream on which texts of files show what a terminal would obey, such as ESC, as its code."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text as it may be shown."""
+        return self.stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def obeyed(text: str) -> None:
+    """Send the terminal what it is to obey."""
+    getattr(sys.stdout, "stream", sys.stdout).write(text)
+
+
+def terminal_width() -> int:
+    """Return the width of paragraphs."""
+    return max(shutil.get_terminal_size((120, 24)).columns, 60)
+
+
+def paragraph(text: str, indent: str = "") -> str:
+    """Return text in lines of the terminal's width, all but the first four columns further in."""
+    further = f"{indent}    "
+    return textwrap.fill(
+        text, terminal_width(), initial_indent=indent, subsequent_indent=further, break_on_hyphens=False
+    )

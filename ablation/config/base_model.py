@@ -1,0 +1,89 @@
+"""The config model of a study whose program nobody here knows: the keys and types of `base` in its `_study.yaml`."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from ablation.config.variant_files import RESERVED_KEYS
+from ablation.contract.errors import ConfigError
+
+
+class _FromBase(BaseModel):
+    """Values stay as they are written."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type[BaseModel]]) -> type[BaseModel]:
+    """Return a model with the keys of `base`; each value is the default, and its type that of all variants.
+
+    A whole number stays whole, where a fraction is the default a whole number will do, and any key may be null. A map
+    has its own keys, an empty one takes any; a list takes any items unless it holds scalars of one type. A key that is
+    null takes any value.
+
+    Args:
+        base: the values of every root variant.
+        file: the study file, for errors.
+        assets: dotted keys that inputs name as assets, with their model.
+
+    Raises:
+        ConfigError: a key that cannot be one, or an asset that `base` does not have.
+    """
+    for key in assets:
+        if key not in set(_branches(base)):
+            problem = "is an asset of `inputs`, and `base` does not have it"
+            raise ConfigError(file, f"base.{key}", None, problem, "add it: {kind: ..., sources: [...]}, or null")
+    return _model("Base", base, "", file, assets)
+
+
+def _model(
+    name: str, values: Mapping[str, Any], above: str, file: Path, assets: Mapping[str, type[BaseModel]]
+) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    for key, value in values.items():
+        full = f"{above}{key}"
+        _check_name(key, full, file, top=not above)
+        if full in assets:
+            kind: Any = assets[full]
+        elif isinstance(value, Mapping) and value:
+            kind = _model(full, value, f"{full}.", file, assets)
+        else:
+            kind = _kind(value)
+        fields[key] = (kind if kind is Any else kind | None, Field(default=value, validate_default=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a key called `copy` hides a method that nobody calls
+        return create_model(name, __base__=_FromBase, **fields)
+
+
+def _kind(value: Any) -> Any:
+    """Return the type of a default."""
+    if value is None:
+        return Any
+    if isinstance(value, Mapping):
+        return dict[str, Any]
+    if isinstance(value, list):
+        kinds = {type(item) for item in value}
+        if kinds == {int, float}:
+            kinds = {float}
+        single = kinds.pop() if len(kinds) == 1 else Any
+        return list[single if single in (bool, int, float, str) else Any]  # type: ignore[misc]
+    return type(value)
+
+
+def _check_name(key: Any, full: str, file: Path, *, top: bool) -> None:
+    if not isinstance(key, str) or not key or "." in key or key.startswith("_"):
+        raise ConfigError(
+            file, f"base.{full}", None, "is no usable key", "write a text without dots that starts with no `_`"
+        )
+    if hasattr(BaseModel, key) or (top and key in RESERVED_KEYS):
+        raise ConfigError(file, f"base.{full}", None, f"the key {key!r} is reserved", "rename it")
+
+
+def _branches(values: Mapping[str, Any], above: str = "") -> Iterable[str]:
+    for key, value in values.items():
+        yield f"{above}{key}"
+        if isinstance(value, Mapping):
+            yield from _branches(value, f"{above}{key}.")

@@ -1,0 +1,78 @@
+"""In what two variants differ, and which differences are none."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from ablation.config import dotted
+from ablation.config.constraints import factor_of
+from ablation.config.settings import suggest
+from ablation.config.study import Change, Study
+from ablation.contract.errors import ConfigError
+
+
+def diff(study: Study, a: str, b: str, *, scaled: bool = False) -> list[Change]:
+    """Return every leaf in which variant `b` differs from variant `a`; as declared, or at the study's scale."""
+    for name in (a, b):
+        if name not in study.variants:
+            raise ConfigError(study.file.parent, name, None, "there is no such variant", suggest(name, study.variants))
+    one, two = study.variants[a], study.variants[b]
+    values = (one.values, two.values) if scaled else (one.declared, two.declared)
+    return changes(*values, one.resolved, two.resolved, study.written.factors)
+
+
+def changes(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    parent: BaseModel,
+    child: BaseModel,
+    factors: Mapping[str, list[str]],
+) -> list[Change]:
+    """Return the leaves in which `new`, the values of `child`, differs from `old`, those of `parent`.
+
+    A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`.
+    """
+    known = getattr(child, "unseen_changes", None)
+    reasons = known(parent) if known else {}
+    found = []
+    for key, was, now in differences(old, new):
+        row = {"key": key, "from": was, "to": now, "factor": factor_of(key, factors)}
+        found.append(Change.model_validate(row | {"no_effect": reasons.get(key, "")}))
+    return found
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (dotted key, old, new) of each leaf in which two configurations differ; None where one has no such leaf."""
+    before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
+    for key in dict.fromkeys([*before, *after]):
+        if _opened(key, before, after) or _opened(key, after, before):
+            continue  # null became a mapping, or the other way round: the keys below it tell
+        if before.get(key) != after.get(key) or (key in before) != (key in after):
+            yield key, before.get(key), after.get(key)
+
+
+def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Return whether `key` is null in `leaves` and a mapping with content in `others`."""
+    return key in leaves and leaves[key] is None and key not in others and any(o.startswith(f"{key}.") for o in others)
+
+
+def refuse_idle(
+    overrides: Mapping[str, Any], declared: Mapping[str, Any], above: Mapping[str, Any], file: Path, owner: str
+) -> None:
+    """Refuse an override that changes nothing of `above`, the values of `owner`: the reader believes that it does."""
+    for key, value in dotted.leaves(overrides):
+        if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(above, key, {"no": "value"})):
+            raise ConfigError(file, key, value, f"{owner} has this value already", "remove the line")
+
+
+def refuse_without_effect(overrides: Mapping[str, Any], resolved: BaseModel, file: Path) -> None:
+    """Refuse an override of a key that the config model's `without_effect` says changes nothing in this variant."""
+    idle: Mapping[str, str] = getattr(resolved, "without_effect", dict)()
+    for key, value in dotted.leaves(overrides):
+        for other, reason in idle.items():
+            if value is not None and dotted.covers(other, key):
+                problem = f"has no effect: {reason}"
+                raise ConfigError(file, key, value, problem, "remove the line, or change what it depends on")

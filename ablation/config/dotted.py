@@ -1,0 +1,80 @@
+"""Nested configurations and their dotted keys: `{a: {b: 1}}` is `{"a.b": 1}`. Lists and scalars are leaves."""
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from ablation.contract.nested import leaves  # noqa: F401 - whoever has dotted keys has them from here
+
+MISSING: Any = object()
+
+
+def get(value: Any, key: str, default: Any = MISSING) -> Any:
+    """Return the value at a dotted key, or `default`."""
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return default
+        value = value[part]
+    return value
+
+
+def put(value: dict[str, Any], key: str, item: Any) -> None:
+    """Set the value at a dotted key in place; the mappings above it exist."""
+    *above, last = key.split(".")
+    for part in above:
+        value = value[part]
+    value[last] = item
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` overridden by `over`: mappings merge, lists and scalars replace. Neither is changed."""
+    result = dict(base)
+    for key, item in over.items():
+        below = result.get(key)
+        result[key] = merge(below if isinstance(below, Mapping) else {}, item) if isinstance(item, Mapping) else item
+    return result
+
+
+def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `merge(base, over)`; where `over` names another kind of a tagged union, nothing of the old one stays."""
+    result = dict(base)
+    for name, field in model.model_fields.items():
+        below, above = base.get(name), over.get(name)
+        if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+            continue
+        if isinstance(tag := field.discriminator, str):
+            if tag in above and above[tag] != below.get(tag):
+                result[name] = {}
+        elif len(nested := list(models_in(field.annotation))) == 1:
+            result[name] = merge_into(nested[0], below, above)
+    return merge(result, over)
+
+
+def covers(key: str, other: str) -> bool:
+    """Return whether `other` is `key` or lies below it."""
+    return other == key or other.startswith(f"{key}.")
+
+
+def model_keys(model: type[BaseModel], prefix: str = "") -> set[str]:
+    """Return all dotted keys that a config model has, branches and leaves, through unions but not into lists."""
+    keys: set[str] = set()
+    for name, field in model.model_fields.items():
+        keys.add(f"{prefix}{name}")
+        for nested in models_in(field.annotation):
+            keys |= model_keys(nested, f"{prefix}{name}.")
+    return keys
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that a field's annotation allows as its value."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        yield from models_in(typing.get_args(annotation)[0])
+    elif origin in (typing.Union, types.UnionType):
+        for option in typing.get_args(annotation):
+            yield from models_in(option)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation

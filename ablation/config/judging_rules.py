@@ -1,0 +1,21 @@
+"""Changes of the rules by which words are given: each with its day, the last one last.
+
+Results that were judged before a change and are judged again after it meet another plan than the one that was declared,
+so a study's history of plans counts these lines (`ablation.store.analysis_history`). Whoever changes what a word or an
+interval says of the same numbers adds one; `tests/ablation/judge/test_rules.py` fails until then.
+"""
+
+RULES = (
+    "2026-11-22: What went unseen is asked only of clusters whose items hardly differ: narrower intervals. Made "
+    "in a commit after the demo's first sample report.",
+    "2026-11-22: Nothing went unseen where the models that were measured are equal in every seed: narrower "
+    "intervals. Made in a commit after the demo's first sample report.",
+    "2026-11-23: An item alone counts as differing by its mean over seeds, in tenths of the range: fewer equivalent.",
+    "2026-11-23: A run of one value has no rounding step: its intervals are narrower.",
+    "2026-11-23: Where more than a tenth of the variants are far more or less stable than the rest, all of them form "
+    "the prior of the seeds' noise: fewer words.",
+    "2026-11-23: The prior counts for up to 10 degrees of freedom from five seeds on, for 5 with four: more words.",
+    "2026-11-23: Equivalent rests on the 90% interval at alpha 0.05 (two one-sided tests at alpha): more words.",
+    "2026-11-23: Fewer than 30 items of 0 or 1 are judged by an exact test as well: fewer words.",
+)
+RECORDED = 2  # of these were in force before histories counted them

@@ -1,0 +1,193 @@
+"""The form of `configs/published/<name>.yaml`: numbers that someone reported. Unknown keys are errors everywhere.
+
+Numbers keep the text that the source prints (`ablation.config.printed`): its digits say how exact they are.
+"""
+
+from fractions import Fraction
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ablation.config.names import StageName, Strict, Text
+from ablation.config.printed import Cell, Printed
+
+Count = Annotated[int, Field(ge=1)]
+
+FINEST_TARGET = 10**6  # denominator: counts of items are compared with it in 64 bits
+
+
+def is_target(number: Printed) -> bool:
+    """Whether columns may hold distances from this number: a rate with at most six decimals."""
+    return 0 <= number.exact <= 1 and number.exact.denominator <= FINEST_TARGET
+
+
+def largest(target: Fraction | None) -> Fraction:
+    """Return the largest rate, or the largest distance of a rate from `target`."""
+    return Fraction(1) if target is None else max(target, 1 - target)
+
+
+class Claim(Strict):
+    """One sentence of the source about two rows."""
+
+    variant: Text
+    against: Text
+    column: Text
+    percent: Printed = Field(description="Claimed change of the column from `against` to `variant`; negative: lower.")
+    p: Printed | None = Field(default=None, description="The p-value that the source gives for the change.")
+    text: Text
+
+
+class Standing(Strict):
+    """What the source says of one number: that it is the best of its column, or below a bound."""
+
+    variant: Text
+    column: Text
+    best: bool = False
+    below: Printed | None = None
+    text: Text
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.best == (self.below is not None):
+            raise ValueError("give `best: true` or `below`, one of the two")
+        return self
+
+
+class StatedTest(Strict):
+    """A test of the source with its p-value, as `t(28) = 2.20, p = .036`; also F, chi2, z and r."""
+
+    variant: Text
+    text: Text
+
+
+class Delta(Strict):
+    """A reported difference between two variants, as the range that the source gives."""
+
+    variant: Text
+    against: Text
+    column: Text
+    low: Printed = Field(description="Least difference `variant` minus `against`, in units of the metric.")
+    high: Printed
+    text: Text = Field(description="What the source calls it.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low.exact > self.high.exact:
+            raise ValueError(f"low {self.low} is above high {self.high}")
+        return self
+
+
+class Reading(Strict):
+    """Training figures of one variant that the source states together: one line of its log, or one of its tables.
+
+    A value is a number or a range [low, high], where null leaves a side open. A metric between bars, `|actor/pg_loss|`,
+    is its absolute value.
+    """
+
+    variant: Text
+    stage: StageName | None = Field(default=None, description="Where it is measured here; null: wherever it is logged.")
+    kind: Literal["seen", "healthy", "expected"] = Field(
+        description="seen in a log of the source; the range that it calls healthy; what it expected of the variant."
+    )
+    at: Text | None = Field(default=None, description="Where in the source's training, such as `step 141`.")
+    values: dict[Text, Printed | tuple[Printed | None, Printed | None]] = Field(
+        min_length=1, description="Metric: value."
+    )
+    text: Text = Field(description="What the source calls it.")
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        for metric, value in self.values.items():
+            if isinstance(value, Printed):
+                continue
+            low, high = value
+            if low is None and high is None:
+                raise ValueError(f"{metric}: a range needs a bound")
+            if low is not None and high is not None and low.exact > high.exact:
+                raise ValueError(f"{metric}: low {low} is above high {high}")
+        return self
+
+
+class Difference(Strict):
+    """A metric that is one metric minus another by definition, so that readings of all three can be checked."""
+
+    metric: Text
+    of: Text
+    less: Text
+
+
+class PublishedFile(Strict):
+    """The whole file. `rows`, `deltas` and `training` are three forms of report; a source may have any of them."""
+
+    source: Text
+    metric: Text | None = Field(default=None, description="What the columns hold.")
+    target: Printed | None = Field(
+        default=None, description="The columns hold distances of a rate from this number; null: rates."
+    )
+    model: Text | None = Field(default=None, description="null: the source does not say.")
+    items: dict[str, Count] = Field(default={}, description="Evaluation items behind a column.")
+    batch_size: Count | list[Count] | None = Field(
+        default=None,
+        description="Of the source's evaluation, if it averages batches; [128, 32]: means of batches of 32 within each "
+        "batch of 128, and then those of 128.",
+    )
+    runs: int | None = Field(
+        default=None, ge=1, description="Training runs behind a number, of which it is the mean; null: not said."
+    )
+    same_items: bool = Field(default=False, description="Whether the source evaluated on the very items of this study.")
+    spread: Literal["sd", "se"] = Field(
+        default="sd", description="What stands behind ±: the standard deviation of the runs, or of their mean."
+    )
+    best: Literal["max", "min"] | None = Field(
+        default=None, description="Which number is best; null: the smallest distance, the largest rate."
+    )
+    columns: list[Text] = Field(default=[])
+    mean: Text = Field(default="mean", description="The column that is the mean of those with items.")
+    rows: dict[str, list[Cell | None]] = Field(default={}, description="Variant: one number per column.")
+    claims: list[Claim] = Field(default=[])
+    standings: list[Standing] = Field(default=[], description="Superlatives and bounds: the best, below 0.004.")
+    tests: list[StatedTest] = Field(default=[], description="Tests with their p-values.")
+    deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
+    training: list[Reading] = Field(default=[], description="Figures of the training, beside our curves.")
+    differences: list[Difference] = Field(default=[], description="Which figures are differences of others.")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        for name, row in self.rows.items():
+            if len(row) != len(self.columns):
+                raise ValueError(f"rows.{name} has {len(row)} numbers for {len(self.columns)} columns")
+        for claim in self.claims:
+            if claim.variant not in self.rows or claim.against not in self.rows or claim.column not in self.columns:
+                raise ValueError(f"claims: {claim.variant} against {claim.against}, {claim.column}: not in the table")
+        for standing in self.standings:
+            if standing.variant not in self.rows or standing.column not in self.columns:
+                raise ValueError(f"standings: {standing.variant}, {standing.column}: not in the table")
+        self._holds_what_it_says()
+        if not self.rows and not self.deltas and not self.training:
+            raise ValueError("nothing is reported: give `rows`, `deltas` or `training`")
+        if (self.rows or self.deltas) and self.metric is None:
+            raise ValueError("`rows` and `deltas` need a `metric`")
+        if (self.metric or "").endswith("distance") and self.target is None:
+            raise ValueError(f"`metric: {self.metric}` needs the `target` from which it is the distance")
+        if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
+            raise ValueError(f"deltas: {strange} are no columns")
+        if unknown := set(self.items) - set(self.columns):
+            raise ValueError(f"items: {sorted(unknown)} are no columns")
+        return self
+
+    def _holds_what_it_says(self) -> None:
+        """Rates lie between 0 and 1, and a distance is not larger than its target allows."""
+        if self.target is not None and not is_target(self.target):
+            raise ValueError(f"target {self.target} is no rate from 0 to 1 with at most six decimals")
+        most = largest(None if self.target is None else self.target.exact)
+        for name, row in self.rows.items():
+            for column, cell in zip(self.columns, row, strict=False):
+                if cell is None or column not in self.items or 0 <= cell.number.exact <= most:
+                    continue
+                what = f"rows.{name}: {column} is {cell.number}, which is no"
+                if self.target is not None:
+                    raise ValueError(
+                        f"{what} distance of a rate from {self.target}: at most {float(most):g}; for the rates "
+                        "themselves leave `target` out"
+                    )
+                raise ValueError(f"{what} rate between 0 and 1; write percentages with their sign, as 51.7%")

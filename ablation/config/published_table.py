@@ -1,0 +1,221 @@
+"""Anyone's table as a CSV file: the first column names the rows, the others hold numbers as they are printed.
+
+    row,gender,race,religion,mean
+    baseline,0.0170,0.0410,0.0200,0.0277
+
+Cells may be percentages (`51.7%`, or a heading with `%`), numbers with a spread (`0.512 ± 0.021`), empty, or the text
+of a test (`t(28) = 2.20, p = .036`).
+"""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ablation.config.printed import Cell, Printed
+from ablation.config.published_schema import PublishedFile, StatedTest, is_target, largest
+from ablation.config.settings import suggest
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import read_bytes
+
+MEANS = ("mean", "average", "avg", "avg.", "overall", "all", "total")
+MISSING = ("", "-", "–", "—", "n/a", "na", "nan", "none", "null", "/")
+MOST_ITEMS = 1_000_000
+_MOST_BYTES = 5_000_000
+_LOOKS_LIKE_TEST = re.compile(r"\bp\s*[<>=≤≥]")
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What the command line says about a table."""
+
+    items: str | None = None
+    target: str | None = None
+    batch_size: int | None = None
+    runs: int | None = None
+    spread: str = "sd"
+    best: str | None = None
+    percent: bool = False
+    columns: tuple[str, ...] = ()  # empty: all
+
+
+def read_table(file: Path, options: TableOptions) -> PublishedFile:
+    """Read a table.
+
+    Raises:
+        ConfigError: one line with file, line, column, value and remedy.
+    """
+    lines = _lines(file)
+    (_, heading), *body = lines
+    columns = _columns(file, heading, options)
+    percents = {column for column in columns.values() if options.percent or "%" in column}
+    if {column for column in columns.values() if column.lower() not in MEANS} <= percents:
+        percents = set(columns.values())  # the mean of percentages is one, also without its sign
+    rows: dict[str, dict[str, Cell]] = {}
+    tests: list[StatedTest] = []
+    for number, cells in body:
+        where = f"{file}:{number}"
+        if len(cells) != len(heading):
+            raise ConfigError(
+                where,
+                "",
+                None,
+                f"has {len(cells)} cells, the heading has {len(heading)}",
+                "put a comma for each cell, quotes around text with commas",
+            )
+        name = cells[0].strip()
+        if not name:
+            raise ConfigError(where, heading[0], "", "the row has no name", "name it in the first column")
+        if name in rows:
+            raise ConfigError(
+                where, heading[0], name, "is the name of an earlier row too", "give each row a name of its own"
+            )
+        rows[name] = {}
+        for place, column in columns.items():
+            text = cells[place].strip()
+            if _LOOKS_LIKE_TEST.search(text):
+                tests.append(StatedTest(variant=name, text=text))
+            elif text.lower() not in MISSING:
+                rows[name][column] = _cell(where, column, text, percent=column in percents)
+    kept = [column for column in columns.values() if any(column in row for row in rows.values())]
+    mean = next((column for column in kept if column.strip().lower() in MEANS), "mean")
+    items = _items(file, options, kept, mean)
+    target = _target(options.target)
+    _check_range(file, body, rows, items, target)
+    return PublishedFile.model_validate(
+        {
+            "source": str(file),
+            "metric": "rate" if target is None else "distance",
+            "target": target,
+            "items": items,
+            "batch_size": options.batch_size,
+            "runs": options.runs,
+            "spread": options.spread,
+            "best": options.best,
+            "columns": kept,
+            "mean": mean,
+            "rows": {name: [row.get(column) for column in kept] for name, row in rows.items()},
+            "tests": tests,
+        }
+    )
+
+
+def _lines(file: Path) -> list[tuple[int, list[str]]]:
+    """Cells with their line's number; the delimiter is the one that the heading has most of."""
+    try:
+        text = read_bytes(file).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(file, "", None, "the file does not exist", "correct the name") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(file, "", None, f"cannot be read as UTF-8 text ({error})", "save it as UTF-8") from None
+    if len(text) > _MOST_BYTES:
+        raise ConfigError(file, "", None, f"is {len(text)} characters long", f"a table has at most {_MOST_BYTES}")
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = max(",\t;", key=first.count)
+    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+    try:
+        lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    except csv.Error as error:
+        raise ConfigError(f"{file}:{reader.line_num}", "", None, f"is not CSV: {error}", "correct that line") from None
+    if len(lines) < 2:
+        raise ConfigError(file, "", None, "holds no table", "write a heading and a row for each number")
+    return lines
+
+
+def _columns(file: Path, heading: Sequence[str], options: TableOptions) -> dict[int, str]:
+    """Places and names of the columns to read."""
+    names = [name.strip() for name in heading]
+    for place, name in enumerate(names[1:], 1):
+        if not name:
+            raise ConfigError(file, f"column {place + 1}", "", "has no heading", "name every column in the first line")
+        if name in names[1:place]:
+            raise ConfigError(file, "heading", name, "is given twice", "give each column a name of its own")
+    for name in options.columns:
+        if name not in names[1:]:
+            raise ConfigError(file, "--columns", name, "is no column", suggest(name, names[1:]))
+    if len(names) < 2:
+        raise ConfigError(
+            file, "heading", names[0], "is the only column", "the first names the rows, the others hold numbers"
+        )
+    return {
+        place: name for place, name in enumerate(names) if place and (not options.columns or name in options.columns)
+    }
+
+
+def _cell(where: str, column: str, text: str, *, percent: bool) -> Cell:
+    try:
+        return Cell.of(text, percent=percent)
+    except ValueError as error:
+        problem, _, remedy = str(error).partition("; ")
+        remedy = f"{remedy}; leave other columns out with --columns"
+        raise ConfigError(where, column, text, problem.partition("' ")[2] or problem, remedy) from None
+
+
+def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str) -> dict[str, int]:
+    """Items per column: one number for all, one for each but the mean, or NAME=N for some."""
+    if options.items is None:
+        return {}
+    parts = [part.strip() for part in options.items.split(",") if part.strip()]
+    wanted = [column for column in columns if column != mean]
+    found: dict[str, int] = {}
+    named = any("=" in part for part in parts)
+    if not named and len(parts) not in (1, len(wanted), len(columns)):
+        raise ConfigError(
+            file,
+            "--items",
+            options.items,
+            f"has {len(parts)} numbers for {len(wanted)} columns ({', '.join(wanted)})",
+            "give one for each, one for all, or NAME=N for some",
+        )
+    names = columns if len(parts) == len(columns) and len(parts) > 1 else wanted
+    pairs = [part.rpartition("=")[::2] for part in parts] if named else list(zip(names, parts, strict=False))
+    if not named and len(parts) == 1:
+        pairs = [(name, parts[0]) for name in wanted or columns]
+    for name, number in pairs:
+        if name.strip() not in columns:
+            raise ConfigError(file, "--items", name or number, "is no column", suggest(name.strip(), columns))
+        if not number.strip().isdecimal() or not 0 < int(number) <= MOST_ITEMS:
+            raise ConfigError(
+                file,
+                "--items",
+                number,
+                "is no number of items",
+                f"write a whole number from 1 to {MOST_ITEMS:,}, as 253",
+            )
+        found[name.strip()] = int(number)
+    return found
+
+
+def _target(text: str | None) -> Printed | None:
+    if text is None:
+        return None
+    try:
+        target = Printed.of(text)
+    except ValueError:
+        target = None
+    if target is None or not is_target(target):
+        raise ConfigError("audit", "--target", text, "is no rate", "write one from 0 to 1 with few decimals, as 0.5")
+    return target
+
+
+def _check_range(
+    file: Path,
+    body: Sequence[tuple[int, list[str]]],
+    rows: Mapping[str, Mapping[str, Cell]],
+    items: Mapping[str, int],
+    target: Printed | None,
+) -> None:
+    """Rates and distances beyond what they can be: most often percentages without their sign."""
+    most = largest(None if target is None else target.exact)
+    for (number, _), cells in zip(body, rows.values(), strict=True):
+        for column, cell in cells.items():
+            if column not in items or 0 <= cell.number.exact <= most:
+                continue
+            what = "rate" if target is None else f"distance of a rate from {target}"
+            remedy = "say --percent if the numbers are percentages" + (
+                "; leave --target out if they are the rates themselves" if target is not None else ""
+            )
+            raise ConfigError(
+                f"{file}:{number}", column, str(cell.number), f"is no {what}: 0 to {float(most):g}", remedy
+            )

@@ -1,0 +1,103 @@
+"""A scale sizes every study at once: it replaces what no variant changes and multiplies numbers."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from ablation.config import dotted
+from ablation.config.scale_schema import ScaleFile, ScaleStudy
+from ablation.config.settings import Settings, suggest
+from ablation.config.validation import check_key, check_known, validate
+from ablation.config.yaml_io import load_yaml
+from ablation.contract.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One study's part of a scale file."""
+
+    file: Path
+    prefix: str
+    definition: ScaleStudy
+
+    def check(self, model: type[BaseModel], stages: set[str]) -> None:
+        """Refuse keys and stages that the study does not have."""
+        check_known(model, self.definition.set, self.file, f"{self.prefix}set.")
+        for key in self.definition.multiply:
+            check_key(model, key, self.file, f"{self.prefix}multiply")
+            for other, _ in dotted.leaves(self.definition.set):
+                if dotted.covers(key, other) or dotted.covers(other, key):
+                    where = f"{self.prefix}multiply.{key}"
+                    raise ConfigError(self.file, where, None, "the scale also sets it", "keep one of the two")
+        for stage in self.definition.resources:
+            if stage not in stages:
+                where = f"{self.prefix}resources.{stage}"
+                raise ConfigError(self.file, where, None, "there is no such stage", suggest(stage, sorted(stages)))
+
+    def refuse_overridden(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuse to set what a variant changes: the variant's difference would vanish."""
+        changed = {key: name for name, tree in overrides.items() for key, _ in dotted.leaves(tree)}
+        for key, value in dotted.leaves(self.definition.set):
+            for other, variant in changed.items():
+                if dotted.covers(key, other) or dotted.covers(other, key):
+                    problem = f"variant {variant} changes {other}"
+                    remedy = "a scale replaces only what no variant changes; use multiply, or leave it"
+                    raise ConfigError(self.file, f"{self.prefix}set.{key}", value, problem, remedy)
+
+    def apply(self, written: BaseModel, declared: Mapping[str, Any], variant: Path) -> BaseModel:
+        """Return the configuration at this scale, checked again; `declared` are the values of `written`."""
+        model = type(written)
+        if not self.definition.set and not self.definition.multiply:
+            return written
+        config = dotted.merge_into(model, declared, self.definition.set)
+        for key, factor in self.definition.multiply.items():
+            value = dotted.get(config, key, None)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                where = f"{self.prefix}multiply.{key}"
+                raise ConfigError(
+                    self.file, where, factor, f"{variant.stem} has {value!r} there", "multiply numbers only"
+                )
+            config = _replaced(config, key.split("."), multiply(value, factor))
+        return validate(model, config, f"{self.file} (for {variant})")
+
+
+def multiply(value: float, factor: float) -> float:
+    """Return the product: exact in decimal; an integer is rounded up, so that 1 or more stays so.
+
+    In binary 100 * 0.07 is 7.000000000000001, which would round up to 8.
+    """
+    product = Decimal(repr(value)) * Decimal(repr(factor))
+    return math.ceil(product) if isinstance(value, int) else float(product)
+
+
+def load_scale(settings: Settings) -> "_Scales":
+    """Read the settings' scale file. Raises ConfigError, also for a study that does not exist."""
+    file = settings.scale_file
+    written = validate(ScaleFile, load_yaml(file), file)
+    known = sorted(path.parent.name for path in (settings.configs / "studies").glob("*/_study.yaml"))
+    for name in written.studies:
+        if name not in known:
+            raise ConfigError(file, f"studies.{name}", None, "there is no such study", suggest(name, known))
+    return _Scales(file, written)
+
+
+@dataclass(frozen=True)
+class _Scales:
+    file: Path
+    written: ScaleFile
+
+    def study(self, name: str) -> Scale:
+        """Return the part for one study; an empty one where the scale does not mention it."""
+        return Scale(self.file, f"studies.{name}.", self.written.studies.get(name, ScaleStudy()))
+
+
+def _replaced(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    head, *rest = path
+    return {**tree, head: _replaced(tree[head], rest, value) if rest else value}

@@ -1,0 +1,99 @@
+"""JSON schemas for editors, generated from the pydantic models: completion and squiggles while typing a variant."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ablation.config.scale_schema import ScaleFile
+from ablation.config.study import Study
+from ablation.config.study_schema import StudyFile
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def study_json_schema(study: Study) -> dict[str, Any]:
+    """Return the schema of a variant file: the config model with every key optional, `extends`, `why` and `gpu`."""
+    schema = study.config_model.model_json_schema()
+    definitions = schema.get("$defs", {})
+    # A variant states only what it changes, so nothing is required; but lists replace, so their items are complete.
+    whole = _reachable(_items(schema), definitions) | _reachable(
+        (item for definition in definitions.values() for item in _items(definition)), definitions
+    )
+    for name, definition in definitions.items():
+        if name not in whole:
+            definition.pop("required", None)
+    own = {
+        "extends": {"type": "string", "description": "The one parent; absent only for a root."},
+        "why": {"type": "string", "minLength": 1, "description": "Why this variant exists, in a sentence."},
+        "gpu": {"type": "integer", "minimum": 1, "description": "Accelerators for each of its stages that needs one."},
+    }
+    return {
+        "$schema": _DRAFT,
+        "title": f"A variant of {study.name}",
+        "description": study.written.title,
+        "type": "object",
+        "properties": {**own, **schema["properties"]},
+        "required": ["why"],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def schemas(studies: Iterable[Study]) -> dict[str, str]:
+    """Return file name -> text of all schemas."""
+    files = {
+        "_study.json": {"$schema": _DRAFT, **StudyFile.model_json_schema(by_alias=True)},
+        "_scale.json": {"$schema": _DRAFT, **ScaleFile.model_json_schema()},
+    }
+    files |= {f"{study.name}.variant.json": study_json_schema(study) for study in studies}
+    return {name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for name, schema in files.items()}
+
+
+def write_schemas(studies: Iterable[Study], folder: Path) -> list[Path]:
+    """Write the schemas that differ from what is in `folder`; return the files written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in schemas(studies).items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+    return written
+
+
+def _items(schema: Any) -> Iterator[Any]:
+    """Yield the schemas of the items of all arrays in a schema."""
+    if isinstance(schema, Mapping):
+        for key in ("items", "prefixItems"):
+            if key in schema:
+                yield schema[key]
+        for key, value in schema.items():
+            if key != "$defs":
+                yield from _items(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _items(value)
+
+
+def _reachable(schemas: Iterable[Any], definitions: Mapping[str, Any]) -> set[str]:
+    """Return the names of the definitions that the schemas refer to, at any depth."""
+    found: set[str] = set()
+    waiting = [name for schema in schemas for name in _references(schema)]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += _references(definitions[name])
+    return found
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"].rsplit("/", 1)[-1]
+        for value in schema.values():
+            yield from _references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _references(value)

@@ -1,0 +1,180 @@
+"""`_study.yaml` and the published numbers that it names: read, and checked against config model and variants."""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from ablation.config.base_model import model_of_base
+from ablation.config.dotted import covers, get, leaves
+from ablation.config.names import is_safe_name
+from ablation.config.published_file import load_published
+from ablation.config.published_schema import PublishedFile
+from ablation.config.settings import suggest
+from ablation.config.study_schema import ASSET_MODEL, ASSET_PREFIX, StudyFile
+from ablation.config.validation import check_key, known_keys, validate
+from ablation.config.variant_files import RESERVED_KEYS
+from ablation.config.yaml_io import load_yaml
+from ablation.contract.command import placeholders
+from ablation.contract.errors import ConfigError
+
+
+def read_study_file(file: Path) -> StudyFile:
+    """Read `_study.yaml`. Raises ConfigError."""
+    data = load_yaml(file)
+    known = {info.alias or key for key, info in StudyFile.model_fields.items()}
+    for key, value in data.items():
+        if key not in known:
+            raise ConfigError(file, key, value, "is not a key of _study.yaml", suggest(key, sorted(known)))
+    return validate(StudyFile, data, file)
+
+
+def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
+    """Return the config model that the study file names, or else that of its `base`. Raises ConfigError."""
+    if written.config is not None:
+        return import_model(written.config, file)
+    sources = (source for stage in written.stages.values() for source in stage.inputs.values())
+    assets = [source.removeprefix(ASSET_PREFIX) for source in sources if source.startswith(ASSET_PREFIX)]
+    model: dict[str, type[BaseModel]] = {}
+    if assets:
+        module, name = ASSET_MODEL.split(":")
+        try:
+            model = dict.fromkeys(assets, getattr(import_beside_configs(module), name))
+        except ImportError as error:
+            problem = f"assets are fetched by the trainers of the repository ({error})"
+            raise ConfigError(
+                file, "base", assets[0], problem, "run in a clone, or let a command fetch its own"
+            ) from None
+    return model_of_base(written.base, file, model)
+
+
+def import_model(path: str, file: Path) -> type[BaseModel]:
+    """Return the config model that the study file names, `module:Class`, if it is one that planning can use."""
+    module, name = path.split(":")
+    try:
+        model = getattr(import_beside_configs(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(file, "config", path, f"cannot be imported ({error})", "write module:Class") from error
+    if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") != "forbid":
+        raise ConfigError(file, "config", path, "is not a strict pydantic model", 'use BaseModel with extra="forbid"')
+    for key, info in model.model_fields.items():
+        if info.is_required():
+            problem = f"its key {key!r} has no default"
+            raise ConfigError(file, "config", path, problem, "give it one: a stage gets only the keys it reads")
+        if key in RESERVED_KEYS:
+            raise ConfigError(file, "config", path, f"its key {key!r} is reserved", "rename it")
+    return model
+
+
+def import_beside_configs(name: str) -> ModuleType:
+    """Return a module of the project in whose folder this process runs, found as by `python -m`: `trainers`, say."""
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
+
+
+def check_keys(written: StudyFile, model: type[BaseModel], file: Path) -> None:
+    """Refuse keys that the config model does not have, wherever `_study.yaml` names one."""
+    for name, keys in written.factors.items():
+        for key in keys:
+            check_key(model, key, file, f"factors.{name}")
+    for number, exclusion in enumerate(written.exclusions):
+        for key in exclusion.named_keys():
+            check_key(model, key, file, f"exclusions.{number}")
+    for name, stage in written.stages.items():
+        for key in stage.reads:
+            if key not in model.model_fields:
+                remedy = suggest(key, sorted(model.model_fields))
+                raise ConfigError(
+                    file, f"stages.{name}.reads", key, "is not a top-level key of the config model", remedy
+                )
+        for label, source in stage.inputs.items():
+            if source.startswith(ASSET_PREFIX):
+                check_key(model, source.removeprefix(ASSET_PREFIX), file, f"stages.{name}.inputs.{label}")
+
+
+def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> None:
+    """Refuse a key that reaches no stage: a variant that changes it would be its parent under another name."""
+    known, reached = known_keys(model), reached_keys(written, written.stages)
+    for key in sorted(known):
+        if any(other.startswith(f"{key}.") for other in known) or any(covers(other, key) for other in reached):
+            continue
+        where, value = ("config", written.config) if written.config else (f"base.{key}", get(written.base, key, None))
+        problem = f"no stage gets {key if written.config else 'it'}, so a variant that changes it would change nothing"
+        remedy = "add it to the `reads` of one, and to the words of its command ({config} or {value:KEY}), or remove it"
+        raise ConfigError(file, where, value, problem, remedy)
+
+
+def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file: Path) -> None:
+    """Refuse a variant's key that reaches stages beside the way to the results only, as those of a diagnosis."""
+    leading = [next(reversed(written.stages))]
+    for name in leading:
+        above = written.stages[name].inputs.values()
+        leading += [other for other in above if other in written.stages and other not in leading]
+    reached = reached_keys(written, leading)
+    for key, value in leaves(overrides):
+        if not any(covers(other, key) for other in reached):
+            problem = "no stage that leads to the results gets it, so the variant would be equal to its parent"
+            raise ConfigError(file, key, value, problem, "remove the line, or add the key to the `reads` of one")
+
+
+def reached_keys(written: StudyFile, stages: Iterable[str]) -> set[str]:
+    """Return the dotted keys that some of the stages get, as a whole."""
+    reached = set()
+    for stage in (written.stages[name] for name in stages):
+        sources = stage.inputs.values()
+        reached |= {source.removeprefix(ASSET_PREFIX) for source in sources if source.startswith(ASSET_PREFIX)}
+        named = placeholders(stage.words) if stage.command is not None else []
+        if stage.command is None or any(placeholder.kind in ("config", "overrides") for placeholder in named):
+            reached |= set(stage.reads)
+        reached |= {placeholder.name for placeholder in named if placeholder.kind == "value"}
+    return reached
+
+
+def check_figures(written: StudyFile, file: Path, variants: Iterable[str]) -> None:
+    """Refuse a figure of a variant that does not exist."""
+    known = list(variants)
+    for figure in written.figures:
+        for name in [*figure.variants, *(name for panel in figure.panels for name in panel.variants or [])]:
+            if name not in known:
+                where = f"figures.{figure.name}.variants"
+                raise ConfigError(file, where, name, "there is no such variant", suggest(name, known))
+
+
+def check_edges(written: StudyFile, file: Path, variants: Iterable[str]) -> None:
+    """Refuse a pair of the analysis plan that names a variant which does not exist."""
+    known, edges = list(variants), written.analysis.edges
+    for name in (name for pair in edges for name in pair) if isinstance(edges, list) else ():
+        if name not in known:
+            raise ConfigError(file, "analysis.edges", name, "there is no such variant", suggest(name, known))
+
+
+def read_published(configs: Path, written: StudyFile, file: Path, variants: Iterable[str]) -> PublishedFile | None:
+    """Read the published numbers that the study names, if any. Raises ConfigError where they fit it not."""
+    known = list(variants)
+    if written.published is None:
+        return None
+    if not is_safe_name(written.published):
+        raise ConfigError(file, "published", written.published, "is not a file name", "write the name without .yaml")
+    path = configs / "published" / f"{written.published}.yaml"
+    published = load_published(path)
+    named = [(f"rows.{name}", name) for name in published.rows]
+    named += [("deltas", name) for delta in published.deltas for name in (delta.variant, delta.against)]
+    named += [("training", reading.variant) for reading in published.training]
+    for key, name in named:
+        if name not in known:
+            raise ConfigError(path, key, name, "there is no such variant", suggest(name, known))
+    for reading in published.training:
+        if reading.stage is not None and reading.stage not in written.stages:
+            remedy = suggest(reading.stage, written.stages)
+            raise ConfigError(path, "training", reading.stage, "there is no such stage", remedy)
+    for column in written.table.columns:
+        if column.published is not None and column.published not in published.columns:
+            remedy = suggest(column.published, published.columns)
+            raise ConfigError(file, "table.columns", column.published, f"is not a column of {path}", remedy)
+    return published

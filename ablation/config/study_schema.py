@@ -1,0 +1,318 @@
+"""The form of `_study.yaml`. Unknown keys are errors everywhere."""
+
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+
+from ablation.config.display_schema import CurveDefinition, FigureDefinition, TableDefinition
+from ablation.config.names import Module, StageName, Strict, Text
+from ablation.contract.command import placeholders, split
+
+ASSET_MODEL = "trainers.assets_config:Asset"
+ASSET_PREFIX = "asset:"  # of an input: the asset that a config key holds
+COMMAND_ENTRY = "ablation.runner.command"  # what runs a stage that is a command
+
+
+class Resources(Strict):
+    """What one job of a stage asks for."""
+
+    threads: int = Field(default=1, ge=1, description="CPU threads.")
+    mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
+    runtime: int = Field(default=60, ge=1, description="Minutes.")
+    gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
+    nodes: int = Field(default=1, ge=1, description="Machines that hold them, as many each; on Slurm.")
+
+
+def _relative(pattern: str) -> str:
+    if PurePosixPath(pattern).is_absolute() or pattern.startswith("~"):
+        raise ValueError(f"{pattern!r} must be relative to the folder that holds configs/")
+    return pattern
+
+
+def _inside(place: str) -> str:
+    if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
+        raise ValueError(f"{place!r} must lie in the folder of the command's output")
+    return place
+
+
+def _reader_and_place(item: Any) -> Any:
+    """Return `name` as `{reader: name}`, and `name: place` as `{reader: name, place: place}`."""
+    if isinstance(item, str):
+        return {"reader": item}
+    if isinstance(item, dict) and len(item) == 1 and "reader" not in item:
+        (reader, place), *_ = item.items()
+        return {"reader": reader, "place": place}
+    return item
+
+
+class Collected(Strict):
+    """Files of a command that become metrics and evaluation items."""
+
+    reader: Text = Field(description="What reads them: see docs/any-program.md.")
+    place: Annotated[Text, AfterValidator(_inside)] = Field(
+        default=".", description="File, folder or pattern (`eval/*.jsonl`) in the folder of the command's output."
+    )
+
+
+_COLLECTED = {
+    "anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 1}]
+}
+
+
+class StageDefinition(Strict):
+    """One step of a run: a module of ours, or any command."""
+
+    entry: Module | None = Field(default=None, description="Module with `def run(stage)`.")
+    command: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Instead of `entry`: a command line with {config} or {overrides}, {seed}, {output}, {input:NAME}; "
+        "as text, or as a list of words. No shell reads it.",
+    )
+    code: list[Annotated[Text, AfterValidator(_relative)]] = Field(
+        default=[], description="Of a command: its files, folders and patterns; a change of one runs the stage again."
+    )
+    collect: list[Annotated[Collected, BeforeValidator(_reader_and_place), WithJsonSchema(_COLLECTED)]] = Field(
+        default=[], description="Of a command: readers of the files that it leaves, `name` or `name: place`."
+    )
+    steps: Text | None = Field(default=None, description="Of a command: the key that holds its number of steps.")
+    time_limit: int | None = Field(
+        default=None, ge=1, description="Of a command: minutes after which it is ended, with all that it started."
+    )
+    inputs: dict[StageName, Text] = Field(default={}, description="Name: an earlier stage, or `asset:<config key>`.")
+    reads: list[Text] = Field(default=[], description="Top-level config keys that the stage may look at.")
+    seeded: bool = Field(description="Whether its result depends on the seed.")
+    resources: Resources = Field(default=Resources(), description="What one job asks for.")
+
+    @model_validator(mode="after")
+    def _entry_or_command(self) -> Self:
+        if (self.entry is None) == (self.command is None):
+            raise ValueError("give either `entry` or `command`")
+        if self.command is None:
+            given = [key for key in ("code", "collect", "steps", "time_limit") if getattr(self, key)]
+            if given:
+                raise ValueError(f"{given[0]} belongs to a `command`, and this stage is the module {self.entry}")
+            return self
+        placeholders(self.words)
+        return self
+
+    @property
+    def words(self) -> list[str]:
+        """Return the words of the command, with placeholders."""
+        assert self.command is not None
+        return split(self.command)
+
+    @property
+    def module(self) -> str:
+        """Return the module that runs the stage."""
+        return self.entry or COMMAND_ENTRY
+
+
+class Exclusion(Strict):
+    """Values that do not go together: where `if` and `if_set` hold, `forbid`, `forbid_set`, `forbid_change` may not."""
+
+    if_: dict[str, Any] = Field(default={}, alias="if", description="Dotted key: value; all must hold.")
+    if_set: list[Text] = Field(default=[], description="Dotted keys; all must be set (neither null nor false).")
+    forbid: dict[str, Any] = Field(default={}, description="Dotted key: value; not all may hold as well.")
+    forbid_set: list[Text] = Field(default=[], description="Dotted keys of which none may be set as well.")
+    forbid_change: list[Text] = Field(
+        default=[],
+        description="Dotted keys that a variant which changes a key of the condition may not change as well.",
+    )
+    because: Text = Field(description="The reason, shown in the error.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if not (self.if_ or self.if_set):
+            raise ValueError("a condition is missing: give `if` or `if_set`")
+        if not (self.forbid or self.forbid_set or self.forbid_change):
+            raise ValueError("nothing is forbidden: give `forbid`, `forbid_set` or `forbid_change`")
+        return self
+
+    def named_keys(self) -> list[str]:
+        """Return every key that it names."""
+        return [*self.if_, *self.if_set, *self.forbid, *self.forbid_set, *self.forbid_change]
+
+
+class Target(Strict):
+    """A metric whose ideal is a value, not an extreme."""
+
+    target: float
+
+
+class Analysis(Strict):
+    """How edges are judged; fixed before there are results."""
+
+    value: Text = Field(description="items.name of the primary metric.")
+    protocol: Text = Field(description="items.protocol.")
+    subsets: list[Text] = Field(min_length=1, description="items.subset; the statistic is the mean over them.")
+    direction: Literal["max", "min"] | Target
+    margin: float = Field(gt=0, description="Equivalence: a smaller difference does not matter.")
+    alpha: float = Field(
+        default=0.05, gt=0, lt=0.5, description="Error rate over the edges, of the kind that `error` names."
+    )
+    error: Literal["per_study", "per_word"] = Field(
+        default="per_study",
+        description="What alpha holds: the chance of any false better or worse in the study, or the expected share of "
+        "these words that are false (false discovery rate).",
+    )
+    rare: float = Field(
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="`equivalent` needs so many seeds that at most this share of seeds may behave otherwise unseen: at "
+        "alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
+    )
+    correction: Literal["max-t", "holm"] = Field(
+        default="max-t",
+        description="For the number of edges, per study; max-t knows that edges share parents and items.",
+    )
+    variance: Literal["moderated", "own"] = Field(
+        default="moderated", description="Of seeds: an edge's own, or moderated by the study's other variants."
+    )
+    edges: Literal["parent", "root"] | list[tuple[Text, Text]] = Field(
+        default="parent",
+        description="What is compared: each variant with its parent, with its root, or the pairs [child, parent].",
+    )
+    looks: list[Annotated[int, Field(ge=3)]] = Field(
+        default=[],
+        description="Numbers of seeds at which `decide` may judge and stop, increasing; none: one look at all.",
+    )
+    combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
+        default={}, description="Combining variant: variants with one common parent whose effects it should add up."
+    )
+
+    @model_validator(mode="after")
+    def _looks_increase(self) -> Self:
+        if any(later <= earlier for earlier, later in pairwise(self.looks)):
+            raise ValueError(f"looks {self.looks} must increase")
+        return self
+
+    @model_validator(mode="after")
+    def _edges_are_pairs(self) -> Self:
+        pairs = self.edges if isinstance(self.edges, list) else [("child", "parent")]
+        if not pairs or len({frozenset(pair) for pair in pairs}) < len(pairs) or any(a == b for a, b in pairs):
+            raise ValueError(f"edges {pairs} must be different pairs of two variants")
+        return self
+
+
+class Range(Strict):
+    """Healthy values; a missing bound is none. A value that is not finite is never inside."""
+
+    min: float | None = None
+    max: float | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+_ONE_OR_MORE = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}]
+}
+
+
+class HealthRule(Strict):
+    """A range that a training metric should stay in; `ablation.contract.health.rules` says how it is measured."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+    stage: Annotated[StageName, WithJsonSchema(_ONE_OR_MORE)] = Field(
+        description="The stage that logs the metric, or a list: a rule for each, named by the stage from the second on."
+    )
+    metric: Text = Field(description="Name, or a shell pattern that stands for each metric that matches.")
+    measure: Literal["value", "change", "ratio"] = Field(
+        default="value", description="The value, or its change from or ratio to the reference."
+    )
+    reference: Text | None = Field(default=None, description="Metric of the reference; null: the metric's first value.")
+    range: Range = Field(default=Range(), description="Empty: any finite value is healthy.")
+    abs: bool = Field(default=False, description="Judge the absolute value.")
+    window: int = Field(default=1, ge=1, description="So many logged values in a row must be outside.")
+    after: int | None = Field(default=None, description="Steps up to and including this one are not looked at.")
+    severity: Literal["note", "warn", "abort"] = Field(description="abort ends the stage as diverged.")
+    diagnosis: Text = Field(description="What it means.")
+    remedy: Text = Field(description="What to try.")
+
+    @model_validator(mode="after")
+    def _reference_is_used(self) -> Self:
+        if self.reference is not None and self.measure == "value":
+            raise ValueError("reference needs `measure: change` or `measure: ratio`")
+        return self
+
+
+def _rule_per_stage(rules: Any) -> Any:
+    """Return the rules as written, one for each stage where a rule lists several."""
+    if not isinstance(rules, list):
+        return rules
+    single = []
+    for rule in rules:
+        stages = rule.get("stage") if isinstance(rule, dict) else None
+        if not isinstance(stages, list) or not stages:
+            single.append(rule)
+            continue
+        names = [rule.get("id"), *(f"{rule.get('id')}-{str(stage).replace('_', '-')}" for stage in stages[1:])]
+        single += [{**rule, "id": name, "stage": stage} for name, stage in zip(names, stages, strict=True)]
+    return single
+
+
+class StudyDefinition(Strict):
+    """What a study asks, and how its results are judged and shown.
+
+    It is the part of `_study.yaml` that plan.json and the database hold as well: a key added here reaches all readers.
+    """
+
+    title: Text
+    question: Text
+    source: Text
+    table: TableDefinition
+    curves: list[CurveDefinition] = Field(default=[])
+    figures: list[FigureDefinition] = Field(default=[], description="Figures beside curves, metric and lineage.")
+    analysis: Analysis
+    health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = Field(default=[])
+    trained_model: StageName | None = Field(
+        default=None, description="Subfolder in which a stage leaves its model as a Hugging Face folder; for `export`."
+    )
+
+    def as_declared(self) -> dict[str, Any]:
+        """Return the fields of this class, and none of a subclass, for another subclass to take over."""
+        return {name: getattr(self, name) for name in StudyDefinition.model_fields}
+
+
+class StudyFile(StudyDefinition):
+    """`_study.yaml`: the definition, and what only planning reads."""
+
+    config: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        default=None, description="module:Class of the config model; absent: `base` gives the keys and their types."
+    )
+    footprint: Module | None = Field(
+        default=None,
+        description="Module with `def footprint(stage, config, models, devices)`: what a stage holds in memory.",
+    )
+    base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
+    factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
+    exclusions: list[Exclusion] = Field(default=[])
+    stages: dict[StageName, StageDefinition] = Field(min_length=1, description="In order; the last gives the results.")
+    published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
+    dirty_tree: Literal["allow", "warn", "refuse"] = Field(
+        default="warn", description="When files differ from their commit: start stages, warn and start, or refuse."
+    )
+
+    @model_validator(mode="after")
+    def _stages_agree(self) -> Self:
+        earlier: set[str] = set()
+        for name, stage in self.stages.items():
+            if stage.entry is not None and self.config is None:
+                raise ValueError(f"stages.{name}.entry: the module needs a config model: give `config: module:Class`")
+            for source in stage.inputs.values():
+                if not source.startswith(ASSET_PREFIX) and source not in earlier:
+                    raise ValueError(f"stages.{name}.inputs: {source!r} is neither an earlier stage nor asset:<key>")
+            earlier.add(name)
+        ids = [rule.id for rule in self.health]
+        for rule in self.health:
+            if rule.stage not in self.stages:
+                raise ValueError(f"health.{rule.id}.stage: there is no stage {rule.stage!r}")
+            if ids.count(rule.id) > 1:
+                raise ValueError(f"health: the id {rule.id!r} is given twice")
+        return self

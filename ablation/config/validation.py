@@ -1,0 +1,109 @@
+"""From pydantic's errors to one line that names file, key, value, problem and remedy."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ablation.config import dotted
+from ablation.config.settings import suggest
+from ablation.contract.errors import ConfigError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> Model:
+    """Return `data` as a model, without conversions between types ("5" is no number; 1 may stand for 1.0).
+
+    Raises:
+        ConfigError: of the first error, with the number of the others; its key starts with `prefix`.
+    """
+    check_known(model, data, file, prefix)
+    try:
+        return model.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        raise _first(error, model, data, file, prefix) from None
+
+
+def check_known(model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> None:
+    """Refuse keys that the model does not have, with the closest one that it has."""
+    _check_level(known_keys(model), data, "", file, prefix)
+
+
+_KNOWN: dict[type[BaseModel], set[str]] = {}
+
+
+def known_keys(model: type[BaseModel]) -> set[str]:
+    """Return the model's dotted keys, remembered: a thousand variants ask for them."""
+    if model not in _KNOWN:
+        _KNOWN[model] = dotted.model_keys(model)
+    return _KNOWN[model]
+
+
+def _check_level(known: set[str], data: Mapping[str, Any], above: str, file: Path | str, prefix: str) -> None:
+    for key, item in data.items():
+        full = f"{above}{key}"
+        if full not in known:
+            here = sorted(name for name in known if name.startswith(above) and "." not in name[len(above) :])
+            elsewhere = sorted(name for name in known if name.rsplit(".", 1)[-1] == key)
+            remedy = f"did you mean {elsewhere[0]!r}?" if elsewhere else suggest(full, here)
+            shown = None if isinstance(item, Mapping) else item
+            raise ConfigError(file, f"{prefix}{full}", shown, "is not a key of this configuration", remedy)
+        if isinstance(item, Mapping) and any(name.startswith(f"{full}.") for name in known):
+            _check_level(known, item, f"{full}.", file, prefix)
+
+
+def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) -> None:
+    """Refuse a dotted key that the model does not have."""
+    if key not in known_keys(model):
+        raise ConfigError(file, where, key, "is not a key of the config model", suggest(key, sorted(known_keys(model))))
+
+
+def _first(
+    error: ValidationError, model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str
+) -> ConfigError:
+    found: dict[str, tuple[str, Any]] = {}
+    for detail in error.errors(include_url=False, include_context=False):
+        key, value = _place(detail["loc"], data, missing=detail["type"] == "missing")
+        message = detail["msg"].removeprefix("Value error, ")
+        problem = message[:1].lower() + message[1:]
+        if detail["type"] == "missing":
+            problem, value = "is missing", None
+        elif detail["type"] == "extra_forbidden":
+            problem = "is not a key of this configuration"
+        shown = value if not isinstance(value, Mapping) and len(repr(value)) <= 120 else None
+        found.setdefault(key, (problem, shown))
+    key, (problem, value) = next(iter(found.items()))
+    more = f" ({len(found) - 1} more like it: {', '.join(list(found)[1:4])})" if len(found) > 1 else ""
+    description = _description(model, key)
+    remedy = f"expected: {description}" if description else "correct the value"
+    return ConfigError(file, f"{prefix}{key}".rstrip("."), value, problem + more, remedy)
+
+
+def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, Any]:
+    """Follow pydantic's path through the data; parts that name a branch of a union are not in the data."""
+    path: list[str] = []
+    *parts, last = list(loc) or [""]
+    for part in [*parts, last]:
+        if (isinstance(data, Mapping) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        ):
+            data = data[part]  # type: ignore[index]
+            path.append(str(part))
+    if missing:
+        path.append(str(last))
+    return ".".join(path), data
+
+
+def _description(model: type[BaseModel], key: str) -> str:
+    description = ""
+    options: list[type[BaseModel]] = [model]
+    for part in key.split("."):
+        fields = [option.model_fields[part] for option in options if part in option.model_fields]
+        if not fields:
+            break
+        description = fields[0].description or description
+        options = [nested for field in fields for nested in dotted.models_in(field.annotation)]
+    return description.rstrip(".")

@@ -1,0 +1,127 @@
+"""Studies and their variants: read, inherit, merge, scale, check. A variant is a diff against its one parent."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from ablation.config import dotted
+from ablation.config.changes import changes, refuse_idle, refuse_without_effect
+from ablation.config.commands import check_commands
+from ablation.config.constraints import check_exclusions
+from ablation.config.names import is_safe_name
+from ablation.config.scale import Scale, load_scale
+from ablation.config.settings import Settings
+from ablation.config.study import Change, Study, Variant
+from ablation.config.study_file import (
+    check_all_read,
+    check_edges,
+    check_figures,
+    check_keys,
+    check_reaches_results,
+    config_model,
+    read_published,
+    read_study_file,
+)
+from ablation.config.study_schema import StageDefinition, StudyFile
+from ablation.config.validation import validate
+from ablation.config.variant_files import VariantFile, read_variants
+from ablation.contract.errors import ConfigError
+
+_RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models and data sets
+
+
+def load_studies(settings: Settings) -> dict[str, Study]:
+    """Read, resolve and check every variant of the settings' studies.
+
+    Raises:
+        ConfigError: the first thing that is wrong, with file, key, value and remedy.
+    """
+    scale = load_scale(settings)
+    return {name: _load_study(settings.configs, name, scale.study(name)) for name in settings.studies}
+
+
+def _load_study(configs: Path, name: str, scale: Scale) -> Study:
+    folder = configs / "studies" / name
+    file = folder / "_study.yaml"
+    if not is_safe_name(name) or name in _RESERVED_STUDIES:
+        raise ConfigError(
+            folder, "", None, "is not a usable study name", "use letters, digits, '-' and '_'; not `assets`"
+        )
+    written = read_study_file(file)
+    model = config_model(written, file)
+    check_keys(written, model, file)
+    check_commands(written, model, file)
+    check_all_read(written, model, file)
+    scale.check(model, set(written.stages))
+    stages = _stages(written, scale)
+    base = _plain(validate(model, written.base, file, "base."))
+    files = read_variants(folder, model)
+    scale.refuse_overridden({variant.name: variant.overrides for variant in files})
+    variants: dict[str, Variant] = {}
+    for variant in files:
+        parent = None if variant.parent is None else variants[variant.parent]
+        variants[variant.name] = _resolve(
+            variant, parent, study=name, written=written, base=base, model=model, scale=scale
+        )
+    check_figures(written, file, variants)
+    check_edges(written, file, variants)
+    published = read_published(configs, written, file, variants)
+    return Study(name, file, written, model, stages, variants, published)
+
+
+def _resolve(
+    file: VariantFile,
+    parent: Variant | None,
+    *,
+    study: str,
+    written: StudyFile,
+    base: Mapping[str, Any],
+    model: type[BaseModel],
+    scale: Scale,
+) -> Variant:
+    """Return one variant, all its keys filled and sized, and refuse what makes no sense in it."""
+    above = base if parent is None else parent.declared
+    as_written = validate(model, dotted.merge_into(model, above, file.overrides), file.path)
+    declared = _plain(as_written)
+    refuse_idle(file.overrides, declared, above, file.path, f"the parent {file.parent}" if parent else "the base")
+    resolved = scale.apply(as_written, declared, file.path)
+    values = declared if resolved is as_written else _plain(resolved)
+    for config in (declared, values):
+        changed = [key for key, _ in dotted.leaves(file.overrides)]
+        check_exclusions(written.exclusions, config, file.path, changed)
+    refuse_without_effect(file.overrides, resolved, file.path)
+    check_reaches_results(file.overrides, written, file.path)
+    found: list[Change] = []
+    if parent is not None:
+        found = changes(above, declared, parent.resolved, resolved, written.factors)
+    return Variant(
+        study=study,
+        name=file.name,
+        parent=file.parent,
+        why=file.why,
+        file=file.path,
+        gpu=file.gpu,
+        overrides=file.overrides,
+        declared=declared,
+        values=values,
+        resolved=resolved,
+        changes=tuple(found),
+        factors=tuple(dict.fromkeys(change.factor for change in found)),
+    )
+
+
+def _plain(config: BaseModel) -> dict[str, Any]:
+    """Return all values as JSON has them. It costs more than all else, so each configuration is dumped once."""
+    return config.model_dump(mode="json")
+
+
+def _stages(written: StudyFile, scale: Scale) -> dict[str, StageDefinition]:
+    stages = {}
+    for name, stage in written.stages.items():
+        override = scale.definition.resources.get(name)
+        changed = {} if override is None else override.model_dump(exclude_none=True)
+        resources = stage.resources.model_copy(update=changed)
+        stages[name] = stage.model_copy(update={"resources": resources})
+    return stages

@@ -1,0 +1,90 @@
+"""Files that are either whole or as they were: written aside, flushed to the disk, renamed."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.errors import TrackerError
+from ablation.contract.reading import printable, read_bytes
+
+
+class WriteError(TrackerError, OSError):
+    """A file that cannot be written; it is an OSError too, as a stage tells a full disk from a fault of its own."""
+
+    def __init__(self, text: str, error: OSError) -> None:
+        super().__init__(text)
+        self.text, self.errno, self.strerror = text, error.errno, error.strerror
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return printable(self.text)
+
+
+@contextmanager
+def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
+    """Yield a path beside `path`, of the same suffix; when the block ends without an error it takes its place.
+
+    A reader, or with `sync` who comes after a power cut, finds the old content or the new one, never a part.
+    Raises WriteError, in one line, where the disk is full or the folder cannot be written, and TrackerError where
+    `path` is a device: as root, a report written to /dev/null would else take its place.
+    """
+    path = Path(path)
+    if not path.name or path.is_char_device() or path.is_block_device():
+        raise TrackerError(f"{path}: is no place for a file; name another path")
+    aside = path.with_name(f".{os.getpid()}.tmp.{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)  # of a process that had this number and was killed
+        yield aside
+        if sync:
+            _flush(aside)
+        aside.replace(path)
+        if sync:
+            _flush(path.parent)
+    except WriteError:
+        raise
+    except OSError as error:
+        kept = "; the previous version is untouched" if path.exists() else ""
+        reason = error.strerror or " ".join(str(error).split())
+        text = f"{path}: cannot be written ({reason}){kept}; free space, or mend the folder"
+        raise WriteError(text, error) from error
+    finally:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, text: str, *, sync: bool = True) -> None:
+    """Replace `path` by `text` (UTF-8, line ends as they are)."""
+    with replacing(path, sync=sync) as aside:
+        aside.write_text(text, encoding="utf-8", newline="")
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Replace `path` by `value` as JSON."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def update_text(path: Path, text: str, *, sync: bool = True) -> None:
+    """Replace `path` by `text` unless it holds it already; what cannot be read is replaced."""
+    with suppress(OSError):
+        if read_bytes(path) == text.encode():
+            return
+    write_text(path, text, sync=sync)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a process left that was killed while it wrote; only for the folder's one owner."""
+    for leftover in folder.glob(".*.tmp.*"):
+        leftover.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

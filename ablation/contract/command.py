@@ -1,0 +1,236 @@
+"""A stage's command line: words with placeholders, which are filled in without a shell and never split again.
+
+    accelerate launch train.py {config} --seed {seed} --output {output} --model {input:model}
+
+| placeholder | becomes |
+| --- | --- |
+| `{config}`, `{config:json}` | a YAML, or JSON, file of the variant's keys that the stage `reads` |
+| `{overrides}` | the same as Hydra overrides, `a.b=1`, a word each |
+| `{overrides:+}`, `{overrides:++}` | likewise, each with this prefix: a key that Hydra's own file lacks |
+| `{value:a.b}` | one of these keys; lists and maps as JSON, null and truth values as YAML has them |
+| `{seed}` | the seed |
+| `{output}`, `{out}` | the folder in which the command leaves its files |
+| `{input:NAME}` | the folder in which the stage behind the input left its |
+| `{devices}`, `{threads}` | how many accelerators (1 on a machine without any) and CPU threads the command may use |
+| `{python}` | the interpreter of this process |
+
+`{output!h}`, `{input!h:NAME}` and so on: quoted as Hydra's overrides need it. Braces that are none of these are
+doubled: `{{`.
+"""
+
+import ast
+import contextlib
+import json
+import os
+import re
+import shlex
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablation.contract.fingerprint import imported_names
+from ablation.contract.nested import leaves
+
+OUTPUT = "output"  # the command's folder in that of its stage, whose other files are the tracker's
+KINDS = {
+    "config": ("", "yaml", "json"),
+    "overrides": ("", "+", "++"),
+    "value": None,
+    "seed": ("",),
+    "output": ("",),
+    "out": ("",),
+    "input": None,
+    "devices": ("",),
+    "threads": ("",),
+    "python": ("",),
+}
+"""Placeholder: what may stand behind its colon; None: a name."""
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_WORDS = ("true", "false", "null", "none", "nan", "inf", "infinity", "on", "off", "yes", "no")
+
+
+class Placeholder(NamedTuple):
+    """`{input:train}` is ("input", "train"), `{seed}` is ("seed", "")."""
+
+    kind: str
+    name: str
+    conversion: str = ""
+
+    def __str__(self) -> str:
+        kind = self.kind + (f"!{self.conversion}" if self.conversion else "")
+        return f"{{{kind}:{self.name}}}" if self.name else f"{{{kind}}}"
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What the placeholders become. `config` maps `yaml` and `json` to the files; `values` are what these hold."""
+
+    config: Mapping[str, Path]
+    values: Mapping[str, Any]
+    seed: int | None
+    output: Path
+    inputs: Mapping[str, Path]
+    devices: int
+    threads: int
+    python: str
+
+
+def split(command: str | Sequence[str]) -> list[str]:
+    """Return the words of a command: text as a shell splits it, a list as it is. Raises ValueError."""
+    return shlex.split(command) if isinstance(command, str) else list(command)
+
+
+def placeholders(words: Sequence[str]) -> list[Placeholder]:
+    """Return the placeholders of all words, in order.
+
+    Raises ValueError for a single brace, one that is not known, and `{overrides}` that is not a word of its own.
+    """
+    found = []
+    for word in words:
+        here = [part for part in _parts(word) if isinstance(part, Placeholder)]
+        for placeholder in here:
+            _check(placeholder)
+            if placeholder.kind == "overrides" and word != str(placeholder):
+                raise ValueError(f"{placeholder} becomes several words, so it cannot be a part of {word!r}")
+        found += here
+    return found
+
+
+def fill(words: Sequence[str], filling: Filling) -> list[str]:
+    """Return the command to start. Raises KeyError for an input or a value that there is not."""
+    return [full for word in words for full in _filled(word, filling)]
+
+
+class Mentions(NamedTuple):
+    """What a command seems to name: files, modules, and folders in which Python is to look for modules."""
+
+    files: list[str]
+    modules: list[str]
+    folders: list[str]
+
+
+def mentions(words: Sequence[str]) -> Mentions:
+    """Return what may be files (`x`, `--key=x`, `a=x,y`, `@x`), modules (`-m x`) and folders (`PYTHONPATH=x:y`).
+
+    The program behind `-c` is looked at as well, Python or shell.
+    """
+    files: list[str] = []
+    modules: list[str] = []
+    folders: list[str] = []
+    for before, word in pairwise(["", *words]):
+        files += [word, *re.split(r"[=,@\[\]'\"]", word)]
+        if attached := re.fullmatch(r"-[A-Za-z]*?m([\w.]+)", word):
+            modules += [attached[1], f"{attached[1]}.__main__"]
+        if re.fullmatch("-[A-Za-z]*m|--module", before):
+            modules += [word, f"{word}.__main__"]
+        elif re.fullmatch("-[a-z]*c", before):
+            inside = _inside(word)
+            files, modules, folders = files + inside.files, modules + inside.modules, folders + inside.folders
+        elif word.startswith("PYTHONPATH="):
+            folders += filter(None, word.partition("=")[2].split(os.pathsep))
+    return Mentions(files, modules, folders)
+
+
+def _inside(program: str) -> Mentions:
+    try:
+        nodes = ast.walk(ast.parse(program))
+    except (SyntaxError, ValueError):
+        lexer = shlex.shlex(program, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        with contextlib.suppress(ValueError):  # it has no end of a quotation, say
+            return mentions(list(lexer))
+        return Mentions([], [], [])
+    return Mentions([], [name for level, name in imported_names(nodes) if not level], [])
+
+
+def _filled(word: str, filling: Filling) -> list[str]:
+    parts = list(_parts(word))
+    if len(parts) == 1 and isinstance(parts[0], Placeholder) and parts[0].kind == "overrides":
+        return [parts[0].name + override for override in hydra_overrides(filling.values)]
+    return ["".join(part if isinstance(part, str) else _converted(part, filling) for part in parts)]
+
+
+def _converted(placeholder: Placeholder, filling: Filling) -> str:
+    if placeholder.conversion and placeholder.kind == "value":
+        return hydra_value(value_at(filling.values, placeholder.name))
+    text = _text(placeholder, filling)
+    return hydra_value(text) if placeholder.conversion else text
+
+
+def value_at(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a dotted key; null where a variant made a map above it null. Raises KeyError for no key."""
+    found: Any = values
+    for part in key.split("."):
+        found = None if found is None else found[part]
+    return found
+
+
+def _text(placeholder: Placeholder, filling: Filling) -> str:
+    kind, name, _ = placeholder
+    if kind == "value":
+        value = value_at(filling.values, name)
+        return value if isinstance(value, str) else json.dumps(value)
+    if kind == "input":
+        return str(filling.inputs[name])
+    if kind == "config":
+        return str(filling.config[name or "yaml"])
+    return str({"out": filling.output}.get(kind, getattr(filling, kind, None)))
+
+
+def _parts(word: str) -> Iterator[str | Placeholder]:
+    for literal, name, spec, conversion in string.Formatter().parse(word):
+        if literal:
+            yield literal
+        if name is not None:
+            yield Placeholder(name, spec or "", conversion or "")
+
+
+def _check(placeholder: Placeholder) -> None:
+    kind, name, conversion = placeholder
+    if kind not in KINDS or conversion not in ("", "h") or (conversion and kind in ("overrides", "seed")):
+        known = ", ".join(f"{{{known}}}" for known in KINDS)
+        raise ValueError(f"{placeholder} is no placeholder (there are {known}); write {{{{ and }}}} for plain braces")
+    allowed = KINDS[kind]
+    if allowed is None and not name:
+        raise ValueError(f"{placeholder} lacks a name: {{{kind}:NAME}}")
+    if allowed is not None and name not in allowed:
+        forms = ", ".join(str(Placeholder(kind, form)) for form in allowed)
+        raise ValueError(f"{placeholder} is no placeholder; write {forms}")
+
+
+def hydra_overrides(values: Mapping[str, Any]) -> list[str]:
+    """Return nested values as Hydra overrides, one for each leaf: `{"a": {"b": 1}}` is `["a.b=1"]`."""
+    return [f"{key}={hydra_value(value)}" for key, value in leaves(values)]
+
+
+def hydra_value(value: Any) -> str:
+    """Return a plain value in Hydra's grammar for overrides (hydra.cc, "Extended Override syntax").
+
+    Text is quoted unless it is a plain word. In quotes a quote and the backslashes before it are escaped, and so are
+    those at the end; `${` is escaped too: the value is a text, not an interpolation.
+    """
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{_key(key)}:{hydra_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(hydra_value, value)) + "]"
+    return _quoted(str(value))
+
+
+def _key(key: Any) -> str:
+    return re.sub(r"([\\()\[\]{}:=,\s])", r"\\\1", str(key))  # keys have no quotes
+
+
+def _quoted(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    text = re.sub(r"(\\*)\$\{", lambda match: 2 * match[1] + "\\${", text)
+    text = re.sub(r"(\\*)('|\Z)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
+    return f"'{text}'"

@@ -1,0 +1,42 @@
+"""Errors that a user can mend. Their text is one line: file, key, value, what is wrong, what to do."""
+
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.reading import one_line, printable
+
+_SHOWN = 200  # characters of a value
+
+
+class TrackerError(Exception):
+    """Base of the errors that the command line and the Snakefile print without a traceback."""
+
+    def __str__(self) -> str:
+        """Return the text; what a terminal would obey, from a file's name say, shows as its code."""
+        return printable(super().__str__())
+
+
+def explained(error: TrackerError | OSError) -> str:
+    """Return the line of an error; of a file that this user may not use, with what to do."""
+    if not isinstance(error, PermissionError) or error.filename is None:
+        return str(error)
+    remedy = "let its owner make it readable and writable (`chmod -R g+rwX`; `umask 002` for what is to come)"
+    return printable(f"{error.filename}: cannot be used ({error.strerror}); {remedy}")
+
+
+class ConfigError(TrackerError):
+    """A configuration that cannot be run."""
+
+    def __init__(self, file: Path | str, key: str, value: Any, problem: str, remedy: str) -> None:
+        self.file, self.key, self.value, self.problem, self.remedy = file, key, value, problem, remedy
+        where = f"{file}: {one_line(key, _SHOWN)}" if key else str(file)
+        super().__init__(f"{where}{_shown(value)}: {problem}; {remedy}".replace("\n", " "))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    try:
+        return f" = {one_line(repr(value), _SHOWN)}"
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return " = a number of thousands of digits"

@@ -1,0 +1,57 @@
+"""How far a running stage says that it is, and what the database is called."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ablation.contract.reading import one_line, read_json
+
+DATABASE = "tracker.duckdb"
+_LARGEST = 1e15  # of a number that a person reads
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A running stage's own account: steps done and in all; began and last wrote at (seconds since the epoch)."""
+
+    done: float
+    total: float
+    unit: str
+    started: float
+    updated: float
+
+    def seconds_left(self, now: float) -> float | None:
+        """Time left at the rate so far; None before the first step."""
+        if self.done <= 0 or self.updated <= self.started:
+            return None
+        rate = self.done / (self.updated - self.started)
+        return max(0.0, (self.total - self.done) / rate - max(0.0, now - self.updated))
+
+
+def read_progress(folder: Path) -> Progress | None:
+    """Return the progress of a stage, or None where there is none that can be read and makes sense."""
+    try:
+        content = read_json(folder / "progress.json")
+        numbers = float(content["done"]), float(content["total"])
+        times = _seconds(content["started"]), _seconds(content["updated"])
+        if not all(abs(number) < _LARGEST for number in (*numbers, *times)):
+            return None
+        return Progress(*numbers, one_line(content["unit"], 40), *times)
+    except (OSError, ValueError, TypeError, KeyError, ArithmeticError):
+        return None  # it is a courtesy of the trainer, never a reason to fail
+
+
+def read_attempt(folder: Path) -> int:
+    """Return how many times a stage was begun, the run of now included; 1 where that is not known."""
+    try:
+        return int(read_json(folder / "attempt.json")["attempt"])
+    except (OSError, ValueError, TypeError, KeyError, ArithmeticError):
+        return 1
+
+
+def _seconds(moment: float | str) -> float:
+    """Seconds since the epoch of a number of seconds or an ISO 8601 time (UTC where it names no zone)."""
+    if isinstance(moment, (int, float)):
+        return float(moment)
+    parsed = datetime.fromisoformat(moment)
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

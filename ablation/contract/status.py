@@ -1,0 +1,158 @@
+"""How a stage ended: `status.json`, read here by everybody, and what keeps it from being believed."""
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.lock import is_locked
+from ablation.contract.reading import kind_of, one_line, read_json, sha256
+
+STATUS = "status.json"
+KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
+TERMINAL = ("ok", "failed", "diverged", "blocked")
+FAILED = ("failed", "diverged", "blocked", "corrupt")  # states of a stage that ended, and not well
+TO_COME = ("running", "missing")  # states of a stage that has not ended
+COLLECTED_FILES = (STATUS, "metrics.parquet", "items.parquet", "weights.json", "provenance.json")
+_MAX_BYTES = 1 << 20
+_MAX_WORDS = 500
+_TEXTS = ("reason", "stage", "started", "ended", "device")  # null is allowed for all
+
+
+@dataclass(frozen=True)
+class StageState:
+    """State (ok, failed, diverged, blocked, corrupt, running, missing), its reason, and more of status.json."""
+
+    state: str
+    reason: str = ""
+    stage: str | None = None
+    key: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    wall_s: float | None = None
+    attempt: int | None = None
+    device: str | None = None
+    devices: int | None = None
+    sha256: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
+    """Return the state of a stage by the status in its folder, or a copy of it called `name`.
+
+    It is corrupt where the status cannot be read or is not that of the stage `key`, where a link, a pipe or a folder
+    is in place of a file that is collected, and where one of these has gone or is not as long as the stage left it.
+    Raises PermissionError where this user may not read it: another's result is not damaged.
+    """
+    if odd := misplaced(folder):
+        return StageState("corrupt", _why_misplaced(odd[0], folder))
+    try:
+        status = read_json(folder / name, _MAX_BYTES)
+    except FileNotFoundError:
+        running = (folder / "progress.json").exists() and is_locked(folder)
+        return StageState("running" if running else "missing")
+    except PermissionError:
+        raise
+    except (ValueError, OSError) as error:
+        return StageState("corrupt", f"{name}: {one_line(error, _MAX_WORDS)}")
+    if problem := _problem(status, key):
+        return StageState("corrupt", f"{name}: {one_line(problem, _MAX_WORDS)}")
+    if lost := _lost(folder, status.get("files") or {}):
+        return StageState("corrupt", lost)
+    texts = {text: None if status.get(text) is None else one_line(status[text], _MAX_WORDS) for text in _TEXTS}
+    known: dict[str, Any] = {text: status.get(text) for text in ("key", "wall_s", "attempt", "devices")}
+    known["sha256"] = status.get("sha256") or {}
+    return StageState(**{"state": status["state"], **known, **texts, "reason": texts["reason"] or ""})
+
+
+def left_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what a status says of the files of a stage that are collected: `files`, their bytes, and `sha256`."""
+    paths = [path for name in COLLECTED_FILES if name != STATUS and (path := folder / name).is_file()]
+    return {
+        "files": {path.name: path.stat().st_size for path in paths},
+        "sha256": {path.name: sha256(path) for path in paths},
+    }
+
+
+def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FILES) -> str:
+    """Return which of the files is not the one that the stage left, or nothing.
+
+    It reads them whole: damage that leaves the length is not seen otherwise, as most of it still decodes.
+    """
+    for name in names:
+        try:
+            if name in state.sha256 and sha256(folder / name) != state.sha256[name]:
+                return f"{name}: its content is not what the stage left"
+        except OSError as error:
+            return f"{name}: cannot be read ({error.strerror})"
+    return ""
+
+
+def misplaced(folder: Path) -> list[Path]:
+    """Return what is no file among those of a stage that are collected, or the stage's folder where it is none.
+
+    The folders above may be links, to a larger disk say; a stage's own would let it write over what is not its.
+    """
+    if replaced(folder):
+        return [folder]
+    modes = {name: _mode(f"{folder}/{name}") for name in COLLECTED_FILES}  # text: ten thousand stages are looked at
+    return [folder / name for name, mode in modes.items() if mode is not None and not stat.S_ISREG(mode)]
+
+
+def replaced(folder: Path) -> bool:
+    """Tell whether something else is in the place of a stage's folder."""
+    mode = _mode(folder)
+    return mode is not None and not stat.S_ISDIR(mode)
+
+
+def _mode(path: Path | str) -> int | None:
+    try:
+        return os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _why_misplaced(path: Path, folder: Path) -> str:
+    mode = _mode(path) or 0
+    what = f"a link to {os.readlink(path)}" if stat.S_ISLNK(mode) else kind_of(mode)
+    return one_line(f"{path.name}: {what}, where a {'folder' if path == folder else 'file'} belongs", _MAX_WORDS)
+
+
+def _problem(status: Any, key: str | None) -> str:
+    """Return what is wrong with the content of a status.json, or nothing."""
+    if not isinstance(status, dict) or status.get("state") not in TERMINAL:
+        return "it has no known state"
+    if key is not None and status.get("key") != key:
+        return f"it belongs to the stage {status.get('key')}"
+    wall_s: Any = status.get("wall_s")
+    attempt: Any = status.get("attempt")
+    devices: Any = status.get("devices")
+    files: Any = status.get("files")
+    digests: Any = status.get("sha256")
+    right = {name: isinstance(status.get(name), str) for name in (*_TEXTS, "key")}
+    right["wall_s"] = _is_number(wall_s, (int, float)) and -1e15 < wall_s < 1e15
+    right["attempt"] = _is_number(attempt, int) and 0 <= attempt < 2**31
+    right["devices"] = _is_number(devices, int) and 0 <= devices < 2**31
+    right["files"] = isinstance(files, dict) and all(_is_number(size, int) for size in files.values())
+    right["sha256"] = isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values())
+    wrong: Iterable[str] = (name for name, is_right in right.items() if status.get(name) is not None and not is_right)
+    return next((f"{name} is not what it can be: {status[name]!r}" for name in wrong), "")
+
+
+def _is_number(value: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _lost(folder: Path, files: dict[str, int]) -> str:
+    """Return what has gone of the files that the stage left, or nothing; lengths tell, and are quick to compare."""
+    for name in COLLECTED_FILES:
+        if name not in files:
+            continue
+        try:
+            size = (folder / name).stat().st_size
+        except OSError:
+            return f"{name}: it has gone"
+        if size != files[name]:
+            return f"{name}: it has {size} bytes, and the stage left {files[name]}"
+    return ""

@@ -1,0 +1,127 @@
+"""`study.yaml` of imported runs: the question, the analysis plan, and how runs are told apart. Unknown keys are errors.
+
+All of it is optional but the analysis, and what is left out is derived from the runs.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from ablation.config.display_schema import CurveDefinition, TableDefinition
+from ablation.config.logged import LOGGED, LOGGED_VALUE
+from ablation.config.names import Strict, Text, is_safe_name
+from ablation.config.settings import suggest
+from ablation.config.study_schema import Analysis
+from ablation.config.validation import validate
+from ablation.config.yaml_io import load_yaml
+from ablation.contract.errors import ConfigError
+
+_LISTS = ("ignore", "leave_out", "allow")
+_MAPS = ("metrics", "parents")
+
+
+class RunRules(Strict):
+    """How a run's seed and variant are found, and which of its settings and numbers count."""
+
+    seed: Text | None = Field(
+        default=None,
+        description="A dotted key of the configuration; or name:REGEX, whose group is found in the run's name; or "
+        "number: in the order in which a variant's runs started.",
+    )
+    variant: Text | None = Field(default=None, description="Likewise; absent: by the configuration without the seed.")
+    ignore: list[Text] = Field(default=[], description="Dotted keys of the configuration that tell no variants apart.")
+    leave_out: list[Text] = Field(default=[], description="Shell patterns of names of runs that are not imported.")
+    metrics: dict[Text, Text] = Field(default={}, description="Name here: name in the log.")
+    parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
+    allow: list[Literal["prompt"]] = Field(default=[], description="What may differ between runs that are compared.")
+    study: Text | None = Field(default=None, description="Of a database with several studies, the one to import.")
+
+
+class NamedVariant(Strict):
+    """A variant that the file names."""
+
+    parent: Text | None = None
+    why: Text | None = None
+    where: dict[Text, Any] = Field(default={}, description="Dotted key: value; the runs of which all hold.")
+    runs: list[Text] = Field(default=[], description="Shell patterns of the names of its runs.")
+
+
+class ImportFile(Strict):
+    """`study.yaml`."""
+
+    name: Text | None = None
+    title: Text | None = None
+    question: Text | None = None
+    source: Text | None = None
+    analysis: dict[str, Any] = Field(
+        default={}, description="As in _study.yaml; or `metric`, one or a list, instead of value, protocol and subsets."
+    )
+    table: TableDefinition | None = None
+    curves: list[CurveDefinition] | None = None
+    factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
+    runs: RunRules = RunRules()
+    variants: dict[Text, NamedVariant] = Field(default={})
+
+
+def read_import_file(path: Path) -> tuple[str, ImportFile]:
+    """Return the study's name and what its file says. Raises ConfigError."""
+    written = validate(ImportFile, load_yaml(path), path)
+    name = written.name or (path.resolve().parent.name if path.stem in ("study", "_study") else path.stem)
+    for variant in written.variants:
+        if not is_safe_name(variant):
+            remedy = "use letters, digits, '.', '-' and '_'"
+            raise ConfigError(path, "variants", variant, "is no name of a variant", remedy)
+    return checked_name(name, path), written
+
+
+def checked_name(name: str, where: Path | str) -> str:
+    """Return the name of a study if it can be one. Raises ConfigError."""
+    if not is_safe_name(name):
+        raise ConfigError(where, "name", name, "is no name of a study", "use letters, digits, '.', '-' and '_'")
+    return name
+
+
+def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, Any]) -> ImportFile:
+    """Return the file's content with what the command line says: `--map KEY=VALUE`, and parts of the analysis plan."""
+    rules: dict[str, Any] = written.runs.model_dump()
+    for pair in mapped:
+        key, equals, value = pair.partition("=")
+        group, _, rest = key.partition(".")
+        known = [*RunRules.model_fields, *(f"{name}.NAME" for name in _MAPS)]
+        if not equals or not value or group not in RunRules.model_fields or bool(rest) != (group in _MAPS):
+            raise ConfigError("--map", pair, None, "is not KEY=VALUE of a known key", suggest(key, known))
+        if group in _MAPS:
+            rules[group] = {**rules[group], rest: None if (group, value) == ("parents", "none") else value}
+        else:
+            rules[group] = value.split(",") if group in _LISTS else value
+    try:
+        update = {"runs": RunRules.model_validate(rules), "analysis": _joined(written.analysis, analysis)}
+    except ValidationError as error:
+        raise ConfigError("--map", "", None, error.errors()[0]["msg"], "correct the value") from None
+    return written.model_copy(update=update)
+
+
+def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the analysis with what replaces it; a metric takes the place of items, and items that of a metric."""
+    items = {"value", "protocol", "subsets"}
+    gone = items if "metric" in over else {"metric"} if items & set(over) else set()
+    return {key: value for key, value in before.items() if key not in gone} | dict(over)
+
+
+def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:
+    """Return the analysis plan. Raises ConfigError.
+
+    A final metric is judged as the only item of a subset of its name: the judge then has the noise between seeds alone,
+    and says so.
+    """
+    plan = dict(values)
+    metrics = plan.pop("metric", None)
+    if metrics is not None:
+        if given := {"value", "protocol", "subsets"} & set(plan):
+            problem = f"is given beside {', '.join(sorted(given))}"
+            raise ConfigError(file, "analysis.metric", metrics, problem, "name a metric or items, not both")
+        subsets = [metrics] if isinstance(metrics, str) else metrics
+        plan = {"value": LOGGED_VALUE, "protocol": LOGGED, "subsets": subsets, **plan}
+    return validate(Analysis, plan, file, "analysis.")

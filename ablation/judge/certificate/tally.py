@@ -1,0 +1,180 @@
+"""From judged worlds to bounds, and from bounds to what is certified of each word. See docs/certificate.md."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+
+import numpy as np
+from scipy import special
+
+from ablation.config.study_schema import Analysis
+from ablation.judge.certificate.record import Evidence, Power, WordRecord
+from ablation.judge.certificate.worlds import NOISY
+from ablation.judge.scope import DECIDED
+
+CONFIDENCE = 0.95  # of an upper bound, and of all lower bounds of a study together
+DIRECTION = "better or worse"  # the two words have one promise
+_EPSILON = 1e-9
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One edge of a world: its true effect, the word that it got, and its interval."""
+
+    truth: float  # NaN where it is not known
+    word: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One judged world."""
+
+    form: str
+    edges: tuple[Judged, ...]
+
+    def direction(self, *, per_word: bool) -> float:
+        """The share of wrong ones among words better and worse; unless `per_word`, 1 where there is any."""
+        said = [edge for edge in self.edges if edge.word in ("better", "worse") and not isnan(edge.truth)]
+        wrong = sum(edge.truth * (1 if edge.word == "better" else -1) <= _EPSILON for edge in said)
+        return wrong / len(said) if wrong and per_word else float(wrong > 0)
+
+    def equivalent(self, margin: float) -> list[bool]:
+        """Whether each edge whose true effect reaches the margin was called equivalent."""
+        return [edge.word == "equivalent" for edge in self.edges if abs(edge.truth) >= margin * (1 - 1e-6)]
+
+    def interval(self) -> list[bool]:
+        """Whether the interval of each edge misses its true effect."""
+        known = [edge for edge in self.edges if not isnan(edge.truth + edge.low + edge.high)]
+        return [not edge.low - _EPSILON <= edge.truth <= edge.high + _EPSILON for edge in known]
+
+
+def tally(trials: Sequence[Trial], analysis: Analysis) -> list[Evidence]:
+    """How often words were wrong, and intervals missed, by form."""
+    per_word = analysis.error == "per_word"
+    found: list[tuple[str, str, float, list[list[float]]]] = []
+    for form in dict.fromkeys(trial.form for trial in trials):
+        of = [trial for trial in trials if trial.form == form]
+        if form not in ("seeds", "rare"):
+            found.append((DIRECTION, form, analysis.alpha, [[trial.direction(per_word=per_word)] for trial in of]))
+        found.append(
+            (
+                "equivalent",
+                form,
+                analysis.alpha,
+                [[float(w) for w in trial.equivalent(analysis.margin)] for trial in of],
+            )
+        )
+        if form in ("signs", "planted"):
+            found.append(("interval", form, analysis.alpha, [[float(w) for w in trial.interval()] for trial in of]))
+    found = [(word, form, promise, [group for group in groups if group]) for word, form, promise, groups in found]
+    kinds = sum(bool(groups) for *_, groups in found)
+    return [_evidence(*one, kinds) for one in found if one[-1]]
+
+
+def _evidence(word: str, form: str, promise: float, groups: Sequence[Sequence[float]], kinds: int) -> Evidence:
+    trials = sum(map(len, groups))
+    rate = sum(map(sum, groups)) / trials
+    confidence = 1 - (1 - CONFIDENCE) / kinds
+    below, above = effective_trials(groups, confidence), effective_trials(groups, CONFIDENCE)
+    return Evidence(
+        word=word,
+        form=form,
+        promise=promise,
+        trials=trials,
+        rate=rate,
+        lower=lower_bound(rate * below, below, confidence),
+        upper=upper_bound(rate * above, above, CONFIDENCE),
+    )
+
+
+def lower_bound(wrong: float, trials: float, confidence: float) -> float:
+    """The one-sided Clopper-Pearson lower bound of a rate; `wrong` and `trials` need not be whole.
+
+    Numbers that are not whole come from an effective number of trials: Korn and Graubard (1998, Survey Methodology 24,
+    193-201) put it, and the rate times it, into the bound of Clopper and Pearson (1934, Biometrika 26, 404-413).
+    """
+    return 0.0 if wrong <= 0 else float(special.betaincinv(wrong, trials - wrong + 1, 1 - confidence))
+
+
+def upper_bound(wrong: float, trials: float, confidence: float) -> float:
+    """The one-sided upper bound, likewise."""
+    return 1.0 if wrong >= trials else float(special.betaincinv(wrong + 1, trials - wrong, confidence))
+
+
+def effective_trials(groups: Sequence[Sequence[float]], confidence: float) -> float:
+    """As many independent trials as say so much: Korn and Graubard's, for a one-sided bound.
+
+    The design effect is estimated from the groups, and so has their degrees of freedom only: hence the squared ratio
+    of the two quantiles of Student's t. Without variation between groups there is no estimate, and no ratio.
+    """
+    trials = sum(map(len, groups))
+    if len(groups) < 2 or len({value for group in groups for value in group}) < 2:
+        return float(trials)
+    ratio = special.stdtrit(trials - 1, confidence) / special.stdtrit(len(groups) - 1, confidence)
+    return float(trials / design_effect(groups) * ratio**2)
+
+
+def design_effect(groups: Sequence[Sequence[float]]) -> float:
+    """By how much trials in groups say less than as many independent ones; at least 1.
+
+    The variance of the rate between groups, over that of independent trials. Groups that are all right, or all wrong,
+    show no effect: 1.
+    """
+    size = np.array([len(group) for group in groups], dtype=float)
+    rate = np.array([np.mean(group) for group in groups])
+    mean, count = float((size * rate).sum() / size.sum()), len(groups)
+    if count < 2 or size.max() <= 1 or mean in (0.0, 1.0):
+        return 1.0
+    between = float(((size * (rate - mean)) ** 2).sum()) * count / (count - 1) / float(size.sum()) ** 2
+    return max(1.0, between * float(size.sum()) / (mean * (1 - mean)))
+
+
+def power(trials: Sequence[Trial], margin: float, mde: float) -> list[Power]:
+    """How often words were given where they were true: effects as large as `mde`, and none."""
+    found = []
+    for word, form, effect in (("better", "planted", mde), ("worse", "planted", -mde), ("equivalent", "signs", 0.0)):
+        edges = [edge for trial in trials if trial.form == form for edge in trial.edges]
+        of = [edge.word == word for edge in edges if abs(edge.truth - effect) <= 1e-6 * margin]
+        if of:
+            found.append(Power(word=word, effect=abs(effect), right=sum(of), trials=len(of)))
+    return found
+
+
+def verdicts(evidence: Sequence[Evidence], lineages: int) -> list[WordRecord]:
+    """What is certified of each word, where there were residuals to draw from."""
+    return [_verdict(word, evidence, lineages) for word in DECIDED]
+
+
+def _verdict(word: str, evidence: Sequence[Evidence], lineages: int) -> WordRecord:
+    own = "equivalent" if word == "equivalent" else DIRECTION
+    known = [found for found in evidence if found.word in (own, "interval")]
+    broken = [found for found in known if found.lower > found.promise]
+    if broken:
+        worst = max(broken, key=lambda found: found.lower - found.promise)
+        what = "intervals missed" if worst.word == "interval" else f"{worst.word} was wrong"
+        rate = f"{worst.rate:.0%} of {worst.trials} {describe(worst)} (at least {worst.lower:.1%}"
+        return WordRecord(
+            word=word, status="uncalibrated", why=f"{what} in {rate}; promised: at most {100 * worst.promise:.3g}%)"
+        )
+    noisy = [found for found in known if found.word == own and found.form in NOISY]
+    most = max(noisy, key=lambda found: found.upper, default=None)
+    why = f"on this study's residuals ({lineages} lineages)"
+    why += f": wrong in {most.rate:.1%} of {describe(most)} (at most {most.upper:.1%})" if most else ""
+    return WordRecord(word=word, status="calibrated", why=why)
+
+
+_FORMS: Mapping[str, str] = {
+    "signs": "without effect, the residuals of each run with a random sign",
+    "planted": "with planted effects",
+    "across": "across the target, without effect",
+    "seeds": "whose change acts in some seeds only",
+    "rare": "whose change is of few items",
+    "unpaired": "whose runs cannot be paired",
+}
+
+
+def describe(found: Evidence) -> str:
+    """What was judged, in words."""
+    return f"{'lineages' if found.word == DIRECTION else 'edges'} {_FORMS[found.form]}"

@@ -1,0 +1,395 @@
+"""Lineages of known truth that are made of a study's own residuals: a wild null, and effects planted on top.
+
+    parts_of(study) -> Parts | None                     what a study's runs are made of
+    worlds(study, parts, form, rounds, mde, seed)       World: a study as `judge_edges` takes it, and the true gains
+
+A run's items are taken apart into what all runs share, what is the variant's, what is the seed's and what is the run's
+own. In the wild null (Wu 1986; Liu 1988) each part of a variant keeps its size and gets a random sign: one for each
+cluster of a variant's items, one for each run. So no variant differs from another in expectation, while tails and
+clusters stay, and of the spreads over seeds what is not chance. A mean that was taken out made a part smaller, which
+is undone (S / (S - 1) for that of S seeds). Values may leave the range that the study's had.
+
+    signs      the wild null
+    planted    effects of the margin and of the smallest detectable effect, in turn; each run has the residual of any
+    across     the wild null with parents and children on opposite sides of a target, each one standard error from it
+    seeds      nothing but a change that acts in some of the seeds, in a larger share than `equivalent` leaves open
+    rare       nothing but a change of few items, to the end of the range, the same ones in every seed
+    unpaired   nothing but a large effect, of children that have other items or seeds than their parents, though as many
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+
+from ablation.config.study_schema import Analysis
+from ablation.judge.edges import study_pairs
+from ablation.judge.measurements import Measurements
+from ablation.judge.moderation import LEAST, fit_prior, squeeze
+from ablation.judge.pairing import Numbers, item_clusters
+from ablation.judge.resampling import Clusters, number_clusters
+from ablation.judge.scope import share_otherwise
+from ablation.judge.significance import Array
+from ablation.judge.statistics import gain
+from ablation.store.database import ENDED_WELL
+
+NOISY = ("signs", "planted", "across")
+FORMS = (*NOISY, "seeds", "rare", "unpaired")
+MORE = 0.01  # of the seeds: what a change of the form `seeds` acts in beyond the share that `equivalent` leaves open
+PLAIN = 1.25  # times the margin is the effect of such a change, so that one seed of those run that shows it is enough
+LARGE = 5.0  # margins: an effect that nobody can overlook
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the whole runs of a study are made of; lists hold one array per subset."""
+
+    runs: Mapping[str, list[int]]  # variant: its seeds
+    index: list[pd.Index]
+    clusters: list[Numbers]  # of each item
+    base: list[Array]  # [items]: the mean of the variants
+    items: list[Array]  # [variants, items]: what a variant's items add to it in every seed, 0 on average
+    shared: list[Array]  # [seeds, items]: what a seed adds in every variant
+    own: list[Array]  # [variants, seeds, items]: what is left of a run; 0 where there is none
+    made: Array  # [variants, seeds]: 1 where there is a run
+    low: list[float]  # per subset: the smallest value, and the largest
+    high: list[float]
+
+
+class Column(NamedTuple):
+    """Values by item: as much of a pandas series as judging reads, and made in a twentieth of the time."""
+
+    index: pd.Index
+    values: Array
+
+    def to_numpy(self) -> Array:
+        """Return the values."""
+        return self.values
+
+
+@dataclass(frozen=True)
+class World:
+    """A study of known truth."""
+
+    study: Measurements
+    gains: Mapping[str, float]  # each variant's expected gain
+    clusters: Mapping[tuple[str, int], Clusters]  # of each run's items, where all worlds share them
+
+
+def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
+    """Take the runs apart that ended well and have the first one's items; None where no variant has two of them.
+
+    `items_only`: verdicts speak of these very items: a variant's part of them would be an effect, and is left out.
+    """
+    reference: list[pd.Index] = []
+    clusters: list[Numbers] = []
+    runs: dict[str, list[int]] = {}
+    seeds = study.in_order_added({seed for _, seed in study.states})
+    found = {}
+    for place, variant in enumerate(study.variants):
+        for seed in study.in_order_added(study.seeds(variant.name)):
+            series = _whole(study, variant.name, seed)
+            if series and not reference:
+                reference, clusters = [of.index for of in series], item_clusters(study, variant.name, seed)
+            if series and all(of.index.equals(index) for of, index in zip(series, reference, strict=True)):
+                runs.setdefault(variant.name, []).append(seed)
+                found[place, seeds.index(seed)] = [of.to_numpy(dtype=float) for of in series]
+    if max(map(len, runs.values()), default=0) < 2:
+        return None
+    values = [np.full((len(study.variants), len(seeds), len(index)), np.nan) for index in reference]
+    for at, arrays in found.items():
+        for array, of in zip(values, arrays, strict=True):
+            array[at] = of
+    kept = ~np.isnan(values[0][:, :, 0]).all(axis=1)  # variants without a run have no part in this
+    values = [array[kept] for array in values]
+    bases, items, shared, own = zip(
+        *(_apart(array, number, items_only=items_only) for array, number in zip(values, clusters, strict=True)),
+        strict=True,
+    )
+    made = ~np.isnan(values[0][:, :, 0])
+    return Parts(
+        runs=runs,
+        index=reference,
+        clusters=clusters,
+        base=list(bases),
+        items=list(items),
+        shared=list(shared),
+        own=_with_true_spreads(own, made),
+        made=made.astype(float),
+        low=[float(np.nanmin(array)) for array in values],
+        high=[float(np.nanmax(array)) for array in values],
+    )
+
+
+def _whole(study: Measurements, variant: str, seed: int) -> list[pd.Series]:
+    run = (variant, seed)
+    found = study.values.get(run, {})
+    bad = study.states[run][0] not in ENDED_WELL or run in study.aborted or run in study.duplicates
+    if bad or any(subset not in found or not np.isfinite(found[subset]).all() for subset in study.analysis.subsets):
+        return []
+    return [found[subset] for subset in study.analysis.subsets]
+
+
+def _apart(values: Array, clusters: Numbers, *, items_only: bool) -> tuple[Array, Array, Array, Array]:
+    """Base, a variant's, a seed's and a run's own part of values [variants, seeds, items], NaN where no run is."""
+    made = ~np.isnan(values[:, :, 0])
+    seeds, variants = made.sum(axis=1), made.sum(axis=0)
+    means = np.nanmean(values, axis=1)
+    base = means.mean(axis=0)
+    left = np.where(made[:, :, None], values - means[:, None], 0.0) * _widened(seeds)[:, None, None]
+    shared = left.sum(axis=0) / np.maximum(variants, 1)[:, None] * (variants > 1)[:, None]
+    own = (left - shared) * _widened(variants)[:, None] * made[:, :, None]
+    if items_only:
+        return base, np.zeros_like(means), shared, own
+    count = len(np.unique(clusters))
+    items = (means - base) * _widened(np.array([len(values)])) * _widened(np.array([count]))
+    items -= items.mean(axis=1, keepdims=True)
+    # The mean over seeds holds a part of the noise of single runs, which the runs' own part holds already.
+    new = left - left.mean(axis=2, keepdims=True)
+    noise = (_sums(new, clusters) ** 2).sum(axis=(1, 2)) / np.maximum(seeds, 1) ** 2
+    total = (_sums(items, clusters) ** 2).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        true = np.where(total > 0, np.clip(1 - noise / total, 0, 1), 0.0)
+    return base, items * np.sqrt(true)[:, None], shared, own
+
+
+def _with_true_spreads(own: Sequence[Array], made: Array) -> list[Array]:
+    """The runs' own parts, the shifts of each variant freed of how much few seeds make spreads differ by chance.
+
+    Their variances become Smyth's posterior ones, so that variants that are alike get the same spread.
+    """
+    shifts, df = np.mean([of.mean(axis=2) for of in own], axis=0), made.sum(axis=1) - 1.0
+    variances = (shifts**2).sum(axis=1) / np.maximum(made.sum(axis=1), 1)
+    known = df > 0
+    middle = float(np.median(variances[known])) if known.sum() > 1 else 0.0
+    if middle <= 0:
+        return list(own)
+    raised = np.maximum(variances[known], LEAST * middle)
+    factors = np.ones(len(variances))
+    factors[known] = np.sqrt(squeeze(raised, df[known], *fit_prior(raised, df[known])) / raised)
+    return [of + (factors[:, None, None] - 1) * of.mean(axis=2, keepdims=True) for of in own]
+
+
+def _widened(count: Any) -> Any:
+    """By how much a deviation from a mean of so many is widened; 1 for one, which has none."""
+    return np.sqrt(count / np.maximum(count - 1, 1))
+
+
+def _sums(values: Array, clusters: Numbers) -> Array:
+    """Sums [..., clusters] of values [..., items]."""
+    order = np.argsort(clusters, kind="stable")
+    starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
+    return np.add.reduceat(values[..., order], starts, axis=-1)
+
+
+def forms_of(study: Measurements, *, items_only: bool) -> list[str]:
+    """The forms that a study can have; few items stand for no others, of which `rare` and `across` speak."""
+    without = {"rare", "across"} if items_only else set()
+    return [form for form in FORMS if form not in without and (form != "across" or isinstance(study.direction, dict))]
+
+
+def worlds(study: Measurements, parts: Parts, form: str, *, rounds: int, mde: float, seed: int) -> Iterator[World]:
+    """Make `rounds` worlds of one form; `mde`: the effect that `planted` uses beside the margin."""
+    maker = _Maker(study, parts, np.random.default_rng([seed, FORMS.index(form)]))
+    make = {"seeds": maker.in_some_seeds, "rare": maker.of_few_items, "unpaired": maker.beyond_doubt}
+    made = [(variant, run) for variant, seeds in parts.runs.items() for run in seeds]
+    numbered = number_clusters([len(of) for of in parts.clusters], parts.clusters)
+    for number in range(rounds):
+        values, gains = make[form]() if form in make else maker.noisy(form, number, mde)
+        clusters = dict.fromkeys(made, numbered) if form != "unpaired" else {}
+        mispaired = ("items", "seeds")[number % 2] if form == "unpaired" else ""
+        yield World(
+            _as_study(study, parts, values, mispaired), dict(zip(parts.runs, gains.tolist(), strict=True)), clusters
+        )
+
+
+def _as_study(study: Measurements, parts: Parts, values: Sequence[Array], mispaired: str) -> Measurements:
+    """The study with these values [variants, seeds, items] per subset; every run ended well.
+
+    `mispaired`: of what children have other ones than their parents, though as many.
+    """
+    seeds = study.in_order_added({seed for _, seed in study.states})
+    other = {child for child, _ in _compared(study, list(parts.runs))} if mispaired else set()
+    runs: dict[tuple[str, int], dict[str, pd.Series]] = {}
+    for place, (variant, own) in enumerate(parts.runs.items()):
+        index, later = parts.index, 0
+        if variant in other and mispaired == "items":
+            index = [pd.Index([f"{variant} {of[0]}", *of[1:]]) for of in index]
+        elif variant in other:
+            later = (place + 1) * (max(seeds) + 1)
+        for seed in own:
+            runs[variant, seed + later] = {
+                subset: cast(pd.Series, Column(of, array[place, seeds.index(seed)]))
+                for subset, array, of in zip(study.analysis.subsets, values, index, strict=True)
+            }
+    return replace(
+        study,
+        states=dict.fromkeys(runs, ("ok", "")),
+        aborted={},
+        values=runs,
+        duplicates=frozenset(),
+        stages=study.stages.iloc[:0],
+        warned={},
+        weights={},
+        environments={},
+    )
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Draws one world after the other: values [variants, seeds, items] per subset, and each variant's expected gain."""
+
+    study: Measurements
+    parts: Parts
+    generator: np.random.Generator
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The places of child and parent, parents first."""
+        names = list(self.parts.runs)
+        return [(names.index(child), names.index(parent)) for child, parent in _compared(self.study, names)]
+
+    def noisy(self, form: str, number: int, mde: float) -> tuple[list[Array], Array]:
+        """The wild null, with effects where the form has any."""
+        parts, pooled = self.parts, form == "planted"
+        centres = np.array([np.full(len(parts.runs), base.mean()) for base in parts.base])
+        if form == "across":
+            self._beside_target(centres)
+        elif form == "planted":
+            self._plant(centres, number, mde)
+        variants, seeds = parts.made.shape
+        count = max(int(of.max()) for of in parts.clusters) + 1
+        easy, by_cluster = self._signs(count), self._signs(variants, count)
+        by_seed, by_run = self._signs(seeds), self._signs(variants, seeds)
+        runs = np.argwhere(parts.made)
+        chosen = runs[self.generator.integers(0, len(runs), (variants, seeds))]
+        values = []
+        for centre, base, items, shared, own, of in zip(
+            centres, parts.base, parts.items, parts.shared, parts.own, parts.clusters, strict=True
+        ):
+            alone = own[chosen[..., 0], chosen[..., 1]] if pooled else own
+            of_variant = centre[:, None] + (base - base.mean()) * easy[of] + items * by_cluster[:, of]
+            values.append(of_variant[:, None] + shared * by_seed[:, None] + alone * by_run[:, :, None])
+        return values, self._expected(centres, pooled=pooled)
+
+    def _signs(self, *shape: int) -> Array:
+        return self.generator.choice(np.array([-1.0, 1.0]), shape)
+
+    def _plant(self, centres: Array, number: int, mde: float) -> None:
+        """Move each child from its parent by the margin or by `mde`, up or down; at a target always away from it."""
+        folds = isinstance(self.study.direction, dict)
+        sides = _sides(self.study, centres.mean(axis=1))
+        margin, pairs = self.study.analysis.margin, self.pairs
+        wanted = np.array([margin if (place + number) % 2 else mde for place in range(len(pairs))])
+        wanted *= -1.0 if folds else self._signs(len(pairs))
+        moves = wanted.copy()
+        for _ in range(10 if folds else 1):  # near a target the noise of seeds makes the effect smaller than the move
+            for (child, parent), move in zip(pairs, moves, strict=True):
+                centres[:, child] = centres[:, parent] + move * sides
+            gains = self._expected(centres, pooled=True)
+            moves += wanted - [gains[child] - gains[parent] for child, parent in pairs]
+
+    def _beside_target(self, centres: Array) -> None:
+        """Put parents and children on opposite sides of the target, one standard error of the items away."""
+        side = np.ones(centres.shape[1])
+        for child, parent in self.pairs:
+            side[child] = -side[parent]
+        for centre, base, clusters in zip(centres, self.parts.base, self.parts.clusters, strict=True):
+            error = np.sqrt((_sums(base - base.mean(), clusters) ** 2).sum()) / len(base)
+            centre[:] = self.study.direction["target"] + side * error  # type: ignore[index]
+
+    def _expected(self, centres: Array, *, pooled: bool = False) -> Array:
+        """Each variant's mean gain over the signs of its runs, had they all items."""
+        direction, made = self.study.direction, self.parts.made
+        if not isinstance(direction, dict):
+            return gain(centres, direction).mean(axis=0)
+        total = np.zeros(made.shape)
+        for centre, shared, own in zip(centres, self.parts.shared, self.parts.own, strict=True):
+            alone = own.mean(axis=2)[..., None]
+            alone = alone[made > 0].T[None] if pooled else alone
+            for a, b in product((1.0, -1.0), repeat=2):
+                shifts = a * shared.mean(axis=1)[:, None] + b * alone
+                total += gain(centre[:, None, None] + shifts, direction).mean(axis=2) / 4 / len(centres)
+        return (total * made).sum(axis=1) / made.sum(axis=1)
+
+    def _plain(self) -> tuple[list[Array], Array]:
+        """The values of one run of the study, in every run; and each subset's move that is a gain of one."""
+        made = np.argwhere(self.parts.made)
+        place, at = made[self.generator.integers(len(made))]
+        seeds = self.study.in_order_added({seed for _, seed in self.study.states})
+        run = self.study.values[list(self.parts.runs)[place], seeds[at]]
+        found = [run[subset].to_numpy(dtype=float) for subset in self.study.analysis.subsets]
+        sides = _sides(self.study, [of.mean() for of in found])
+        return [np.tile(of, (*self.parts.made.shape, 1)) for of in found], sides
+
+    def in_some_seeds(self) -> tuple[list[Array], Array]:
+        """Each child loses something in some of the seeds, drawn for each, and nothing in the others."""
+        analysis, (values, sides) = self.study.analysis, self._plain()
+        gains = np.zeros(len(self.parts.made))
+        for child, parent in self.pairs:
+            acting = acting_share(analysis, int((self.parts.made[child] * self.parts.made[parent]).sum()))
+            acts = self.generator.random((self.parts.made.shape[1], 1)) < acting
+            for subset, side in zip(values, sides, strict=True):
+                subset[child] = subset[parent] - side * PLAIN * analysis.margin / acting * acts
+            gains[child] = gains[parent] - PLAIN * analysis.margin
+        return values, gains
+
+    def of_few_items(self) -> tuple[list[Array], Array]:
+        """In every second generation items are at the end of the range, each with the chance that makes it the margin.
+
+        NaN where the mean is too near to that end.
+        """
+        margin, (values, sides) = self.study.analysis.margin, self._plain()
+        gains = np.zeros(len(self.parts.made))
+        for child, parent in self.pairs:
+            if gains[parent] != 0:
+                continue
+            gains[child] = -margin
+            for subset, side, low, high in zip(values, sides, self.parts.low, self.parts.high, strict=True):
+                end = low if side > 0 else high
+                chance = margin / max(abs(end - subset[child, 0].mean()), 1e-12)
+                subset[child][:, self.generator.random(subset.shape[2]) < chance] = end
+                gains[child] = gains[child] if chance < 0.5 else np.nan
+        return values, gains
+
+    def beyond_doubt(self) -> tuple[list[Array], Array]:
+        """Each child is far worse than its parent: said of runs that cannot be paired, any word is wrong."""
+        values, sides = self._plain()
+        for child, parent in self.pairs:
+            for subset, side in zip(values, sides, strict=True):
+                subset[child] = subset[parent] - side * LARGE * self.study.analysis.margin
+        return values, np.zeros(len(self.parts.made))
+
+
+def _sides(study: Measurements, means: Sequence[float]) -> Array:
+    """The move of each subset's mean that is a gain of one: 1 or -1."""
+    direction = study.direction
+    if isinstance(direction, dict):
+        return np.where(np.asarray(means) >= direction["target"], -1.0, 1.0)
+    return np.full(len(means), 1.0 if direction == "max" else -1.0)
+
+
+def _compared(study: Measurements, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs (child, parent) that give every child its place after its parent's."""
+    placed: set[str] = set()
+    found = []
+    for child, parent in study_pairs(study):
+        if child in names and parent in names and child not in placed:
+            placed |= {child, parent}
+            found.append((child, parent))
+    return found
+
+
+def acting_share(analysis: Analysis, seeds: int) -> float:
+    """The share of seeds in which a change acts that `equivalent` from so many seeds denies.
+
+    The word leaves open a share q of seeds (`ablation.judge.scope`), the most at the first look that may say it; from
+    fewer seeds than `rare` asks for it must not be said at all. This share is a little more than q, or than `rare`. So
+    none of the seeds that were run shows the change with a probability below alpha: the promise.
+    """
+    counts = [look for look in analysis.looks if look <= seeds] if analysis.looks else [seeds]
+    left = [share_otherwise(count, analysis.alpha) for count in counts if count > 1]
+    return min(max((q for q in left if q <= analysis.rare), default=analysis.rare) + MORE, 1.0)

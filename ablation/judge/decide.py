@@ -1,0 +1,173 @@
+"""More seeds until decided: run the grid, judge the edges, add seeds where they decide most per device-hour.
+
+    decide(study, budget_hours, results, run_grid, say=print, dry_run=False) -> Outcome
+
+Seeds are added at the looks that the study's analysis declares (`looks: [3, 5, 10]`) and no others, so that the
+p-values of `ablation.judge.edges` (ablation/judge/sequential.py) hold however often one looked. Which edges are likely
+to be decided says `ablation.judge.predictions`, what that costs `ablation.judge.budget`. Hours are device-hours: wall
+time times devices (`stages.device_hours`).
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.judge.budget import Offer, Prices, choose, seeds_wanted, table
+from ablation.judge.edges import Edge
+from ablation.judge.predictions import predict
+from ablation.judge.scope import DECIDED
+from ablation.judge.verdicts import JudgedStudy, judge_study
+from ablation.plan.extra_seeds import save_extra_seeds
+from ablation.store.current import load_or_collect
+from ablation.store.database import DATABASE, Store
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Edges that are better, worse or equivalent, and the device-hours of the study's stages."""
+
+    decided: int
+    hours: float
+
+    def __sub__(self, before: "Tally") -> "Tally":
+        """What was decided and spent since."""
+        return Tally(self.decided - before.decided, self.hours - before.hours)
+
+    def __str__(self) -> str:
+        """Both, and their ratio."""
+        rate = f"{self.decided / self.hours:.3g}" if self.hours > 0 else "no"
+        return f"{self.decided} edges in {self.hours:.3f} device-hours, {rate} edges per device-hour"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended: why, the study's edges, and what was decided at which cost before and after."""
+
+    why: str
+    edges: list[Edge]
+    before: Tally  # of the seeds that the plan had
+    after: Tally
+    rounds: int
+
+    @property
+    def spent_hours(self) -> float:
+        """Device-hours spent since the start."""
+        return self.after.hours - self.before.hours
+
+    def report(self) -> str:
+        """Edges decided per device-hour before, after, and by the added seeds alone."""
+        names = {"before": self.before, "after": self.after, "added seeds": self.after - self.before}
+        return "\n".join(f"{name}: {tally}" for name, tally in names.items())
+
+
+def grid_command(study: str, cores: str, gpus: int, settings: Sequence[str]) -> list[str]:
+    """The Snakemake call of one round; `settings` are key=value pairs of `--config`."""
+    config = [*(pair for pair in settings if not pair.startswith("study=")), f"study={study}"]
+    pool = ["--cores", cores, "--resources", f"gpu={gpus}"]
+    return [sys.executable, "-m", "snakemake", *pool, "--rerun-incomplete", "--keep-going", "--config", *config]
+
+
+def run_snakemake(command: Sequence[str]) -> int:
+    """Run it in the foreground; return its exit status."""
+    return subprocess.run(command, check=False).returncode
+
+
+def decide(
+    study: str,
+    budget_hours: float,
+    results: Path,
+    run_grid: Callable[[], int],
+    say: Callable[[str], None] = print,
+    *,
+    dry_run: bool = False,
+) -> Outcome:
+    """Run rounds until every edge is decided, the last look is taken, or more seeds would exceed the budget.
+
+    `run_grid` runs what the plan asks for and rebuilds the database. It may fail for some runs (their edges are
+    invalid), but must leave a database. With `dry_run` nothing is run or added: it says what the next round would be.
+
+    Raises:
+        ConfigError: the analysis declares no looks, or the study is not in the database.
+    """
+    database, rounds, start = results / DATABASE, 0, None
+    while True:
+        status = 0 if dry_run else run_grid()
+        if not database.exists():
+            if dry_run:
+                raise TrackerError(f"no database in {results}: run the grid first, or without --dry-run")
+            raise TrackerError(f"the grid left no database in {results} (exit status {status})")
+        judged, looks, prices = _read(load_or_collect(results), study)
+        edges, now = judged.edges, _tally(judged)
+        start = now if start is None else start
+        spent = now.hours - start.hours
+        say(f"round {rounds}: {now.decided} of {len(edges)} edges decided, {spent:.3f} device-hours spent")
+        offers, wanted = _next_round(judged, prices, budget_hours - spent)
+        if offers:
+            say(table(offers))
+        if not wanted or dry_run:
+            why = "dry run" if wanted else _why(offers, looks, budget_hours)
+            return Outcome(why, edges, start, now, rounds)
+        counts = _counts(judged)
+        say("adding seeds: " + ", ".join(f"{variant} {counts[variant]} -> {n}" for variant, n in wanted.items()))
+        save_extra_seeds(results, study, wanted)
+        rounds += 1
+        if rounds > len(looks) * max(len(edges), 1):
+            raise TrackerError("the plan does not take up the seeds that were added; see results/seeds.json")
+
+
+def _tally(judged: JudgedStudy) -> Tally:
+    hours = float(judged.measurements.stages.drop_duplicates("key")["hours"].sum())
+    return Tally(sum(edge.verdict in DECIDED for edge in judged.edges), hours)
+
+
+def _counts(judged: JudgedStudy) -> dict[str, int]:
+    return {variant.name: len(judged.measurements.seeds(variant.name)) for variant in judged.measurements.variants}
+
+
+def _next_round(judged: JudgedStudy, prices: Prices, hours: float) -> tuple[list[Offer], dict[str, int]]:
+    """What more seeds promise for each undecided edge, and the seeds of the variants of those chosen."""
+    chances = predict(judged.measurements, judged.edges)
+    taken = {(edge.child, edge.parent): edge.seeds for edge in judged.edges}
+    counts = _counts(judged)
+    offers = choose(chances, taken, counts, prices, hours)
+    return offers, seeds_wanted(offers, counts)
+
+
+def _why(offers: Sequence[Offer], looks: Sequence[int], budget_hours: float) -> str:
+    """Why there is no further round."""
+    reasons = {offer.why_not for offer in offers}
+    if not reasons:
+        return "every edge is decided or cannot be judged"
+    if "beyond the budget" in reasons:
+        return f"the budget of {budget_hours:g} device-hours is used up"
+    if "more seeds do not decide it" in reasons:
+        return "more seeds are not likely to decide the edges that are left"
+    return f"the last look ({looks[-1]} seeds) is taken"
+
+
+def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
+    """The judged study, the looks that it declares, and what more seeds cost."""
+    with Store(database) as store:
+        if study not in store.studies():
+            raise ConfigError(
+                database, "study", study, "is not in the database", "add it to `studies` and run the grid"
+            )
+        judged = judge_study(store, study)
+        stages: pd.DataFrame = store.sql(
+            """SELECT r.variant, r.stage, r.key, s.device_hours AS hours
+               FROM run_stages r JOIN stages s USING (key)
+               WHERE r.study = ? AND s.seed IS NOT NULL ORDER BY r.rowid""",
+            [study],
+        )
+    looks = judged.measurements.analysis.looks
+    if not looks:
+        remedy = "declare them before there are results, for example `looks: [3, 5, 10]` seeds"
+        raise ConfigError(
+            f"configs/studies/{study}/_study.yaml", "analysis.looks", None, "no looks are declared", remedy
+        )
+    return judged, list(looks), Prices.of_stages(stages)

@@ -1,0 +1,157 @@
+"""The edges of one study as a family: how their errors go together, and what that leaves to correct for.
+
+    covariances(members, prior) -> (of seeds, of items) [members, members] | None
+    Family(correlation, df, weights)       draws the largest |t| of the family, from a fixed seed
+        .adjusted(p)                       step-down max-t adjusted p-values, never above Holm's
+        .level(alpha)                      level of each test that holds alpha over the family, at least alpha / members
+
+Westfall and Young (1993, Resampling-Based Multiple Testing) and Romano and Wolf (2005, JASA 100, 94-108): step down
+through the smallest p-values, each against the distribution of the smallest p of those that are left. The distribution
+is simulated as a multivariate t: the numerators have the edges' correlation, the denominators are drawn
+independently, which errs on the safe side (denominators that go together make fewer false findings at once). Only
+dependence comes from here; each p-value is what its own test says.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from ablation.judge.moderation import SeedPrior
+from ablation.judge.significance import Array, Noise, holm
+
+Numbers = NDArray[np.int64]
+
+DRAWS = 10_000
+DRAW_SEED = 20250302
+_MOST_DF = 1e6  # stands for a known variance
+
+
+@dataclass(frozen=True)
+class Member:
+    """One contrast of the family: child minus parent."""
+
+    child: str
+    parent: str
+    seeds: tuple[int, ...]
+    noise: Noise
+    item_draws: Array  # its deviation under draws of the items, the same draws for all members
+
+
+def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Array, Array] | None:
+    """Covariance of the members' effects, by training seeds and by items; None where the seeds' cannot be had.
+
+    Two edges share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
+    equally noisy, parent and grandchild by -1/2. The few seeds could not tell these numbers, so they are
+    computed from the moderated spread of each variant. Items are many, and their draws tell.
+    """
+    if prior is None or any(not member.noise.seeds_known for member in members):
+        return None
+    names = sorted({name for member in members for name in (member.child, member.parent)})
+    spread = np.array([prior.spread.get(name, prior.variance) for name in names])
+    signs = np.array([[(n == m.child) - (n == m.parent) for n in names] for m in members], dtype=float)
+    shared = np.array([[len({*a.seeds} & {*b.seeds}) / len(a.seeds) / len(b.seeds) for b in members] for a in members])
+    by_seed = (signs * spread) @ signs.T * shared
+    draws = np.stack([member.item_draws for member in members])
+    by_item = np.cov(draws, ddof=0).reshape(len(members), len(members))
+    seed_variances = np.array([member.noise.seed_variance for member in members])
+    item_variances = np.array([member.noise.item_variance for member in members])
+    return _with_variances(by_seed, seed_variances), _with_variances(by_item, item_variances)
+
+
+def _with_variances(covariance: Array, variances: Array) -> Array:
+    """The same correlations with these variances; no correlation where a variance is 0."""
+    return _correlation(covariance) * np.sqrt(np.outer(variances, variances))
+
+
+def _correlation(covariance: Array) -> Array:
+    spread = np.sqrt(np.diag(covariance))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlation = np.where(np.outer(spread, spread) > 0, covariance / np.outer(spread, spread), 0.0)
+    np.fill_diagonal(correlation, 1.0)
+    return np.clip(correlation, -1.0, 1.0)
+
+
+def degrees(noise: Noise) -> float:
+    """Degrees of freedom of both variances together (Satterthwaite 1946); they shape the family's tail only."""
+    parts = noise.seed_variance**2 / noise.seed_df + noise.item_variance**2 / noise.item_df
+    return min(noise.total**2 / parts, _MOST_DF) if parts > 0 else _MOST_DF
+
+
+@dataclass(frozen=True)
+class Family:
+    """Contrasts that are judged together, at looks with these shares of alpha (one look: {..: 1})."""
+
+    correlation: Array  # [members, members]
+    df: Array  # [members]
+    weights: tuple[float, ...] = (1.0,)
+
+    @classmethod
+    def of(cls, by_seed: Array, by_item: Array, noises: Sequence[Noise], weights: Sequence[float] = (1.0,)) -> "Family":
+        """From the members' covariances."""
+        return cls(_correlation(by_seed + by_item), np.array([degrees(noise) for noise in noises]), tuple(weights))
+
+    @cached_property
+    def _draws(self) -> Array:
+        """|t| [draws, members] under no effect."""
+        generator = np.random.default_rng([DRAW_SEED, len(self.df)])
+        values, vectors = np.linalg.eigh(self.correlation)
+        normal = generator.standard_normal((DRAWS, len(self.df))) @ (vectors * np.sqrt(np.maximum(values, 0))).T
+        chi2 = generator.chisquare(self.df, (DRAWS, len(self.df)))
+        return np.abs(normal) / np.sqrt(chi2 / self.df)
+
+    def _exceeded(self, p: float, members: Numbers) -> float:
+        """Chance that the smallest p of the members is at most `p`, at any of the looks (Bonferroni over looks)."""
+        total = 0.0
+        for weight in self.weights:
+            critical = -special.stdtrit(self.df[members], np.maximum(p * weight, 1e-300) / 2)
+            count = int((self._draws[:, members] >= critical).any(axis=1).sum())
+            total += (1 + count) / (1 + DRAWS)
+        return min(total, 1.0)
+
+    def adjusted(self, p: Sequence[float], most: float = 1.0) -> Array:
+        """Step-down adjusted p-values, NaN where p is; each at most Holm's, and at least its own.
+
+        Those above `most` are not told apart.
+        """
+        raw, by_holm = np.asarray(p, dtype=float), holm(p)
+        known = np.flatnonzero(~np.isnan(raw))
+        order, least = known[np.argsort(raw[known], kind="stable")], 0.0
+        result = np.full(raw.shape, np.nan)
+        for step, index in enumerate(order):
+            beyond = max(least, raw[index]) > most
+            found = 1.0 if beyond else min(self._exceeded(float(raw[index]), order[step:]), by_holm[index])
+            least = max(least, found, raw[index])  # draws may miss by their error
+            result[index] = least
+        return result
+
+    def level(self, alpha: float) -> float:
+        """The level at which each member may be tested, or its interval drawn, with alpha over all of them."""
+        everyone, bonferroni = np.arange(len(self.df)), alpha / max(len(self.df), 1)
+        if len(self.df) < 2 or self._exceeded(alpha, everyone) <= alpha:
+            return alpha
+
+        def excess(log_level: float) -> float:
+            return self._exceeded(float(np.exp(log_level)), everyone) - alpha
+
+        if excess(float(np.log(bonferroni))) >= 0:
+            return bonferroni
+        return float(np.exp(optimize.bisect(excess, np.log(bonferroni), np.log(alpha), xtol=1e-4)))
+
+
+def paths_to_ancestors(
+    parents: Mapping[str, str | None], edges: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Array]:
+    """{(variant, ancestor): which edges it is the sum of [edges]} for every path of the lineage that edges make up."""
+    index = {edge: number for number, edge in enumerate(edges)}
+    paths: dict[tuple[str, str], Array] = {}
+    for variant in parents:
+        steps, at = np.zeros(len(edges)), variant
+        while (above := parents.get(at)) is not None and (at, above) in index and not steps[index[at, above]]:
+            steps[index[at, above]] = 1.0
+            at = above
+            paths[variant, at] = steps.copy()
+    return paths

@@ -1,0 +1,155 @@
+"""Seed variances that borrow from each other: with three seeds, a variance of its own has two degrees of freedom.
+
+    fit_prior(variances, df) -> (prior variance, prior df)       Smyth (2004), as limma's fitFDist
+    squeeze(variances, df, prior variance, prior df)             his posterior variances, as limma's squeezeVar
+    spreads(gains) -> (variance of each variant's runs, df)      freed of what all variants of a seed share
+    seed_prior(gains) -> SeedPrior | None                        what the study's variants say of one another's runs
+
+Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3. Edges share parents, and one
+unstable parent makes all of its edges noisy; so the prior is that of the variants' runs, which are nearly independent
+once the median over variants is taken out of each seed. An edge's prior is that of two runs.
+
+Two things keep it robust (Phipson et al., 2016, Annals of Applied Statistics 10, 946-963, with the same aim for
+thousands of genes). A variant that is too unstable or too quiet for the others does not form the prior, and edges of
+unstable ones keep their own variance; where many are, spreads differ throughout (or runs collapse now and then), so
+all form it, and no variant is taken for quieter than their mean. And the prior's degrees of freedom are limited: with
+three seeds a variant of five times the spread looks stable in every sixth study, and no test of its variance could
+tell. Simulated errors behind these numbers: docs/statistics.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+from scipy import special
+
+from ablation.judge.significance import Array, Noise
+
+FEWEST_SEEDS = 3
+FEWEST_VARIANTS = 4  # whose spread can be told
+# Most degrees of freedom of the prior, and edges for each of them, by seeds; with more seeds the last.
+MOST_PRIOR_DF = {3: (2.5, 4), 4: (5.0, 4), 5: (10.0, 2)}
+UNSTABLE = 0.02  # upper and lower tail beyond which a variant does not form the prior
+FEW = 0.1  # of the variants, and at least one, may be left out of the prior
+QUIET = 0.001  # an edge whose variance is so improbably small under the prior keeps it
+_ANY_DF = 1e6  # the prior's variance is taken as known here
+LEAST = 1e-5  # of the median: smaller variances are not told apart (limma's offset)
+# Variance of the median of k standard normal numbers (k = 1 to 7: David and Nagaraja, 2003); pi / 2 / k from there on.
+_MEDIAN = {1: 1.0, 2: 0.5, 3: 0.44867, 4: 0.29820, 5: 0.28683, 6: 0.21472, 7: 0.21045}
+
+
+@dataclass(frozen=True)
+class SeedPrior:
+    """What a study's variants say of the noise of one run."""
+
+    variance: float  # of one run's gain from seed to seed
+    df: float  # how much it counts, in degrees of freedom
+    unstable: frozenset[str]  # variants whose edges keep their own variance
+    spread: Mapping[str, float]  # moderated variance of each variant's runs; its own where unstable
+
+    def moderated(self, noise: Noise, variants: Sequence[str], seeds: int, hidden: float = 0.0) -> Noise:
+        """The noise of a difference of two variants, with the prior's share in it.
+
+        It is its own with fewer than three seeds, for unstable variants, and where two variants go together so closely
+        (equal runs, most of all) that the prior's chance of it is below 0.001. `hidden`: variance of one seed's
+        difference that the runs' gains do not show (rounding, seeds on both sides of a target) and that its own
+        variance was given.
+        """
+        if seeds < FEWEST_SEEDS or any(name not in self.spread or name in self.unstable for name in variants):
+            return noise
+        prior = (2 * self.variance + hidden) / seeds
+        if special.fdtr(noise.seed_df, _ANY_DF, noise.seed_variance / prior) < QUIET:
+            return noise
+        variance = (self.df * prior + noise.seed_df * noise.seed_variance) / (self.df + noise.seed_df)
+        return replace(noise, seed_variance=variance, seed_df=noise.seed_df + self.df)
+
+
+def trigamma_inverse(value: float) -> float:
+    """The y with trigamma(y) = value, by Newton's method on 1 / trigamma (Smyth 2004, appendix)."""
+    if value > 1e7:
+        return 1 / float(np.sqrt(value))
+    if value < 1e-6:
+        return 1 / value
+    y = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(special.polygamma(1, y))
+        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, y))
+        y += step
+        if -step / y < 1e-10:
+            break
+    return y
+
+
+def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
+    """Prior variance and its degrees of freedom (infinite where nothing tells the variances apart) by log moments.
+
+    Smyth (2004), section 6.2: log variances have the variance trigamma(df / 2) + trigamma(prior df / 2). Where they
+    vary less than by chance the prior variance is the plain mean, as in limma.
+    """
+    logs = np.log(variances) - special.digamma(df / 2) + np.log(df / 2)
+    excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2).mean())
+    if excess <= 0:
+        return float(np.average(variances, weights=df)), inf
+    prior_df = 2 * trigamma_inverse(excess)
+    return float(np.exp(logs.mean() + special.digamma(prior_df / 2) - np.log(prior_df / 2))), prior_df
+
+
+def squeeze(variances: Array, df: Array, prior: float, prior_df: float) -> Array:
+    """Posterior variances, the means of both weighted by degrees of freedom (Smyth 2004, equation 5)."""
+    if prior_df == inf:
+        return np.full_like(variances, prior)
+    return (prior_df * prior + df * variances) / (prior_df + df)
+
+
+def spreads(gains: Array) -> tuple[Array, Array]:
+    """Variance over seeds of each variant's runs and its degrees of freedom, from gains [variants, seeds].
+
+    NaN where there is no run. What a seed does to all variants is no noise of a difference: the median of the other
+    variants is taken out of each seed, and its own noise out of the variance.
+    """
+    centred = gains - np.nanmean(gains, axis=1, keepdims=True)
+    variances, counts = np.empty(len(gains)), (~np.isnan(gains)).sum(axis=1)
+    for index in range(len(gains)):
+        others = np.delete(centred, index, axis=0)
+        seen = ~np.isnan(gains[index]) & ~np.isnan(others).all(axis=0)
+        of = (~np.isnan(others[:, seen])).sum(axis=0)
+        middle = np.median if (of == len(others)).all() else np.nanmedian  # which takes ten times as long
+        left = gains[index, seen] - middle(others[:, seen], axis=0)
+        extra = np.mean([_MEDIAN.get(int(count), np.pi / 2 / count) for count in of]) if seen.any() else 0.0
+        counts[index] = seen.sum()
+        variances[index] = left.var(ddof=1) / (1 + extra) if seen.sum() > 1 else np.nan
+    return variances, np.maximum(counts - 1.0, 0.0)
+
+
+def seed_prior(gains: Mapping[str, Mapping[int, float]]) -> SeedPrior | None:
+    """The prior of a study's runs, {variant: {seed: gain}}; None where there is too little to tell."""
+    names = [name for name, by_seed in gains.items() if len(by_seed) >= FEWEST_SEEDS]
+    seeds = list(dict.fromkeys(seed for name in names for seed in gains[name]))
+    if len(names) < FEWEST_VARIANTS:
+        return None
+    table = np.array([[gains[name].get(seed, np.nan) for seed in seeds] for name in names])
+    variances, df = spreads(table)
+    known = df >= FEWEST_SEEDS - 1
+    names = [name for name, has in zip(names, known, strict=True) if has]
+    variances, df = variances[known], df[known]
+    middle = float(np.median(variances)) if len(names) >= FEWEST_VARIANTS else 0.0
+    if middle <= 0:
+        return None
+    variances = np.maximum(variances, LEAST * middle)
+    # An F test of each against the median, which one unstable variant does not move.
+    scale = float(np.median(variances / (2 * special.gammaincinv(df / 2, 0.5) / df)))
+    above = special.fdtrc(df, df.sum() - df, variances / scale)
+    forms = (above >= UNSTABLE) & (above <= 1 - UNSTABLE)
+    many = int((~forms).sum()) > max(1.0, FEW * len(names))
+    if many:
+        forms[:] = True
+    prior, prior_df = fit_prior(variances[forms], df[forms])
+    if many:
+        prior = max(prior, float(np.average(variances, weights=df)))
+    most, edges = MOST_PRIOR_DF[min(int(np.median(df)) + 1, max(MOST_PRIOR_DF))]
+    prior_df = min(prior_df, most, (len(names) - 1) / edges)
+    own = above < UNSTABLE
+    posterior = np.where(own, variances, squeeze(variances, df, prior, prior_df))
+    unstable = frozenset(name for name, alone in zip(names, own, strict=True) if alone)
+    return SeedPrior(prior, prior_df, unstable, dict(zip(names, posterior.tolist(), strict=True)))

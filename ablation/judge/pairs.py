@@ -1,0 +1,69 @@
+"""Any two variants of a study, edge or not: the same numbers as an edge's, not corrected for other comparisons.
+
+    judge_pair(study, child, parent) -> Pair         with the smallest detectable effect and the seeds needed
+    judge_all_pairs(study) -> [Pair]                 each pair once, the later variant against the earlier
+
+A pair that a reader picks after the results is one of many that could have been picked, so its p is no verdict of the
+study: those are the analysis plan's, corrected for all of them (`ablation.judge.edges`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from ablation.config import dotted
+from ablation.config.changes import differences
+from ablation.judge.edges import Correction, Edge, conclude, measure, study_prior
+from ablation.judge.measurements import Measurements
+from ablation.judge.moderation import SeedPrior
+from ablation.judge.pairing import Reuse
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One comparison: `edge.detail` is its word, were it the only one; `differing` the keys, by factor."""
+
+    edge: Edge
+    differing: dict[str, list[tuple[str, Any, Any]]]  # factor: (key, the parent's value, the child's)
+
+
+def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
+    """Compare two variants of a study."""
+    reuse = Reuse()
+    return _judge(study, child, parent, study_prior(study, reuse), reuse, planning=True)
+
+
+def judge_all_pairs(study: Measurements, reuse: Reuse | None = None) -> list[Pair]:
+    """Compare every variant with every one before it, in the order of the study's variants."""
+    reuse = reuse or Reuse()
+    prior = study_prior(study, reuse)
+    names = [variant.name for variant in study.variants]
+    return [_judge(study, b, a, prior, reuse, planning=False) for a, b in combinations(names, 2)]
+
+
+def _judge(
+    study: Measurements, child: str, parent: str, prior: SeedPrior | None, reuse: Reuse, *, planning: bool
+) -> Pair:
+    edge = measure(study, child, parent, prior, reuse)
+    edge.p_adjusted = edge.p
+    differing: dict[str, list[tuple[str, Any, Any]]] = {}
+    for factor, key, old, new in _differing(study, child, parent):
+        differing.setdefault(factor, []).append((key, old, new))
+    edge.factors, edge.confounded = tuple(differing), len(differing) > 1
+    conclude(study, edge, Correction("none", study.analysis.alpha, study.analysis.alpha), planning=planning)
+    return Pair(edge, differing)
+
+
+def _differing(study: Measurements, child: str, parent: str) -> Iterator[tuple[str, str, Any, Any]]:
+    """Factor, key and both values of what differs between two configurations, not along the lineage between them."""
+    configs = {variant.name: variant.resolved for variant in study.variants}
+    factors = {change.key: change.factor for variant in study.variants for change in variant.changes}
+    for key, old, new in differences(configs[parent], configs[child]):
+        yield factor_among(key, factors), key, old, new
+
+
+def factor_among(key: str, factors: Mapping[str, str]) -> str:
+    """The factor that a key counts as, {changed key: factor} of a study's variants; the key where none covers it."""
+    above = [known for known in factors if dotted.covers(known, key)]
+    return factors[max(above, key=len)] if above else key

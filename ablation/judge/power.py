@@ -1,0 +1,101 @@
+"""What a comparison can detect: power, minimal detectable effect, seeds needed. Formulas in docs/statistics.md.
+
+power(effect, noise, level) -> probability of a significant result
+minimal_detectable_effect(noise, level) -> effect found with 80% power
+seeds_needed(effect, noise, seeds, level) -> int | None
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from math import isinf
+
+import numpy as np
+from scipy import optimize, special
+
+from ablation.judge.moderation import FEWEST_SEEDS
+from ablation.judge.significance import Array, Noise, critical_square, student_isf
+
+POWER = 0.8
+MOST_SEEDS = 1000
+_QUANTILES = 400  # of an estimated variance
+_ITEM_QUANTILES = 20  # of the items' one, known far better
+
+
+@lru_cache(maxsize=256)
+def variance_ratios(df: float, count: int) -> Array:
+    """Quantiles of an estimated variance in units of the true one: chi2_df / df."""
+    if isinf(df):
+        return np.ones(1)
+    return 2 * special.gammaincinv(df / 2, (np.arange(count) + 0.5) / count) / df
+
+
+def power(effect: float, noise: Noise, level: float) -> float:
+    """Probability that `significance.p_value` is at most `level` (two-sided), the variances being the true ones.
+
+    An estimated variance is the true one times chi2_df / df, integrated over; the estimate is normal given the
+    variances.
+    """
+    by_seed = variance_ratios(noise.seed_df, _QUANTILES)
+    by_item = variance_ratios(noise.item_df, _ITEM_QUANTILES)[:, None]
+    critical = np.sqrt(critical_square(noise, level, by_seed, by_item))
+    spread = np.sqrt(noise.total)
+    if spread == 0:
+        return float(np.mean(abs(effect) > critical))
+    above, below = special.ndtr((effect - critical) / spread), special.ndtr((-critical - effect) / spread)
+    return float(np.mean(above + below))
+
+
+def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER) -> float:
+    """Smallest true effect found with probability `wanted`; with one seed, on item noise alone (a lower bound).
+
+    NaN with one seed and items that tell of no noise either.
+    """
+    if not noise.seeds_known:
+        if noise.item_variance <= 0 and noise.unseen == 0:
+            return float("nan")
+        by_item = student_isf(noise.item_df, level / 2) + float(special.ndtri(wanted))
+        return by_item * float(np.sqrt(noise.item_variance)) + noise.hidden(level)
+    low, high = 0.0, float(np.sqrt(noise.total)) or noise.hidden(level)
+    if high == 0:
+        return 0.0
+
+    def excess(effect: float) -> float:
+        return power(effect, noise, level) - wanted
+
+    while excess(high) < 0:
+        low, high = high, 2 * high
+    if low == 0 and excess(low) >= 0:
+        return 0.0
+    return float(optimize.brentq(excess, low, high, xtol=1e-14 * high, rtol=1e-14))
+
+
+def seeds_needed(
+    effect: float,
+    noise: Noise,
+    seeds: int,
+    level: float,
+    *,
+    looks: Mapping[int, float] | None = None,
+    wanted: float = POWER,
+) -> int | None:
+    """Fewest seeds that find a true effect as large as the observed one with probability `wanted`.
+
+    `noise` is that of the mean over `seeds`; its seed variance shrinks as 1 / n and gains a degree of freedom with each
+    seed, the items' share does not change. None: not even 1000 seeds would do (more items are needed), or there is one
+    seed and its noise is unknown.
+    """
+    if not noise.seeds_known or effect == 0:
+        return None
+
+    def enough(count: int, share: float = 1.0) -> bool:
+        df = noise.seed_df + count - seeds
+        then = replace(noise, seed_variance=noise.seed_variance * seeds / count, seed_df=df)
+        return power(abs(effect), then, level * share) >= wanted
+
+    if looks:
+        return next((count for count, share in looks.items() if enough(count, share)), None)
+    least = FEWEST_SEEDS if noise.seed_df > seeds - 1 else 2  # with fewer there would be no moderated variance
+    found = least + bisect_left(range(least, MOST_SEEDS + 1), True, key=enough)
+    return found if found <= MOST_SEEDS else None

@@ -1,0 +1,199 @@
+"""Drawing items and seeds again: what of a difference is chance. Formulas in docs/statistics.md.
+
+Arrays are [arms, seeds, items], one per subset: items are crossed with seeds, not nested in them. Items come in
+clusters, which are what is drawn; the number of an item's cluster stands in one array [items] per subset.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablation.judge.significance import Array
+
+Numbers = NDArray[np.int64]
+
+_MOST_COUNTS = 16_000_000  # of clusters times replicates, that are held at once
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Which items are drawn together: `of_items` one array [items] per subset, with the numbers 0 to `count` - 1."""
+
+    of_items: tuple[Numbers, ...]
+    count: int
+
+    @cached_property
+    def shares(self) -> Array:
+        """Share [clusters, subsets] of each subset's items that a cluster holds."""
+        sizes = [np.bincount(of_items, minlength=self.count) / len(of_items) for of_items in self.of_items]
+        return np.stack(sizes, axis=1)
+
+    @cached_property
+    def corrections(self) -> Array:
+        """1 / sqrt(1 - share) [clusters, subsets]: what makes the variance of clusters' sums unbiased (CR2).
+
+        Bell and McCaffrey (2002, Survey Methodology 28, 169-181), for the mean of each subset. 0 where a cluster is the
+        whole subset, whose noise is then unknown.
+        """
+        left = 1 - self.shares
+        return np.where(left > 1e-12, 1 / np.sqrt(np.maximum(left, 1e-12)), 0.0)
+
+    def sums(self, values: Array, subset: int) -> Array:
+        """Sums over clusters [clusters, ...] of values [..., items] of one subset."""
+        moved = np.moveaxis(values, -1, 0)
+        out = np.zeros((self.count, *moved.shape[1:]))
+        if self.single:
+            out[self.of_items[subset]] = moved
+        else:
+            np.add.at(out, self.of_items[subset], moved)
+        return out
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether each item is one of its own."""
+        return self.count == sum(map(len, self.of_items))
+
+
+def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = None) -> Clusters:
+    """Clusters numbered without gaps; without `of_items` each item is one of its own."""
+    if of_items is None:
+        starts = np.cumsum([0, *sizes])
+        return Clusters(tuple(np.arange(a, b) for a, b in pairwise(starts)), int(starts[-1]))
+    if [len(numbers) for numbers in of_items] != list(sizes):
+        raise ValueError(f"clusters of {[len(n) for n in of_items]} items for {list(sizes)} items")
+    found, numbers = np.unique(np.concatenate(of_items), return_inverse=True)
+    return Clusters(tuple(np.split(numbers, np.cumsum(sizes)[:-1])), len(found))
+
+
+def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
+    """What each cluster adds to the deviation of the subset means [clusters, arms, seeds, subsets], corrected (CR2).
+
+    Summed over clusters it is 0 but for the correction; its sum of squares is the variance of the mean.
+    """
+    scale = clusters.corrections
+    columns = []
+    for index, subset in enumerate(values):
+        centred = subset - subset.mean(axis=2, keepdims=True)
+        columns.append(clusters.sums(centred, index) * (scale[:, index] / subset.shape[2])[:, None, None])
+    return np.stack(columns, axis=3)
+
+
+@lru_cache(maxsize=256)
+def item_degrees(clusters: Clusters, together: float) -> float:
+    """Degrees of freedom of the items' variance: Satterthwaite's, after Bell and McCaffrey (2002).
+
+    `together`: the correlation of items of one cluster in the working model (Imbens and Kolesar, 2016, Review of
+    Economics and Statistics 98, 701-712). The variance is a quadratic form with the matrix M, the covariance of the
+    clusters' contributions; its degrees of freedom are tr(M)^2 / tr(M^2). With as many equal clusters, clusters - 1.
+    """
+    shares, scale = clusters.shares, clusters.corrections
+    items = np.array([len(of_items) for of_items in clusters.of_items])
+    # Covariance [clusters, subsets, subsets] of a cluster's sums, over the subset's number of items.
+    covariance = together * shares[:, :, None] * shares[:, None, :]
+    covariance[:, range(len(items)), range(len(items))] += (1 - together) * shares / items
+    # M = D + P Q', of low rank but for the diagonal D: the means of the subsets are taken out.
+    own = np.einsum("gk,gl,gkl->g", scale, scale, covariance)
+    out, weighed = np.einsum("gk,gkl->gl", scale, covariance), scale * shares
+    left = np.concatenate([-out, -weighed, weighed @ covariance.sum(axis=0)], axis=1)
+    right = np.concatenate([weighed, out, weighed], axis=1)
+    small = right.T @ left
+    trace = own.sum() + np.trace(small)
+    squares = (own**2).sum() + 2 * np.einsum("gr,g,gr->", right, own, left) + (small * small.T).sum()
+    return float(trace**2 / squares) if trace > 0 and squares > 0 else 0.0
+
+
+def correlation_within(values: Sequence[Array], clusters: Clusters) -> float:
+    """Correlation, in [0, 1], of a value [items] per subset between two items of one cluster; 0 without such pairs."""
+    centred = [subset - subset.mean() for subset in values]
+    sums = sum(clusters.sums(subset, index) for index, subset in enumerate(centred))
+    sizes = sum(np.bincount(of_items, minlength=clusters.count) for of_items in clusters.of_items)
+    squares = float(sum((subset**2).sum() for subset in centred))
+    pairs = float(np.sum(sizes * (sizes - 1)))
+    if pairs == 0 or squares <= 0:
+        return 0.0
+    mean_product = (float(np.sum(np.square(sums))) - squares) / pairs
+    return float(np.clip(mean_product / (squares / float(np.sum(sizes))), 0.0, 1.0))
+
+
+def by_item(values: Sequence[Array], arms: Array, slopes: Array) -> list[Array]:
+    """The contrast of each item [items] per subset, its mean over seeds, in the direction's sense."""
+    return [
+        np.einsum("a,as,asi->i", arms, slopes[:, :, index], subset) / subset.shape[1]
+        for index, subset in enumerate(values)
+    ]
+
+
+@lru_cache(maxsize=4)
+def cluster_counts(clusters: int, replicates: int, seed: int) -> Array:
+    """How often each bootstrap replicate draws each cluster, less the one time it is there: [replicates, clusters].
+
+    All contrasts of as many clusters meet the same draws.
+    """
+    return _draw_counts(np.random.default_rng([seed, clusters]), clusters, replicates)
+
+
+def _draw_counts(generator: np.random.Generator, clusters: int, replicates: int) -> Array:
+    drawn = generator.integers(0, clusters, (replicates, clusters)) + clusters * np.arange(replicates)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=clusters * replicates).reshape(replicates, clusters)
+    return np.asarray(counts - 1.0, dtype=np.float64)
+
+
+def draw_sums(values: Array, replicates: int, seed: int) -> Array:
+    """What each bootstrap replicate adds to a sum over clusters: [replicates, ...] from values [clusters, ...].
+
+    The draws are those of `cluster_counts`; many clusters are drawn a few replicates at a time, in bounded memory.
+    """
+    clusters = len(values)
+    if clusters * replicates <= _MOST_COUNTS:
+        return _sums(cluster_counts(clusters, replicates, seed), values)
+    generator, parts, left = np.random.default_rng([seed, clusters]), [], replicates
+    while left:
+        count = min(left, max(1, _MOST_COUNTS // 8 // clusters))
+        parts.append(_sums(_draw_counts(generator, clusters, count), values))
+        left -= count
+    return np.concatenate(parts)
+
+
+def _sums(counts: Array, values: Array) -> Array:
+    return counts @ values if values.ndim == 1 else np.tensordot(counts, values, 1)
+
+
+def unfolding(values: Sequence[Array], means: Array) -> Array:
+    """Share [arms, subsets] of the seed-to-seed deviations of the subset means that is not seed-by-item noise, in [0,
+    1].
+
+    |mean - target| of a noisy mean is too large on average. Noise that differs from seed to seed can be told from true
+    seed-to-seed spread by the items, so each arm's means are drawn together until their variance over seeds is the
+    spread's own (constrained empirical Bayes: Louis, 1984, JASA 79, 393-398). Noise that seeds share stays, and
+    widens the interval.
+    """
+    seeds = means.shape[1]
+    if seeds < 2:
+        return np.ones((means.shape[0], means.shape[2]))
+    noise = np.empty((means.shape[0], means.shape[2]))
+    for index, subset in enumerate(values):
+        own = subset.var(axis=2, ddof=1).sum(axis=1)
+        shared = (subset.sum(axis=1).var(axis=1, ddof=1) - own) / (seeds * (seeds - 1))
+        noise[:, index] = np.maximum(own / seeds - shared, 0) / subset.shape[2]
+    spread = means.var(axis=1, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kept = np.where(spread > 0, 1 - noise / spread, 0)
+    return np.sqrt(np.clip(kept, 0, 1))
+
+
+def draw_together(means: Array, share: Array) -> Array:
+    """Means [..., arms, seeds, subsets] whose deviations from the mean over seeds are multiplied by `share`."""
+    centre = means.mean(axis=-2, keepdims=True)
+    return centre + share[:, None, :] * (means - centre)
+
+
+def shared_variance(products: Array) -> float:
+    """Mean covariance between seeds, at least 0, from the covariances [seeds, seeds]; the variance with one seed."""
+    seeds = len(products)
+    if seeds == 1:
+        return float(products[0, 0])
+    return max(float(products.sum() - np.trace(products)) / (seeds * (seeds - 1)), 0.0)

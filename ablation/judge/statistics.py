@@ -1,0 +1,387 @@
+"""Effect of one edge: estimate, interval, p-value. Formulas in docs/statistics.md.
+
+    contrast(values, weights, direction, confidence=0.95, clusters=None) -> Estimate     child minus parent, or another
+    run_statistics(values, direction) -> [arms, seeds]                    what the tables show, as a gain
+
+`values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every
+arm. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense: larger is
+better.
+"""
+
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+
+import numpy as np
+from scipy import special
+
+from ablation.judge.resampling import (
+    Clusters,
+    Numbers,
+    by_item,
+    contributions,
+    correlation_within,
+    draw_sums,
+    draw_together,
+    item_degrees,
+    number_clusters,
+    shared_variance,
+    unfolding,
+)
+from ablation.judge.significance import Array, Noise, half_width, p_value, sign_flip
+from ablation.judge.unseen import unseen
+
+Direction = str | dict[str, float]
+ArmDraws = tuple[Array, Array]  # gains of one arm under draws of the items: [replicates, seeds], and unfolded
+
+REPLICATES = 2000
+BOOTSTRAP_SEED = 20250301
+FEWEST_CLUSTERS = 5  # with fewer, or a subset of one alone, an effect is one on these items only
+ENOUGH_COUNTS = 30  # clusters of items of 0 and 1, from which on Student's t describes their mean
+_FLIPS = 1 << 12  # where there are more signs than can be counted
+_NEVER = 1e-6  # chance below which a mean is not taken to cross its target
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Guard against means whose sign about the target the items do not tell: valid at every level."""
+
+    p_value: float  # of the folded draws: twice the share on the smaller side of 0
+    chance: float  # that some mean lies on the other side of its target than it seems to
+    reach: Array  # the effect in each draw
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Percentile interval of the draws where the chance is above alpha / 4, else an empty one."""
+        if self.chance <= alpha / 4:
+            return inf, -inf
+        low, high = np.quantile(self.reach, [alpha / 2, 1 - alpha / 2])
+        return float(low), float(high)
+
+    def p(self, p: float) -> float:
+        """The smallest level at which both the effect's own test and, where the guard is on, the draws exclude 0.
+
+        At level alpha the guard is on where the chance is above alpha / 4, so it asks nothing of levels of at least
+        four times the chance.
+        """
+        return max(p, min(self.p_value, 4 * self.chance, 1.0))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A contrast of arms, in units of the statistic; positive is an improvement."""
+
+    effect: float  # mean over seeds of the contrast of the runs' statistics: the difference of two table cells
+    centre: float  # the same freed of the folding of seed-by-item noise at a target; equals effect for max and min
+    confidence: float
+    noise: Noise  # of the centre
+    seeds: int
+    items: int
+    clusters: int  # of items
+    items_only: bool  # too few clusters to speak about others: the effect is one on these very items
+    of_items: Noise  # the items' alone, as if these very seeds were the population
+    per_seed: tuple[float, ...]
+    # What other items would have made of the effect, less what it is: [replicates]. All contrasts of one study meet the
+    # same draws, so that covariances of the draws are those of the effects, as far as items go.
+    draw_items: Callable[[], Array] = field(repr=False, compare=False)
+    crossing: Crossing = field(repr=False, compare=False)
+    by_cluster: tuple[float, ...] = ()  # the contrast's parts, where these are counts too few for Student's t
+
+    @cached_property
+    def exact_p(self) -> float:
+        """Sign-flip p over clusters of items, McNemar's exact test for one run; 0 where they are enough for t."""
+        return sign_flip(self.by_cluster, draws=_FLIPS)[0] if self.by_cluster else 0.0
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval at `confidence`."""
+        return self.interval(self.noise, 1 - self.confidence)[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.interval(self.noise, 1 - self.confidence)[1]
+
+    @property
+    def p(self) -> float:
+        """Two-sided, unadjusted; NaN with one seed."""
+        return self.p_value(self.noise)
+
+    @property
+    def item_p(self) -> float:
+        """The p of the items alone; NaN where `items_only`."""
+        if self.items_only:
+            return float("nan")
+        return max(self.crossing.p(p_value(self.centre, self.of_items)), self.exact_p)
+
+    @cached_property
+    def item_draws(self) -> Array:
+        """The draws, made when a family asks for them: one edge alone, of thousands of items, needs none."""
+        return self.draw_items()
+
+    def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
+        """The interval at 1 - alpha were the noise this one (of moderated variances, say).
+
+        It holds the effect, and 0 unless `p_value` is at most alpha. NaN where neither seeds nor items tell of noise.
+        """
+        if self.items_only and not noise.seeds_known:
+            return float("nan"), float("nan")
+        half = half_width(noise, alpha)
+        low, high = self.crossing.interval(alpha)
+        held = [self.effect, 0.0] if noise.seeds_known and self.p_value(noise) > alpha else [self.effect]
+        return min(self.centre - half, low, *held), max(self.centre + half, high, *held)
+
+    def within(self, margin: float, noise: Noise, alpha: float) -> bool:
+        """Whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
+
+        What may have gone unseen stays that of alpha on both sides: few changes are counts, and skewed.
+        """
+        hidden = noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
+        low, high = self.interval(replace(noise, unseen=hidden), 2 * alpha)
+        return -margin <= low and high <= margin
+
+    def p_value(self, noise: Noise) -> float:
+        """Two-sided, unadjusted p were the noise this one; NaN with one seed.
+
+        1 where effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
+        shown, so neither direction may be called.
+        """
+        if not noise.seeds_known:
+            return float("nan")
+        if self.effect * self.centre < 0:
+            return 1.0
+        p = self.crossing.p(p_value(self.centre, noise))
+        return p if self.items_only else max(p, self.exact_p)
+
+    def with_nothing_unseen(self) -> "Estimate":
+        """The same where it is known that other items differ no more than these."""
+        return replace(self, noise=replace(self.noise, unseen=0.0))
+
+    @property
+    def seed_variance(self) -> float:
+        """Variance of the mean over seeds; NaN with one seed."""
+        return self.noise.seed_variance
+
+    @property
+    def item_variance(self) -> float:
+        """Variance of the mean, from the items that all seeds share."""
+        return self.noise.item_variance
+
+
+def gain(means: Array, direction: Direction) -> Array:
+    """Turn subset means into gains: the mean for max, minus the mean for min, minus the distance for a target."""
+    if isinstance(direction, dict):
+        return -np.abs(means - direction["target"])
+    if direction not in ("max", "min"):
+        raise ValueError(f"direction: {direction!r} is neither max, min nor {{target: x}}")
+    return means if direction == "max" else -means
+
+
+def subset_means(values: Sequence[Array]) -> Array:
+    """[arms, seeds, subsets] from one [arms, seeds, items] array per subset."""
+    return np.stack([subset.mean(axis=2) for subset in values], axis=2)
+
+
+def run_statistics(values: Sequence[Array], direction: Direction) -> Array:
+    """Gain of every run [arms, seeds]: mean over subsets of the gain of the subset's item mean."""
+    return gain(subset_means(values), direction).mean(axis=2)
+
+
+def contrast(
+    values: Sequence[Array],
+    weights: Sequence[float],
+    direction: Direction,
+    *,
+    confidence: float = 0.95,
+    clusters: Clusters | Sequence[Numbers] | None = None,
+    replicates: int = REPLICATES,
+    seed: int = BOOTSTRAP_SEED,
+    names: Sequence[Hashable] = (),
+    known: MutableMapping[Hashable, ArmDraws] | None = None,
+) -> Estimate:
+    """Estimate the weighted sum of arms: its noise over training seeds and over clusters of items, crossed.
+
+    `weights`: one per arm; (1, -1) for child and parent. `clusters`: the number of each item's cluster, one array
+    [items] per subset; None: each item is one of its own. The variance of a mean over seeds is s^2 / S. The items' is
+    the covariance between seeds of what clusters contribute: the noise that more seeds do not remove. Adding the two
+    counts the seed-by-item residual once, where one joint bootstrap of crossed factors counts it three times (Owen,
+    2007, Annals of Applied Statistics 1, 386-411). With one seed the interval holds item noise only.
+
+    `names`: one per arm, that of its values with these clusters; the draws of an arm, which cost most, are then left
+    in `known` for the next contrast that it is part of. The numbers are the same without.
+    """
+    arms = np.asarray(weights, dtype=float)
+    means = subset_means(values)
+    if not np.isfinite(means).all():
+        raise ValueError("an item value is not finite")
+    sizes = [subset.shape[2] for subset in values]
+    drawn = clusters if isinstance(clusters, Clusters) else number_clusters(sizes, clusters)
+    folds = isinstance(direction, dict)
+    share = unfolding(values, means) if folds else np.ones((means.shape[0], means.shape[2]))
+    unfolded = draw_together(means, share)
+    seeds, items = means.shape[1], sum(subset.shape[2] for subset in values)
+
+    def of_gains(gains: Array) -> Array:
+        return np.tensordot(gains.mean(axis=-1), arms, ([-2], [0]))  # [..., seeds]
+
+    slopes = _slopes(unfolded, direction)
+    per_seed = of_gains(gain(means, direction))
+    centre = float(of_gains(gain(unfolded, direction)).mean())
+    deviations = contributions(values, drawn)
+    linear = of_gains(slopes * deviations)  # [clusters, seeds]
+    item_df = item_degrees(drawn, _correlation(values, arms, slopes, drawn))
+    items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
+    products = linear.T @ linear
+    seed_variance = _seed_variance(_resolution(values, arms), means, direction, slopes, of_gains)
+    drawn_means = linear.mean(axis=1)
+
+    def draw_items() -> Array:
+        return np.zeros(replicates) if items_only else draw_sums(drawn_means, replicates, seed)
+
+    crossing = Crossing(1.0, 0.0, np.full(1, centre))
+    if folds and not items_only and (chance := _chance_to_cross(unfolded, deviations, direction)) > _NEVER:
+
+        def draw_arm(arm: int) -> ArmDraws:
+            return _draws_of_arm((replicates, seed), means[arm], deviations[:, arm], share[arm], direction)
+
+        gains, together = _draws_of_arms(draw_arm, len(means), names, known)
+        folded = np.tensordot(gains, arms, ([0], [0])) - per_seed
+        other = np.cov(folded.T, ddof=0).reshape(products.shape)
+        if shared_variance(other) > shared_variance(products):
+            products, drawn_folded = other, folded.mean(axis=1)
+
+            def draw_items() -> Array:
+                return drawn_folded
+
+        crossing = _crossing(np.tensordot(together, arms, ([0], [0])).mean(axis=1), chance, seed_variance, seeds)
+
+    effect = float(per_seed.mean())
+    noise = Noise(
+        seed_variance,
+        seeds - 1,
+        0.0 if items_only else shared_variance(products),
+        inf if items_only else item_df,
+        0.0 if items_only else unseen(values, arms, slopes, drawn),
+    )
+    return Estimate(
+        effect=effect,
+        centre=centre,
+        confidence=confidence,
+        noise=noise,
+        seeds=seeds,
+        items=items,
+        clusters=drawn.count,
+        items_only=items_only,
+        of_items=Noise(0.0, 1, float(products.mean()), item_df, noise.unseen),
+        per_seed=tuple(per_seed.tolist()),
+        draw_items=draw_items,
+        crossing=crossing,
+        by_cluster=_few_counts(values, arms, slopes, drawn),
+    )
+
+
+def _few_counts(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> tuple[float, ...]:
+    """What each cluster adds to a difference of means, where values are 0 or 1 and clusters few; else nothing."""
+    if len(arms) < 2 or clusters.count >= ENOUGH_COUNTS or not all(np.isin(subset, (0, 1)).all() for subset in values):
+        return ()
+    found = np.stack([clusters.sums(of / len(of), n) for n, of in enumerate(by_item(values, arms, slopes))])
+    return tuple(found.sum(axis=0).tolist())
+
+
+def _draws_of_arm(
+    draws: tuple[int, int], means: Array, deviations: Array, share: Array, direction: Direction
+) -> ArmDraws:
+    """Gains [replicates, seeds] of one arm under draws of the items: as drawn, and with its means drawn together.
+
+    A draw may move a mean across the target, which the slopes do not know. `means` are [seeds, subsets], `deviations`
+    [clusters, seeds, subsets], `share` [subsets].
+    """
+    replicates, seed = draws
+    moved = means + draw_sums(deviations, replicates, seed)
+    unfolded = draw_together(moved[:, None], share[None])[:, 0]
+    return gain(moved, direction).mean(axis=-1), gain(unfolded, direction).mean(axis=-1)
+
+
+def _draws_of_arms(
+    draw: Callable[[int], ArmDraws],
+    arms: int,
+    names: Sequence[Hashable],
+    known: MutableMapping[Hashable, ArmDraws] | None,
+) -> tuple[Array, Array]:
+    """What `draw` gives for every arm, [arms, replicates, seeds]; of a name it is taken from `known`, or left there."""
+    kept = [None if known is None else known.get(name) for name in names] or [None] * arms
+    found = [drawn or draw(arm) for arm, drawn in enumerate(kept)]
+    if known is not None:
+        known.update(zip(names, found, strict=False))
+    gains, together = (np.stack(part) for part in zip(*found, strict=True))
+    return gains, together
+
+
+def _crossing(reach: Array, chance: float, seed_variance: float, seeds: int) -> Crossing:
+    """What the draws [replicates] say of zero; the seeds' noise widens them."""
+    if seeds > 1 and reach.var() > 0:
+        reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
+    return Crossing(_smaller_side(reach), chance, reach)
+
+
+def _smaller_side(draws: Array) -> float:
+    """Twice the share of draws on the smaller side of zero; never 0, as so many draws cannot tell."""
+    least = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
+    return min(1.0, 2 * (least + 1) / (len(draws) + 1))
+
+
+def _chance_to_cross(means: Array, deviations: Array, direction: Direction) -> float:
+    """Chance, by normal tails added over arms and subsets, that noise of the items moved a mean across its target."""
+    target = direction["target"] if isinstance(direction, dict) else 0.0
+    spread = np.sqrt(np.square(deviations).sum(axis=0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        away = np.where(spread > 0, np.abs(means - target) / spread, inf)
+    return float(special.ndtr(-away).max(axis=1).sum())
+
+
+def _slopes(means: Array, direction: Direction) -> Array:
+    if isinstance(direction, dict):
+        return np.where(means >= direction["target"], -1.0, 1.0)
+    return np.full_like(means, 1.0 if direction == "max" else -1.0)
+
+
+def _seed_variance(
+    resolution: float,
+    means: Array,
+    direction: Direction,
+    slopes: Array,
+    of_gains: Callable[[Array], Array],
+) -> float:
+    """Variance of the mean over seeds; NaN with one.
+
+    Seeds on both sides of the target may be noise around one side: the larger spread of the two readings counts.
+    """
+    seeds = means.shape[1]
+    if seeds < 2:
+        return float("nan")
+    origin = direction["target"] if isinstance(direction, dict) else 0.0
+    common = _slopes(means.mean(axis=1, keepdims=True), direction)
+    spread = max(float(of_gains(sign * (means - origin)).var(ddof=1)) for sign in (slopes, common))
+    return (spread + resolution) / seeds
+
+
+def _resolution(values: Sequence[Array], arms: Array) -> float:
+    """Variance that rounding to whole items hides in a paired contrast (Sheppard).
+
+    0 where all arms agree, and where a run is one value: what its steps are, no item tells. Two seeds whose 0/1 items
+    give the very same count are common, and without this would claim that seeds do not matter. Values apart by less
+    than 1e-9 of their range are one value.
+    """
+    agree = values[0].shape[0] > 1 and all((subset == subset[:1]).all() for subset in values)
+    if agree or all(subset.shape[2] == 1 for subset in values):
+        return 0.0
+    steps = []
+    for subset in values:
+        between = np.diff(np.sort(subset, axis=None))
+        steps.append(between[between > 1e-9 * between.sum()].min(initial=inf) / subset.shape[2])
+    hidden = sum(step**2 for step in steps if np.isfinite(step)) / len(values) ** 2
+    return float(hidden * (arms**2).sum() / 12)
+
+
+def _correlation(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> float:
+    return 0.0 if clusters.single else correlation_within(by_item(values, arms, slopes), clusters)

@@ -1,0 +1,65 @@
+"""What the items did not show: a cluster that changes, and was not among those drawn. Formulas in docs/statistics.md.
+
+    unseen(values, arms, slopes, clusters) -> what one such cluster would add to the contrast
+
+`values` is one array [arms, seeds, items] per subset.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ablation.judge.resampling import Clusters, by_item
+from ablation.judge.significance import Array
+
+_A_CHANGE = 0.1  # of the range: a cluster that changed by as much has changed
+
+
+def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> float:
+    """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
+
+    That none of n clusters changed only says that the share which would is below -ln(alpha / 2) / n, on either side
+    (rule of three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound.
+    An item can change by the range of its subset's values. Clusters that did change tell how much such clusters change:
+    of m, as many as whole changes make up what was seen, the next is larger than all with a chance of about 1 / m.
+    So the change is the largest seen plus a share 1 / m of the range, at most the range. And it is asked only of
+    clusters that hardly differ: where all differ, their spread tells of it. An item alone differs by a tenth of the
+    range, in the mean over seeds; a cluster of several where a tenth of its items do, in any seed. The worst subset, of
+    few clusters, counts. 0 for a single arm: its mean has no such items.
+    """
+    if np.count_nonzero(arms) < 2:
+        return 0.0
+    reach = [_range(subset) * float(arms[arms > 0].sum()) / len(values) for subset in values]
+    most = clusters.shares @ np.array(reach)  # [clusters]: every item of it changes as much as it can
+    if not most.any():
+        return 0.0
+    found = by_item(values, arms, slopes)
+    changed = sum(clusters.sums(v / (len(v) * len(values)), index) for index, v in enumerate(found))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
+    size = min(1.0, float(parts.max()) + 1 / max(1.0, float(parts.sum())))
+    unchanged = 1 - np.average(_differing(values, arms, slopes, clusters, found), weights=most)
+    return size * float(unchanged) * float((clusters.shares.T @ most).max())
+
+
+def _differing(
+    values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters, found: Sequence[Array]
+) -> Array:
+    """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: of items, over seeds."""
+    size = differ = mean = np.zeros(clusters.count)
+    for index, subset in enumerate(values):
+        by_seed = np.abs(np.einsum("a,as,asi->si", arms, slopes[:, :, index], subset)).max(axis=0)
+        change = _A_CHANGE * max(_range(subset), np.finfo(float).tiny)
+        items = np.minimum(by_seed / change, 1.0)
+        size = size + clusters.sums(np.ones(len(items)), index)
+        differ = differ + clusters.sums(items, index)
+        mean = mean + clusters.sums(np.abs(found[index]) / change, index)
+    return np.minimum(np.where(size == 1, mean, differ / np.maximum(size, 1) / _A_CHANGE), 1.0)
+
+
+def _range(values: Array) -> float:
+    """Range of the values of a subset; where they are all the same, that to 0, or 1 if they are 0 or 1."""
+    low, high = float(values.min()), float(values.max())
+    if high > low:
+        return high - low
+    return 1.0 if high in (0.0, 1.0) else abs(high)

@@ -1,0 +1,42 @@
+"""One process at a time in a folder that several may write to."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ablation.contract.errors import TrackerError
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Wait for who holds the lock, a file, and hold it meanwhile. Who holds it may remove it.
+
+    Raises:
+        TrackerError: the file cannot be made.
+    """
+    while (handle := _taken(lock)) is None:
+        pass
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(lock: Path) -> int | None:
+    """Return the file with its lock; None where it was removed by the one that was waited for."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise TrackerError(f"{lock.parent}: cannot be written ({error.strerror}); mend the folder") from error
+    held = False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            held = os.path.samestat(os.fstat(handle), lock.stat())
+    finally:
+        if not held:
+            os.close(handle)
+    return handle if held else None

@@ -1,0 +1,212 @@
+"""Variants times seeds become content-addressed stages: what runs, where it goes, and what it is made of."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ablation.config.settings import Settings, suggest
+from ablation.config.study import Study, Variant
+from ablation.config.study_schema import ASSET_MODEL, StageDefinition
+from ablation.config.variants import load_studies
+from ablation.contract.errors import ConfigError
+from ablation.plan.extra_seeds import extended, load_extra_seeds
+from ablation.plan.ingredients import ASSET_STAGE, Asset, Finder, Ingredients
+from ablation.plan.keys import key_of
+from ablation.plan.labels import asset_label, stage_label
+from ablation.plan.plan import ASSETS, Address, Plan
+from ablation.plan.plan_file import PlanFile, PlannedRun, PlannedStage, PlannedStudy, PlannedVariant
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = PROJECT) -> Plan:
+    """Expand all variants and seeds of the settings' studies into stages.
+
+    Args:
+        settings: what is planned and selected.
+        gpu_pool: accelerators that Snakemake was given; the settings' `gpus` by default.
+        root: the folder that holds the packages whose code counts for the keys.
+
+    Raises:
+        ConfigError: the configuration is wrong, or the selection is empty.
+    """
+    if gpu_pool is not None:
+        settings = replace(settings, gpus=gpu_pool)
+    studies = load_studies(settings)
+    builder = _Builder(settings, studies, root)
+    plan = builder.plan()
+    chosen = [study for study in studies.values() if settings.study in (None, study.name)]
+    names = [name for study in chosen for name in study.variants]
+    for variant in settings.variants:
+        if variant not in names:
+            raise ConfigError("--config", "variant", variant, "there is no such variant", suggest(variant, names))
+    return plan
+
+
+@dataclass
+class _Draft:
+    """A stage while variants that share it are still being found."""
+
+    study: str
+    stage: str
+    definition: StageDefinition
+    seed: int | None
+    inputs: dict[str, Address]
+    config: dict[str, Any]
+    gpu: int
+    variants: dict[str, None]
+    label: str = ""
+
+
+class _Builder:
+    """Collects the stages of all runs, each once."""
+
+    def __init__(self, settings: Settings, studies: Mapping[str, Study], root: Path) -> None:
+        self.settings, self.studies = settings, dict(studies)
+        self.finder = Finder(root, settings.configs.parent, (settings.results, settings.reports))
+        self.drafts: dict[Address, _Draft] = {}
+        self.extra_seeds = load_extra_seeds(settings.results)
+
+    def plan(self) -> Plan:
+        studies = tuple(_planned_study(study, self._runs(study)) for study in self.studies.values())
+        drafts = dict(self._in_order())
+        content = PlanFile(
+            scale=self.settings.scale,
+            results=self.settings.results,
+            reports=self.settings.reports,
+            studies=studies,
+            stages=tuple(self._planned_stage(address, draft) for address, draft in drafts.items()),
+        )
+        upstream = {address: tuple(draft.inputs.values()) for address, draft in drafts.items()}
+        configs = {address: draft.config for address, draft in drafts.items()}
+        return Plan(self.settings, self.studies, content, upstream, configs)
+
+    def _runs(self, study: Study) -> Iterator[PlannedRun]:
+        for variant in study.variants.values():
+            made_of = {stage: self.finder.ingredients(study, variant, stage) for stage in study.stages}
+            extra = self.extra_seeds.get(study.name, {}).get(variant.name, 0)
+            for seed in extended(self.settings.seeds_of(study.name), extra):
+                keys: dict[str, str] = {}
+                for stage, ingredients in made_of.items():
+                    keys[stage] = self._add_stage(study, variant, stage, ingredients, seed=seed, keys=keys)
+                yield PlannedRun(variant=variant.name, seed=seed, stages=keys)
+
+    def _add_stage(
+        self, study: Study, variant: Variant, stage: str, made_of: Ingredients, *, seed: int, keys: Mapping[str, str]
+    ) -> str:
+        """Note that a run of the variant needs this stage, and return its key; `keys` are those of earlier stages."""
+        definition, id = study.stages[stage], f"{study.name}.{stage}"
+        own_seed = seed if definition.seeded else None
+        inputs = {
+            name: (f"{study.name}.{made_of.inputs[name]}", keys[made_of.inputs[name]])
+            if name in made_of.inputs
+            else self._add_asset(variant, made_of.assets[name])
+            for name in definition.inputs
+            if name in made_of.inputs or name in made_of.assets
+        }
+        hashed = {
+            "stage": id,
+            "config": made_of.hashed,
+            "seed": own_seed,
+            "inputs": {name: key for name, (_, key) in inputs.items()},
+            "abort": made_of.numbers,
+            "code": made_of.code_digest,
+        }
+        if made_of.command:
+            hashed["command"] = {name: made_of.command[name] for name in ("words", "collect")}
+        key = key_of(hashed)
+        needs_gpu = variant.gpu is not None and definition.resources.gpu > 0
+        gpu = variant.gpu if variant.gpu is not None and needs_gpu else definition.resources.gpu
+        draft = self.drafts.get((id, key))
+        if draft is None:
+            config = {
+                "stage": id,
+                "key": key,
+                "seed": own_seed,
+                "entry": definition.module,
+                "model": study.written.config if definition.entry else None,
+                "reads": definition.reads,
+                "config": made_of.config,
+                "abort_rules": made_of.rules,
+                "code": made_of.code_as_written,
+            }
+            if made_of.command:
+                config["command"] = made_of.command
+            draft = _Draft(study.name, stage, definition, own_seed, inputs, config, gpu, {})
+            self.drafts[id, key] = draft
+        draft.variants[variant.name] = None
+        draft.gpu = max(draft.gpu, gpu)
+        return key
+
+    def _add_asset(self, variant: Variant, asset: Asset) -> Address:
+        address = (ASSETS, asset.key)
+        if address not in self.drafts:
+            config = {
+                "stage": ASSETS,
+                "key": asset.key,
+                "seed": None,
+                "entry": ASSET_STAGE.module,
+                "model": ASSET_MODEL,
+                "reads": sorted(asset.values),
+                "config": asset.values,
+                "abort_rules": [],
+                "code": asset.code._asdict(),
+                "digests": asset.digests,
+            }
+            label = asset_label(asset.values)
+            self.drafts[address] = _Draft(ASSETS, ASSETS, ASSET_STAGE, None, {}, config, 0, {}, label)
+        self.drafts[address].variants[variant.name] = None
+        return address
+
+    def _in_order(self) -> Iterator[tuple[Address, _Draft]]:
+        """Yield what comes first first: assets, then each study's stages in their declared order."""
+        rank = {ASSETS: (-1, 0)}
+        for number, study in enumerate(self.studies.values()):
+            rank |= {f"{study.name}.{name}": (number, place) for place, name in enumerate(study.stages)}
+        yield from sorted(self.drafts.items(), key=lambda item: rank[item[0][0]])
+
+    def _planned_stage(self, address: Address, draft: _Draft) -> PlannedStage:
+        id, key = address
+        of = 0 if id == ASSETS else len(self.studies[draft.study].variants)
+        return PlannedStage(
+            id=id,
+            study=draft.study,
+            stage=draft.stage,
+            key=key,
+            seed=draft.seed,
+            label=draft.label or stage_label(list(draft.variants), of, draft.seed),
+            entry=draft.definition.module,
+            dir=self._dir(id, key),
+            inputs={name: self._dir(*above) for name, above in draft.inputs.items()},
+            resources=draft.definition.resources.model_copy(update={"gpu": draft.gpu}),
+            variants=tuple(draft.variants),
+        )
+
+    def _dir(self, id: str, key: str) -> Path:
+        return self.settings.results.joinpath("stages", *id.split(".", 1), key)
+
+
+def _planned_study(study: Study, runs: Iterator[PlannedRun]) -> PlannedStudy:
+    variants = tuple(
+        PlannedVariant(
+            name=variant.name,
+            parent=variant.parent,
+            why=variant.why,
+            file=str(variant.file),
+            gpu=variant.gpu,
+            resolved=variant.values,
+            factors=variant.factors,
+            changes=variant.changes,
+        )
+        for variant in study.variants.values()
+    )
+    return PlannedStudy(
+        **study.written.as_declared(),
+        name=study.name,
+        analysis_digest=key_of(study.written.analysis.model_dump(mode="json")),
+        published=study.published,
+        last_stage=study.last_stage,
+        variants=variants,
+        runs=tuple(runs),
+    )

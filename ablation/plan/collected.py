@@ -1,0 +1,100 @@
+"""`results/collected.json`: what a collect found, and of which plan, imports and statuses its database is.
+
+`{corrupt: {key: reason}, stages: digest, ended: number, sources: digest}`. Light: whoever shows a database asks first
+whether it is the present one, and needs no pydantic for that.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.atomic import write_json
+from ablation.contract.errors import TrackerError
+from ablation.contract.reading import read_json, sha256
+from ablation.contract.status import TO_COME, StageState, read_state
+
+COLLECTED = "collected.json"
+PLAN_FILE = "plan.json"
+_MAX_BYTES = 1 << 30
+States = Mapping[str, StageState]
+
+
+def note_collected(results: Path, states: States, read: States, sources: str) -> None:
+    """Write `collected.json`. states: with what turned out to be corrupt; read: as the statuses said.
+
+    sources: `sources_of` the results before anything was read of them.
+    """
+    corrupt = {key: state.reason for key, state in states.items() if state.state == "corrupt"}
+    known = {"stages": digest(read.items()), "ended": _ended(read), "sources": sources}
+    write_json(results / COLLECTED, {"corrupt": corrupt, **known})
+
+
+def read_collected(results: Path) -> dict[str, Any]:
+    """Return the content of collected.json; {} where there is none that can be read: it is only a hint."""
+    try:
+        content = read_json(results / COLLECTED)
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) and isinstance(content.get("corrupt"), dict) else {}
+
+
+def digest(states: Iterable[tuple[str, StageState]]) -> str:
+    """Return a digest of which stages have ended, how and when."""
+    ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in TO_COME)
+    return hashlib.sha256(json.dumps(ended).encode()).hexdigest()[:16]
+
+
+def sources_of(results: Path) -> str:
+    """Return a digest of what a database is made of besides the stages: the plan and what was imported."""
+    files = [results / PLAN_FILE, *sorted(results.glob("imported/*/study.json"))]
+    known = [(str(path.relative_to(results)), sha256(path)) for path in files if path.is_file()]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+
+
+def states_now(results: Path) -> States:
+    """Return the state of each stage of plan.json by its key, read now; none where there is no plan.
+
+    Raises TrackerError where the plan cannot be read, PermissionError where this user may not.
+    """
+    try:
+        plan = read_json(results / PLAN_FILE, _MAX_BYTES)
+        folders = {stage["key"]: stage_folder(results, plan["results"], stage["dir"]) for stage in plan["stages"]}
+    except FileNotFoundError:
+        return {}
+    except PermissionError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise TrackerError(f"{results / PLAN_FILE}: not a plan ({error}); delete it and run `snakemake`") from None
+    return {key: read_state(folder, key) for key, folder in folders.items()}
+
+
+def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path:
+    """Return where a stage's folder is; it follows `results`, also where that was moved after it was `planned`."""
+    folder = Path(folder)
+    return results / folder.relative_to(planned) if folder.is_relative_to(planned) else folder
+
+
+def is_current(results: Path, states: States) -> bool:
+    """Whether the database is of the plan, the imports and the statuses that there are now.
+
+    A database without the folder of the stages is a copy, and all that there is.
+    """
+    if not (results / "stages").exists() and not (results / "imported").exists():
+        return True
+    known = read_collected(results)
+    return (known.get("stages"), known.get("sources")) == (digest(states.items()), sources_of(results))
+
+
+def lost(results: Path, states: States) -> int:
+    """Return of how many stages the database holds results that have gone since, or whose stages run again."""
+    known = read_collected(results)
+    ended = known.get("ended")
+    if not isinstance(ended, int) or known.get("sources") != sources_of(results):
+        return 0
+    return max(0, ended - _ended(states))
+
+
+def _ended(states: States) -> int:
+    return sum(state.state not in TO_COME for state in states.values())

@@ -1,0 +1,245 @@
+"""Will it fit: what each stage of the plan needs, by its study's `footprint` module, against what is declared.
+
+Declared is the memory of a device (`device_memory` of the settings, or of the scale) and the stage's `mem_mb`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablation.config import dotted
+from ablation.config.study import Study, Variant
+from ablation.config.study_file import import_beside_configs
+from ablation.config.study_schema import ASSET_PREFIX
+from ablation.contract.errors import ConfigError
+from ablation.contract.footprint import GIB, Footprint, Footprints, ModelAsset
+from ablation.plan.plan import Plan
+from ablation.plan.plan_file import PlannedStage
+from ablation.plan.retry import States, pending
+
+FILES = "files"  # of an asset's stage
+MB = 1_000_000  # what Snakemake and schedulers mean by mem_mb
+USABLE = 0.97  # of a device: the rest is its context's, and what the allocator leaves empty between tensors
+_MOST_DEVICES = 64  # that are tried
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one kind of stage needs with one configuration, on its devices. memory: usable bytes of one; None: not said.
+
+    function: the study's, by which other configurations and numbers of devices are estimated.
+    """
+
+    stage: PlannedStage
+    study: Study
+    variant: Variant
+    footprint: Footprint
+    models: Mapping[str, ModelAsset]
+    memory: int | None
+    function: Footprints
+    devices: int
+
+    @property
+    def fits_device(self) -> bool:
+        """Tell whether the stage can run at all, if with smaller parts of its batches."""
+        return self.memory is None or self.footprint.least <= self.memory
+
+    @property
+    def fits_host(self) -> bool:
+        """Tell whether what it copies to the machine's memory is within its `mem_mb`."""
+        return self.footprint.host_size <= self.stage.resources.mem_mb * MB
+
+    def on(self, devices: int) -> "Need":
+        """Return the same stage on another number of devices."""
+        made = self.function(self.stage.stage, self.variant.resolved, self.models, devices)
+        assert made is not None  # it holds something on these
+        return replace(self, footprint=made, devices=devices)
+
+    @cached_property
+    def enough(self) -> "Need | None":
+        """Return it on as many devices as would do; None: no number to 64."""
+        tried = map(self.on, range(1, _MOST_DEVICES + 1))
+        return next((need for need in tried if need.fits_device), None)
+
+
+def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float | None) -> list[Need]:
+    """Return what the stages need, once for each configuration: seeds need the same. Others are left out.
+
+    device_memory: GiB of one device. Raises ConfigError where a study's module cannot be imported.
+    """
+    folders = _asset_folders(plan)
+    found: dict[tuple[Any, ...], Need] = {}
+    for stage in stages:
+        study = plan.studies.get(stage.study)
+        function = None if study is None else function_of(study)
+        if study is None or function is None:
+            continue
+        variant = study.variants[stage.variants[0]]
+        devices = max(1, stage.resources.gpu)
+        address = (stage.id, stage.variants[0], devices)
+        if address in found:
+            continue
+        models = _models(study, variant, folders)
+        made = function(stage.stage, variant.resolved, models, devices)
+        if made is not None:
+            memory = None if device_memory is None else int(USABLE * device_memory * GIB)
+            found[address] = Need(stage, study, variant, made, models, memory, function, devices)
+    return list(found.values())
+
+
+def function_of(study: Study) -> Footprints | None:
+    """Return the function that says what a study's stages need; None where the study names no module for it."""
+    name = study.written.footprint
+    if name is None:
+        return None
+    try:
+        function: Footprints = import_beside_configs(name).footprint
+    except (ImportError, AttributeError) as error:
+        remedy = "name a module with a function `footprint`, see ablation/contract/footprint.py"
+        raise ConfigError(study.file, "footprint", name, f"cannot be used ({error})", remedy) from error
+    return function
+
+
+def check_fit(plan: Plan, states: States) -> list[str]:
+    """Return a line for each kind of stage whose batches will be halved; only of stages that are to run.
+
+    Raises ConfigError for a stage that cannot fit its device with one row at a time, or its `mem_mb`.
+    """
+    memory = plan.settings.device_memory
+    needs = needs_of(plan, pending(plan, states), device_memory=memory)
+    for need in fullest(needs):
+        if problem := problem_of(need):
+            raise problem
+    return [line for need in fullest(needs, lambda need: need.footprint.peak) if (line := _halved(need)) is not None]
+
+
+def problem_of(need: Need) -> ConfigError | None:
+    """Return why a stage cannot run, and what would change that; None where it can."""
+    name, scale = f"{need.stage.id} ({need.variant.name})", need.stage.id.replace(".", ".resources.", 1)
+    if not need.fits_device:
+        assert need.memory is not None
+        made = need.footprint
+        problem = (
+            f"{name} needs {gib(made.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable: "
+            f"{', '.join(f'{part.name} {gib(part.size)}' for part in made.held)}"
+        )
+        return ConfigError("device_memory", "", None, problem, "; ".join(remedies(need)))
+    if not need.fits_host:
+        size, mem = need.footprint.host_size, need.stage.resources.mem_mb
+        parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.footprint.host.items())
+        problem = f"{name} needs {-(-size // MB)} MB of the machine's memory, of {mem} declared: {parts}"
+        remedy = f"set studies.{scale}.mem_mb in the scale to {-(-size // MB)} and what Python itself takes"
+        return ConfigError("mem_mb", "", None, problem, remedy)
+    return None
+
+
+def remedies(need: Need) -> list[str]:
+    """Return what would make the stage smaller, settings and numbers of devices, each tried."""
+    found = [
+        f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")
+        for what, least in _tried(need)
+    ]
+    return found or ["use a smaller model, shorter sequences or a larger device"]
+
+
+def _tried(need: Need) -> Iterator[tuple[str, int]]:
+    """Yield settings and numbers of devices with the bytes that a stage would need; those that change nothing not."""
+    settings: Mapping[str, Any] = getattr(import_beside_configs(need.study.written.footprint or ""), "TRIED", {})
+    helped: dict[str, Any] = {}
+    for key, value in settings.items():
+        if dotted.get(need.variant.values, key, value) != value and (least := _least_with(need, {key: value})):
+            helped[key] = value
+            yield _in_words({key: value}), least
+    if len(helped) > 1 and (least := _least_with(need, helped)):
+        yield _in_words(helped), least
+    enough = need.enough
+    if enough is not None and enough.devices > need.devices:
+        size = enough.footprint.host_size
+        yield f"gpu: {enough.devices} (with mem_mb of {-(-size // MB)} at least)", enough.footprint.least
+
+
+def _least_with(need: Need, changes: Mapping[str, Any]) -> int | None:
+    """Return the bytes that a stage needs with other settings; None where these are not less, or not valid."""
+    values = dict(need.variant.values)
+    for key, value in changes.items():
+        values = _with(values, key.split("."), value)
+    try:
+        config = type(need.variant.resolved).model_validate(values)
+    except ValidationError:
+        return None
+    made = need.function(need.stage.stage, config, need.models, need.devices)
+    return None if made is None or made.least >= need.footprint.least else made.least
+
+
+def _in_words(changes: Mapping[str, Any]) -> str:
+    return " and ".join(f"{key}: {json.dumps(value)}" for key, value in changes.items()).replace('"', "")
+
+
+def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    head, *rest = path
+    return {**tree, head: _with(tree[head], rest, value) if rest else value}
+
+
+def _rank(need: Need) -> tuple[bool, bool, int, int]:
+    return (not need.fits_device, not need.fits_host, need.footprint.least, need.footprint.peak)
+
+
+def fullest(needs: Iterable[Need], rank: Callable[[Need], Any] = _rank) -> list[Need]:
+    """Return for each kind of stage the configuration that needs most of its devices, in the order of the stages."""
+    most: dict[str, Need] = {}
+    for need in needs:
+        other = most.get(need.stage.id)
+        if other is None or rank(need) > rank(other):
+            most[need.stage.id] = need
+    return list(most.values())
+
+
+def gib(size: int) -> str:
+    """Return bytes in GiB, in as many digits as are read."""
+    value = size / GIB
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 0.05 or size == 0 else "<0.1"
+
+
+def _halved(need: Need) -> str | None:
+    """Return the warning for a stage that fits only with smaller parts of its batches."""
+    made = need.footprint
+    if need.memory is None or made.peak <= need.memory:
+        return None
+    large = [
+        f"{work.name} ({work.rows:,} rows at once: {gib(work.size)} GiB)"
+        for work in made.works
+        if made.held_size + work.size > need.memory
+    ]
+    return (
+        f"{need.stage.id} ({need.variant.name}) will halve its batches: {gib(made.peak)} GiB as configured, of "
+        f"{gib(need.memory)} usable: {', '.join(large)}"
+    )
+
+
+def _asset_folders(plan: Plan) -> dict[tuple[str, str, str], Any]:
+    """Return study, variant and config key -> folder of the files of that asset, once it was fetched."""
+    found = {}
+    for stage in plan.content.stages:
+        study = plan.studies.get(stage.study)
+        for name, source in () if study is None else study.stages[stage.stage].inputs.items():
+            if source.startswith(ASSET_PREFIX) and name in stage.inputs:
+                for variant in stage.variants:
+                    found[stage.study, variant, source.removeprefix(ASSET_PREFIX)] = stage.inputs[name] / FILES
+    return found
+
+
+def _models(study: Study, variant: Variant, folders: Mapping[tuple[str, str, str], Any]) -> dict[str, ModelAsset]:
+    """Return the assets of a variant that are models, by their config key."""
+    found = {}
+    for (of_study, of_variant, key), folder in folders.items():
+        if (of_study, of_variant) == (study.name, variant.name):
+            value: Any = variant.resolved
+            for part in key.split("."):
+                value = getattr(value, part)
+            if value.kind == "model":
+                found[key] = ModelAsset(value, folder)
+    return found

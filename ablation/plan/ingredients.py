@@ -1,0 +1,169 @@
+"""What a stage of a variant is made of, apart from its seed and its inputs: values, abort rules, code, assets."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from ablation.config import dotted
+from ablation.config.study import Study, Variant
+from ablation.config.study_schema import ASSET_PREFIX, Resources, StageDefinition
+from ablation.contract.code_files import FileCode, code_files, named_files
+from ablation.contract.errors import ConfigError
+from ablation.contract.fingerprint import HARNESS, Code, Sources, code_of, digest_of
+from ablation.contract.reading import files_at
+from ablation.plan.keys import canonical, config_modules, file_digest, key_of, key_values
+from ablation.plan.plan import ASSETS
+
+ASSET_STAGE = StageDefinition(
+    entry="trainers.assets", seeded=False, resources=Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
+)
+READER = "ablation.cli.collected"  # the module by which a command's files become metrics and items
+_WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # of a health rule: what does not decide when it trips
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A model or data set that a stage reads: its values, and the key of the stage that fetches it.
+
+    digests: of the files of each source that is a path, by path and name.
+    """
+
+    key: str
+    values: dict[str, Any]
+    code: Code
+    digests: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """`config` is what config.json holds, `hashed` and `numbers` what the key holds of config and abort rules.
+
+    `assets` are the inputs that are assets, by name; `inputs` the others: name -> stage. `command` is what config.json
+    holds of a stage that is one: its words with placeholders, and what else its runner needs.
+    """
+
+    config: dict[str, Any]
+    hashed: dict[str, Any]
+    rules: list[dict[str, Any]]
+    numbers: list[dict[str, Any]]
+    code: Code | FileCode
+    assets: dict[str, Asset]
+    inputs: dict[str, str]
+    command: dict[str, Any] | None = None
+
+    @cached_property
+    def code_as_written(self) -> dict[str, Any]:
+        """Return what config.json holds of the code; one object, which the seeds share."""
+        return self.code._asdict()
+
+    @cached_property
+    def code_digest(self) -> str:
+        """Return what the key holds of the code."""
+        return digest_of(self.code.trees if isinstance(self.code, Code) else self.code.files)
+
+
+class Finder:
+    """Finds the ingredients of stages; what several of them share is looked at once."""
+
+    def __init__(self, root: Path, project: Path = Path(), outside: Iterable[Path] = ()) -> None:
+        """Look at the packages below `root`, and at the files of commands below `project`, which holds configs/.
+
+        outside: folders of which nothing is code: results and reports.
+        """
+        self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
+        self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], FileCode] = {}
+        self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
+        self._codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
+
+    def ingredients(self, study: Study, variant: Variant, stage: str) -> Ingredients:
+        """Return the ingredients of one stage of one variant. Raises ConfigError, as for a module that is missing."""
+        definition = study.stages[stage]
+        rules, numbers = self._abort_rules(study, stage)
+        assets, inputs = {}, {}
+        for name, source in definition.inputs.items():
+            key = source.removeprefix(ASSET_PREFIX)
+            if key == source:
+                inputs[name] = source
+            elif dotted.get(variant.values, key, None) is not None:  # an asset key that is null is no input
+                assets[name] = self._asset(study, variant, key, f"stages.{stage}.inputs")
+        return Ingredients(
+            config={name: variant.values[name] for name in definition.reads},
+            hashed=key_values(variant.resolved, variant.values, definition.reads),
+            rules=rules,
+            numbers=numbers,
+            code=self._code(study, variant, stage) if definition.entry else self._command_code(study, stage),
+            assets=assets,
+            inputs=inputs,
+            command=None if definition.entry else command_of(definition),
+        )
+
+    def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the rules that end a stage, whole, and what decides when they trip."""
+        if (study.name, stage) not in self._rules:
+            named = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
+            rules = [rule.model_dump(mode="json") for rule in named]
+            kept = [key_values(rule, plain) for rule, plain in zip(named, rules, strict=True)]
+            numbers = [{name: value for name, value in rule.items() if name not in _WORDS} for rule in kept]
+            self._rules[study.name, stage] = rules, sorted(numbers, key=canonical)
+        return self._rules[study.name, stage]
+
+    def _code(self, study: Study, variant: Variant, stage: str) -> Code:
+        entry = study.stages[stage].module
+        used = getattr(variant.resolved, "used_modules", None)
+        modules = (entry, *(used(stage) if used else ()))
+        try:
+            return self._reached(modules, config_modules(study.config_model))
+        except ConfigError as error:
+            where = f"stages.{stage}.entry" if error.value == entry else f"stages.{stage}"
+            problem = f"{error.file}: {error.problem}"
+            raise ConfigError(study.file, where, error.value, problem, error.remedy) from None
+
+    def _command_code(self, study: Study, stage: str) -> FileCode:
+        """Return the files of a command. Raises ConfigError where there is none, or the command starts another."""
+        definition, where = study.stages[stage], f"stages.{stage}"
+        made_of = tuple(definition.code), tuple(definition.words)
+        if made_of not in self._files:
+            try:
+                self._files[made_of] = code_files(made_of[0], self._project, self._outside, made_of[1])
+            except ConfigError as error:
+                raise ConfigError(study.file, f"{where}.code", error.value, error.problem, error.remedy) from None
+        code = self._files[made_of]
+        if missing := [name for name in named_files(definition.words, self._project) if name not in code.files]:
+            problem = f"{missing[0]!r} is a file of the project, and a change of it would not run the stage again"
+            raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {', '.join(missing)}")
+        return code
+
+    def _reached(self, modules: tuple[str, ...], exclude: frozenset[str]) -> Code:
+        if (modules, exclude) not in self._codes:
+            self._codes[modules, exclude] = code_of(
+                (*modules, *HARNESS), self._root, exclude=exclude, sources=self._sources
+            )
+        return self._codes[modules, exclude]
+
+    def _asset(self, study: Study, variant: Variant, name: str, where: str) -> Asset:
+        model: Any = variant.resolved
+        for part in name.split("."):
+            model = getattr(model, part, None)
+        if not isinstance(model, BaseModel) or not getattr(model, "sources", None):
+            raise ConfigError(study.file, where, f"asset:{name}", "is not an asset", "name a key that holds sources")
+        values = dotted.get(variant.values, name)
+        paths = [source["path"] for source in values["sources"] if source["source"] == "path"]
+        digests = {path: {name: file_digest(file) for name, file in files_at(Path(path)).items()} for path in paths}
+        code = self._reached((ASSET_STAGE.module,), config_modules(type(model)))
+        hashed = {"stage": ASSETS, "asset": key_values(model, values), "digests": digests}
+        return Asset(key_of(hashed | {"code": digest_of(code.trees)}), values, code, digests)
+
+
+def command_of(definition: StageDefinition) -> dict[str, Any]:
+    """Return what config.json holds of a command."""
+    return {
+        "words": definition.words,
+        "collect": [collected.model_dump() for collected in definition.collect],
+        "steps": definition.steps,
+        "time_limit": definition.time_limit,
+        "reader": READER,
+    }

@@ -1,0 +1,139 @@
+"""Which stages are to run, and which that have ended run again: those with damaged files, those that nothing blocks any
+more, on request those that failed.
+
+The next start of the workflow compares with what `collect` noted (`ablation.plan.collected`): what it could not read,
+and which statuses the database holds.
+"""
+
+import os
+
+from ablation.contract.atomic import write_json
+from ablation.contract.clock import LONG_AGO, date
+from ablation.contract.errors import ConfigError
+from ablation.contract.stage_folder import DATABASE
+from ablation.contract.status import FAILED, TO_COME, StageState, misplaced, read_state, replaced
+from ablation.plan.collected import COLLECTED, digest, read_collected
+from ablation.plan.plan import Address, Plan
+from ablation.plan.plan_file import PlannedStage
+
+States = dict[Address, StageState]
+
+
+def states_of(plan: Plan) -> States:
+    """Return the state of every stage, read now; what the functions below set aside becomes missing in it."""
+    return {address: read_state(stage.dir, stage.key) for address, stage in plan.stages.items()}
+
+
+def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
+    """Set aside the status of every selected stage that did not end well, so that it runs again; return them."""
+    again = [stage for stage in plan.selected() if states[stage.id, stage.key].state in FAILED]
+    for stage in again:
+        _set_aside(stage)
+        states[stage.id, stage.key] = StageState("missing")
+    return again
+
+
+def pending(plan: Plan, states: States, study: str | None = None) -> list[PlannedStage]:
+    """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one."""
+    again = (*TO_COME, "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
+    return [stage for stage in plan.selected(study) if states[stage.id, stage.key].state in again]
+
+
+def to_do(plan: Plan, states: States) -> list[PlannedStage]:
+    """Return the selected stages that Snakemake must be told of: those to run, or all where it has to compare times.
+
+    Of a stage that has ended Snakemake only finds that it starts no job, and whether its status is younger than the
+    database, which is then collected anew. It needs to know of none where some are to run, after which it collects in
+    any case, and where the database is younger than every status and holds it. Each would cost it more than a
+    millisecond.
+    """
+    found = pending(plan, states)
+    run = any(states[stage.id, stage.key].state in TO_COME for stage in found)
+    return found if run or _is_current(plan, states) else plan.selected()
+
+
+def _is_current(plan: Plan, states: States) -> bool:
+    try:
+        collected = (plan.settings.results / DATABASE).stat().st_mtime_ns
+        ended = [stage.status for address, stage in plan.stages.items() if states[address].state not in TO_COME]
+        if any(os.stat(status).st_mtime_ns > collected for status in ended):
+            return False
+    except OSError:
+        return False
+    return read_collected(plan.settings.results).get("stages") == _digest_of(states)
+
+
+def refuse_links(plan: Plan) -> None:
+    """Raise ConfigError where a link or a file is in a stage's place: the stage would write over what is not its."""
+    for stage in plan.selected():
+        if replaced(stage.dir):
+            problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is no folder"
+            remedy = "put the folder itself there, or remove it"
+            raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
+
+
+def repair(plan: Plan, states: States) -> list[PlannedStage]:
+    """Make stages with damaged files run again, and have what the database lacks collected; return the stages."""
+    mark_stale(plan, states)
+    return repair_corrupt(plan, states)
+
+
+def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
+    """Set aside the status of every selected stage with damaged files; return them.
+
+    Damaged: its status cannot be read, or `collect` could not read another of its files.
+    """
+    corrupt = read_collected(plan.settings.results).get("corrupt", {})
+    again: dict[Address, PlannedStage] = {}
+    for stage in plan.selected():
+        state = states[stage.id, stage.key].state
+        if state == "corrupt" or (state not in TO_COME and stage.key in corrupt):
+            _set_aside(stage)
+            again[stage.id, stage.key] = stage
+    states.update(dict.fromkeys(again, StageState("missing")))
+    if any(stage.key in corrupt for stage in again.values()):
+        left = {key: reason for key, reason in corrupt.items() if all(key != stage.key for stage in again.values())}
+        write_json(plan.settings.results / COLLECTED, {**read_collected(plan.settings.results), "corrupt": left})
+    return list(again.values())
+
+
+def release(plan: Plan, states: States) -> list[PlannedStage]:
+    """Set aside the status of every selected stage that is blocked though nothing that it reads is bad; return them.
+
+    What it reads may have been mended, or removed, since: a retry of some variants alone mends what others read, too.
+    """
+    again = []
+    for stage in plan.selected():  # in an order in which they can run
+        above = plan.upstream[stage.id, stage.key]
+        if states[stage.id, stage.key].state == "blocked" and not any(states[other].state in FAILED for other in above):
+            _set_aside(stage)
+            states[stage.id, stage.key] = StageState("missing")
+            again.append(stage)
+    return again
+
+
+def mark_stale(plan: Plan, states: States) -> None:
+    """Make Snakemake collect anew where stages ended that the database does not hold.
+
+    Times alone do not tell: after a kill, a clock that was set back leaves statuses that are older than the database.
+    """
+    database, held = plan.settings.results / DATABASE, read_collected(plan.settings.results).get("stages")
+    if held is None or not database.exists():
+        return
+    if held == _digest_of(states):
+        return
+    date([database], LONG_AGO)
+
+
+def _digest_of(states: States) -> str:
+    return digest((key, state) for (_, key), state in states.items())
+
+
+def _set_aside(stage: PlannedStage) -> None:
+    """Rename the status to the first free `status.attempt-N.json`, and what is in place of a file likewise."""
+    for path in {stage.status, *misplaced(stage.dir)}:
+        number = 1
+        while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):
+            number += 1
+        if os.path.lexists(path):
+            os.rename(path, aside)

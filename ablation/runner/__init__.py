@@ -1,0 +1,1 @@
+"""Runs one stage: its folder, status, lock, devices and, for a command, its program."""

@@ -1,0 +1,299 @@
+"""The stage that is a command: any program, started without a shell, and its files read by the tracker's readers.
+
+Its folder is `output/` in that of the stage; it says what it likes to `log.txt`. Exit status 0 is the only good end.
+Where it is killed from outside, as for want of memory, the stage leaves no status and is started again with the same
+folder, in which the program may find a checkpoint of its own.
+"""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from signal import Signals
+from typing import Any, NamedTuple
+
+import yaml
+
+from ablation.contract.atomic import write_json, write_text
+from ablation.contract.code_files import FileCode
+from ablation.contract.command import OUTPUT, Filling, fill, value_at
+from ablation.contract.reading import one_line, read_json
+from ablation.runner.command_guard import MARK, adopt_orphans, end_all, marked, running
+from ablation.runner.command_opened import unnamed, watched
+from ablation.runner.command_progress import Follower
+from ablation.runner.stage import Stage
+
+GRACE = "10"  # seconds between SIGTERM and SIGKILL, unless ABLATION_GRACE names others
+_GUARD = Path(__file__).with_name("command_guard.py")
+_FROM_OUTSIDE = {Signals.SIGKILL, Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP}
+_TAIL = 1 << 16
+_SHELL = 128  # a shell, and whoever speaks as one, adds the number of the signal
+_ERROR = re.compile(  # a line of Python's tracebacks, with what the error says or without
+    r"(?:\[\w+\]: *)?([\w.]*(Error|Exception|Interrupt|Exit|Warning): .*|[\w.]+(Error|Exception|Interrupt|Exit))"
+)
+_WRAPPERS = ("CalledProcessError", "ChildFailedError")  # of launchers, which say only that the program failed
+_COLLECTED = "collected"
+
+
+class NoResult(OSError):
+    """The command, or its reader, was ended from outside, or the machine is set wrongly: no fault of the stage."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(errno.ECANCELED, text)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class CommandPlan(NamedTuple):
+    """What config.json holds of a command: words with placeholders, readers, key of the steps, minutes, and module."""
+
+    words: list[str]
+    collect: list[dict[str, str]]
+    steps: str | None
+    time_limit: int | None
+    reader: str
+
+
+def run(
+    stage: Stage, values: Mapping[str, Any], plan: CommandPlan, code: FileCode, *, held: Sequence[int], devices: int
+) -> None:
+    """Run the command and read what it leaves.
+
+    Args:
+        stage: the stage.
+        values: the configuration: what the stage reads.
+        plan: the command.
+        code: the files that count for its key.
+        held: descriptors of the locks of folder and devices, which are kept until nothing of the command is left.
+        devices: accelerators that are leased.
+
+    Raises:
+        RuntimeError: it failed, was too slow, or left nothing that the readers can read; the text says why.
+        NoResult: it was ended from outside.
+        Diverged: an abort rule trips on the metrics that it left.
+    """
+    output = (stage.out / OUTPUT).absolute()
+    output.mkdir(exist_ok=True)
+    _end_earlier(stage)
+    before = _files(output)
+    words = fill(plan.words, _filling(stage, values, output, devices))
+    stage.log.info("starts %s", json.dumps(words))
+    report, began = stage.out / "opened.txt", time.time()
+    words, environment = watched(words, report, code, os.environ)
+    log = stage.out / "log.txt"
+    begin = log.stat().st_size
+    steps = value_at(values, plan.steps) if plan.steps else None
+    total = steps if isinstance(steps, int) and steps > 0 else None
+    follower = Follower(output, log, begin, [collected["reader"] for collected in plan.collect], total)
+
+    def follow() -> None:
+        # A disk that is full for a moment is no reason to end a program that may not even write then.
+        with contextlib.suppress(OSError):
+            if (found := follower.look()) is not None:
+                stage.progress(*found)
+
+    stage.progress(0, total or 1, "steps" if total else "commands")
+    more = {MARK: _mark(stage), **environment}
+    status = _run_guarded(words, held, follow, minutes=plan.time_limit, environment=more)
+    if status != 0:
+        raise _failure(status, _last_words(log, begin))
+    if plan.collect:
+        left = [path for path, known in _files(output).items() if before.get(path) == known]
+        _collect(stage, plan, output, left, held)
+    if names := unnamed(report, code, began):
+        _warn(stage, names)
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Return what tells whether a file below the folder was written: {path from the folder: inode, size, time}."""
+    found = {}
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            seen = path.stat()
+            if stat.S_ISREG(seen.st_mode):
+                found[str(path.relative_to(folder))] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    return found
+
+
+def _warn(stage: Stage, names: Sequence[str]) -> None:
+    """Say which files belong into `code`: in the log, on the terminal, and as a metric, for a note of the tables."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    stage.meter.say(f"opened {', '.join(names[:3])}{more}, and a change would run nothing again: add to `code`")
+    for name in names:
+        stage.log.warning("opened %s, and a change of it would not run the stage again: add it to `code`", name)
+    last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
+    stage.log_metrics(last, {"code/unnamed": len(names)})
+
+
+def _mark(stage: Stage) -> str:
+    return str(stage.out.resolve())
+
+
+def _end_earlier(stage: Stage) -> None:
+    """End what an attempt has left whose runner and guard were killed at once: we hold the folder, nobody runs."""
+    folder = _mark(stage)
+    if left := end_all(float(_grace()), lambda: marked(folder)):
+        stage.log.warning("ended %d processes of an earlier attempt", left)
+    if still := marked(folder):
+        raise NoResult(f"processes of an earlier attempt cannot be ended: {', '.join(map(str, sorted(still)))}")
+
+
+def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int) -> Filling:
+    """Write the files that `{config}` names, and return what the placeholders become."""
+    files = {kind: (stage.out / f"settings.{kind}").absolute() for kind in ("yaml", "json")}
+    write_json(files["json"], values)
+    write_text(files["yaml"], yaml.dump(dict(values), Dumper=_Yaml, sort_keys=False, allow_unicode=True))
+    return Filling(
+        config=files,
+        values=values,
+        seed=stage.seed,
+        output=output,
+        inputs={name: _left_by(folder) for name, folder in stage.inputs.items()},
+        devices=max(1, devices),
+        threads=stage.threads,
+        python=sys.executable,
+    )
+
+
+class _Yaml(yaml.SafeDumper):
+    """Text that YAML 1.1 or 1.2 could take for a number is quoted; PyYAML itself knows 1.1 only."""
+
+
+_Yaml.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if re.match(r"[-+.\d]", text) else None
+    ),
+)
+
+
+def _left_by(folder: Path) -> Path:
+    """Return where the stage of an input left its files: a command has a folder of its own there."""
+    is_command = "command" in read_json(folder / "config.json")
+    return (folder / OUTPUT if is_command else folder).absolute()
+
+
+def _run_guarded(
+    words: Sequence[str],
+    held: Sequence[int],
+    follow: Callable[[], None],
+    *,
+    minutes: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a command below a guard; return its exit status, or minus the number of the signal that ended it.
+
+    When it returns or raises, nothing of the command is left.
+    """
+    grace = _grace()
+    adopt_orphans()
+    watched, ours = os.pipe()
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_GUARD), str(watched), grace, *words],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for this process, which ends the command by ending
+        pass_fds=[watched, *held],
+        env={**os.environ, **(environment or {})},
+    )
+    with open(watched, "rb"), open(ours, "wb") as life:
+        try:
+            in_time = _ends_within(guard, minutes, follow)
+        finally:
+            life.close()
+            code = guard.wait()
+            if code == -Signals.SIGKILL:  # the guard itself, perhaps: what it watched over is ours now
+                end_all(0, lambda: running(guard.pid))
+    if not in_time and code < 0:
+        raise RuntimeError(f"ended after its time_limit of {minutes} minutes")
+    return code
+
+
+def _ends_within(guard: subprocess.Popen[bytes], minutes: int | None, follow: Callable[[], None]) -> bool:
+    """Wait for the end, or the time limit, and follow meanwhile; tell which came first."""
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    while True:
+        try:
+            guard.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            follow()
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        else:
+            return True
+
+
+def _grace() -> str:
+    """Return the seconds between SIGTERM and SIGKILL, as they are written."""
+    written = os.environ.get("ABLATION_GRACE") or GRACE
+    try:
+        if 0 <= float(written) < math.inf:
+            return written
+    except ValueError:
+        pass
+    raise NoResult(f"ABLATION_GRACE = {written!r}: is not a number of seconds from 0 on; correct it, or unset it")
+
+
+def _failure(code: int, words: str, who: str = "the command") -> Exception:
+    """Return the error of an exit status that is not 0; `words` are the last that it said."""
+    said = f": {words}" if words else ""
+    number = -code if code < 0 else code - _SHELL
+    if number in _FROM_OUTSIDE:
+        return NoResult(f"{who} was ended by {Signals(number).name}{said}")
+    if code < 0:
+        name = Signals(number).name if number in {*Signals} else f"signal {number}"
+        return RuntimeError(f"{who} was ended by {name}{said}")
+    return RuntimeError(f"exit status {code}{said}")
+
+
+def _last_words(log: Path, begin: int) -> str:
+    """Return the line of the log that says best why the command failed: the last error, or else the last line."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
+            text = file.read(_TAIL).decode(errors="replace")
+    except OSError:  # the command removed it
+        return ""
+    lines = [line.rpartition("\r")[2].strip() for line in text.replace("\r\n", "\n").split("\n")]
+    spoken = [line for line in lines if line]
+    errors = [line for line in spoken if _ERROR.fullmatch(line) and not any(word in line for word in _WRAPPERS)]
+    return one_line((errors or spoken or [""])[-1], 300)
+
+
+def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], held: Sequence[int]) -> None:
+    """Let the readers read what the command left; log it as the stage's metrics and items.
+
+    left: files of an earlier attempt that this one did not touch.
+    """
+    import pyarrow.parquet as pq
+
+    place = stage.out / _COLLECTED
+    log = stage.out / "log.txt"
+    begin = log.stat().st_size
+    write_json(place / "left.json", left)  # an argument has 128 KiB at most
+    words = [sys.executable, "-m", plan.reader, str(output), str(place), json.dumps(plan.collect)]
+    code = _run_guarded(words, held, lambda: None)
+    if code < 0:
+        raise _failure(code, _last_words(log, begin), "the reader")
+    if code != 0:
+        raise RuntimeError(f"collect: {_last_words(log, begin).removeprefix('error: ').replace(f'{output}/', '')}")
+    items = pq.read_table(place / "items.parquet")
+    if items.num_rows:
+        columns = items.to_pydict()
+        names = ("item", "subset", "protocol", "name", "value")
+        clusters = dict(zip(columns["item"], columns["cluster"], strict=True))
+        known = None if None in clusters.values() else clusters
+        stage.save_items(zip(*(columns[name] for name in names), strict=True), known)
+    steps: dict[int, dict[str, float]] = {}
+    for row in pq.read_table(place / "metrics.parquet").to_pylist():
+        steps.setdefault(row["step"], {})[row["name"]] = row["value"]
+    for step in sorted(steps):
+        stage.log_metrics(step, steps[step])

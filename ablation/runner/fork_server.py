@@ -1,0 +1,384 @@
+"""The fork server of one grid: has torch and transformers imported, and forks for each stage.
+
+Started by the first job (ablation/runner/fork_client.py, which says what is handed over), one per Snakemake process,
+and it ends with that. It has one thread, no accelerator and no code of the project: a fork imports
+`ablation.runner.run` itself and so sees the code of its own moment. What it inherits from here is installed packages
+only.
+
+A stage is killed when its client ends, when this process ends, and so when Snakemake ends, in whatever way.
+
+A job whose environment, folder or libraries differ from what this process has is refused, and its client runs it alone.
+"""
+
+import builtins
+import contextlib
+import ctypes
+import gc
+import importlib.util
+import io
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NoReturn
+
+# Imported here, so that no stage has to. What is not installed, or has another name in another version, is left out.
+LIGHT = (
+    *("argparse", "asyncio", "email.parser", "importlib.metadata", "numpy", "pandas", "pydantic", "pyarrow"),
+    *("pyarrow.parquet", "pyarrow.dataset", "jinja2", "PIL.Image", "sacrebleu.metrics", "statistics", "subprocess"),
+)
+HEAVY = (
+    *("torch", "torch.fx.experimental.symbolic_shapes", "transformers", "safetensors.torch", "tokenizers"),
+    *("transformers.modeling_utils", "transformers.models.auto.modeling_auto", "transformers.generation"),
+    *(
+        "transformers.models.auto.tokenization_auto",
+        "transformers.tokenization_utils_fast",
+        "transformers.pytorch_utils",
+    ),
+    *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen2", "lfm2", "gpt2")),
+)
+HIDDEN = ("torch", "torchgen", "functorch", "transformers")  # from a stage, until it imports one of them
+# What Snakemake and the shell set anew for each job. All else has been read by some library already.
+OF_THE_JOB = ("_", "SHLVL", "OLDPWD", "PWD")
+THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR"))
+# As ablation.runner.threads sets them for a stage of one thread before it imports torch. Arrow's allocator must not
+# have a thread of its own, for no thread outlives a fork.
+SETTINGS = dict.fromkeys(THREADS, "1") | {"TOKENIZERS_PARALLELISM": "false"}
+ARROW = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+_PR_SET_PDEATHSIG = 1
+_PATIENCE = 10.0  # seconds for a client to say what it wants
+
+
+class Refused(Exception):
+    """A fork of this process would not be what a new process is."""
+
+
+@dataclass
+class Stage:
+    """A fork that runs a stage, by its handle, and the client that waits for it; None when that has gone."""
+
+    process: int
+    handle: int
+    client: socket.socket | None
+
+    def kill(self) -> None:
+        """Kill it, if it still runs."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+
+
+def main() -> NoReturn:
+    """Serve until the process `parent` ends."""
+    path, parent = sys.argv[1], int(sys.argv[2])
+    listener = socket.socket(fileno=3)
+    original, places = dict(os.environ), list(sys.path)
+    installed = _installed(places)
+    try:
+        watched = os.pidfd_open(parent)
+        hidden = _import_everything()
+        _must_be_able_to_fork()
+    except BaseException:  # whatever it is: the clients see the socket close, and start no other server
+        with open(f"{path}.off", "w") as off:
+            traceback.print_exc(file=off)
+        _clean_up(path)
+        raise
+    _Server(listener, watched, path, environment=original, places=places, installed=installed, hidden=hidden).serve()
+
+
+class _Server:
+    def __init__(
+        self,
+        listener: socket.socket,
+        watched: int,
+        path: str,
+        *,
+        environment: dict[str, str],
+        places: list[str],
+        installed: set[tuple[str, int]],
+        hidden: dict[str, ModuleType],
+    ) -> None:
+        self.listener, self.watched, self.path = listener, watched, path
+        self.environment, self.hidden = _comparable(environment), hidden
+        self.places, self.installed = places, installed
+        self.stages: dict[int, Stage] = {}  # by each descriptor that may have news of it
+        self.poll = select.poll()
+        for descriptor in (listener.fileno(), watched):
+            self.poll.register(descriptor, select.POLLIN)
+
+    def serve(self) -> NoReturn:
+        """Fork, reap and kill, until the process that is watched has ended."""
+        while True:
+            news = {descriptor for descriptor, _ in self.poll.poll()}
+            if self.watched in news:
+                for stage in self.stages.values():
+                    stage.kill()
+                _clean_up(self.path)
+                os._exit(0)
+            for descriptor in news & self.stages.keys():
+                stage = self.stages.pop(descriptor)
+                self.poll.unregister(descriptor)
+                if descriptor == stage.handle:
+                    self.reap(stage)
+                elif stage.client is not None:  # a client says nothing: it has ended
+                    stage.client.close()
+                    stage.client = None
+                    stage.kill()  # and is reaped when it is dead, which may take a while
+            if self.listener.fileno() in news:
+                self.accept()
+
+    def reap(self, stage: Stage) -> None:
+        """Take note of a stage's end, and tell its client."""
+        _, status = os.waitpid(stage.process, 0)
+        os.close(stage.handle)
+        if stage.client is not None and self.stages.pop(stage.client.fileno(), None) is not None:
+            self.poll.unregister(stage.client.fileno())
+            _answer(stage.client, {"code": os.waitstatus_to_exitcode(status)})
+
+    def accept(self) -> None:
+        """Fork for one client."""
+        client, _ = self.listener.accept()
+        try:
+            request, files = _read(client)
+        except (Refused, OSError, ValueError) as error:
+            _answer(client, {"refused": str(error)})
+            return
+        try:
+            self.must_be_ours(request)
+            process = os.fork()
+        except (Refused, OSError, KeyError, TypeError) as error:
+            _answer(client, {"refused": str(error)})
+        else:
+            if process == 0:
+                try:
+                    client.close()
+                    self.become(request, files)
+                except BaseException:
+                    traceback.print_exc()
+                finally:  # never back into the server's loop
+                    os._exit(70)
+            stage = Stage(process, os.pidfd_open(process), client)
+            for descriptor in (stage.handle, client.fileno()):
+                self.stages[descriptor] = stage
+                self.poll.register(descriptor, select.POLLIN)
+        for file in files:
+            os.close(file)
+
+    def must_be_ours(self, request: dict[str, Any]) -> None:
+        """Raise Refused where a new process would find other things than this one did."""
+        if request["folder"] != os.getcwd():
+            raise Refused(f"another folder than {os.getcwd()}")
+        asked = _comparable(request["environment"])
+        if other := sorted(
+            name for name in {*asked, *self.environment} if asked.get(name) != self.environment.get(name)
+        ):
+            raise Refused(f"another environment: {', '.join(other)}")
+        if _installed(self.places) != self.installed:  # the provenance would name versions that a fork does not run
+            raise Refused("packages were installed or removed")
+
+    def take_over(self, request: dict[str, Any], files: list[int]) -> None:
+        """Have the client's files, umask and environment, and nothing open of the server's."""
+        for descriptor, stage in self.stages.items():
+            if descriptor == stage.handle:
+                os.close(descriptor)
+            elif stage.client is not None:
+                stage.client.close()
+        self.listener.close()
+        os.close(self.watched)
+        for target, file in enumerate(files):
+            os.dup2(file, target)
+            os.close(file)
+        os.umask(request["umask"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+
+    def become(self, request: dict[str, Any], files: list[int]) -> NoReturn:
+        """Be the stage: what a new process of `python -m ablation.runner.run` would be."""
+        server = os.getppid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # where the client is of another session
+            os.setpgid(0, request["group"])
+        self.take_over(request, files)
+        arguments = request["arguments"]
+        _show([sys.executable, "-m", "ablation.runner.run", *arguments])
+        arguments[arguments.index("--parent") + 1] = str(server)
+        _run(arguments, self.hidden)
+
+
+def _import_everything() -> dict[str, ModuleType]:
+    """Import what stages use; return the modules that a stage without torch must not see."""
+    changed = {**SETTINGS, **ARROW}
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    sys.path[0] = os.getcwd()  # as `python -m` has it; not the folder of this file
+    for name in LIGHT:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    ordinary = builtins.__import__
+    try:
+        _defer_imports()
+        for name in HEAVY:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    finally:
+        builtins.__import__ = ordinary
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    gc.collect()
+    gc.freeze()  # forks share what their collectors never touch
+    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in HIDDEN}
+
+
+def _defer_imports() -> None:
+    """Put the same imports off as a stage does. Read by its path: no module of the project stays here."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "deferred_imports.py")
+    spec = importlib.util.spec_from_file_location("_deferred_imports", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.defer_imports()
+
+
+def _must_be_able_to_fork() -> None:
+    """Raise Refused where something that no fork survives has begun: a thread, an accelerator's driver."""
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise Refused("a library has started threads")
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        if "libcuda.so" in maps.read():
+            raise Refused("a library has loaded the accelerator's driver")
+    if project := [name for name in sys.modules if name.partition(".")[0] in ("ablation", "trainers")]:
+        raise Refused(f"code of the project was imported: {project}")
+
+
+def _run(arguments: list[str], hidden: dict[str, ModuleType]) -> NoReturn:
+    """Run `ablation.runner.run` as `python -m` does, and end."""
+    code = 1
+    try:
+        sys.argv = [os.path.join(os.getcwd(), "ablation", "runner", "run.py"), *arguments]
+        sys.stdin = open(0, encoding=sys.stdin.encoding, closefd=False)  # noqa: SIM115 (open as long as the process)
+        sys.stdout = _text(1, sys.stdout, os.isatty(1))
+        sys.stderr = _text(2, sys.stderr, True)
+        for name in hidden:
+            del sys.modules[name]
+        sys.meta_path.insert(0, _Hidden(hidden))
+        importlib.invalidate_caches()
+        runpy.run_module("ablation.runner.run", run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _text(file: int, like: Any, by_line: bool) -> io.TextIOWrapper:
+    return open(file, "w", encoding=like.encoding, errors=like.errors, closefd=False, buffering=1 if by_line else -1)
+
+
+class _Hidden(MetaPathFinder, Loader):
+    """Puts the hidden modules back, all of them, when the first one is imported.
+
+    So a stage that needs no torch has none, and can tell: `"torch" in sys.modules` is what it would be.
+    """
+
+    def __init__(self, modules: dict[str, ModuleType]) -> None:
+        self.modules = modules
+        self.specs: dict[str, ModuleSpec | None] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name not in self.modules:
+            return None
+        sys.meta_path.remove(self)
+        self.specs[name] = self.modules[name].__spec__
+        sys.modules.update((other, module) for other, module in self.modules.items() if other != name)
+        return ModuleSpec(name, self, is_package=hasattr(self.modules[name], "__path__"))
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.specs[module.__name__]
+
+
+def _show(words: list[str]) -> None:
+    """Let `ps` and /proc show the stage's command: it is written over the server's arguments, of which one is room."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    text = b"\0".join(os.fsencode(word) for word in words)[: end - start - 1]
+    ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+
+
+def _installed(places: list[str]) -> set[tuple[str, int]]:
+    """Return which versions of packages these folders hold, and when each was installed."""
+    found = set()
+    for place in places:
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            found |= {(entry.path, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(".dist-info")}
+    return found
+
+
+def _comparable(environment: dict[str, str]) -> dict[str, str]:
+    """Return what libraries may have read when they were imported."""
+    return {name: value for name, value in environment.items() if name not in (*OF_THE_JOB, *THREADS)}
+
+
+def _read(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    connection.settimeout(_PATIENCE)
+    head, files, _, _ = socket.recv_fds(connection, 8, 3)
+    try:
+        if len(head) != 8 or len(files) != 3:
+            raise Refused("not a request")
+        left, parts = int.from_bytes(head, "big"), []
+        while left > 0:
+            part = connection.recv(min(left, 1 << 16))
+            if not part:
+                raise Refused("not a whole request")
+            parts.append(part)
+            left -= len(part)
+        request = json.loads(b"".join(parts))
+    except BaseException:
+        for file in files:
+            os.close(file)
+        raise
+    connection.settimeout(None)
+    return request, files
+
+
+def _answer(connection: socket.socket, words: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError), connection:  # the client may have gone
+        connection.sendall(json.dumps(words).encode())
+
+
+def _clean_up(path: str) -> None:
+    """Remove this server's files, and those that killed ones left whose Snakemake is gone as well."""
+    names = [path, f"{path}.lock", f"{path}.log"]
+    folder = os.path.dirname(path)
+    for name in os.listdir(folder):
+        kind, _, rest = name.partition("-")
+        if kind == "fork" and not os.path.exists(f"/proc/{rest.partition('-')[0]}"):
+            names.append(os.path.join(folder, name))
+    for name in names:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+if __name__ == "__main__":
+    main()

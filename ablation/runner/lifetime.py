@@ -1,0 +1,102 @@
+"""A stage's process: it alone writes to its folder, and its log keeps everything that it says."""
+
+import contextlib
+import faulthandler
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+_PATIENCE = 1.0
+
+
+class FolderInUse(RuntimeError):
+    """Another process holds the stage's folder."""
+
+
+def end_on_signals() -> None:
+    """Let SIGTERM and SIGINT end the process at once: every file is written atomically, so there is nothing to tidy."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], None] = lambda holder: None) -> int:
+    """Hold `folder` until this process ends; return the descriptor.
+
+    Waits so many seconds for another process, but at least one: `ablation status` and `collect` take the lock for an
+    instant, to see whether a stage runs. After that second `on_wait` is called once with who holds it. Raises
+    FolderInUse if it is still held then. Across machines it works where the file system's flock does (NFS: yes).
+    """
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    if not _lock_within(descriptor, _PATIENCE):
+        holder = _holder(descriptor)
+        on_wait(holder)
+        if not _lock_within(descriptor, wait - _PATIENCE, poll=0.5):
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            raise FolderInUse(f"{folder}: {holder} is running this stage; wait for it or end it")
+    os.truncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()} {_place()}\n".encode(), 0)
+    return descriptor
+
+
+def _holder(descriptor: int) -> str:
+    number, _, place = os.pread(descriptor, 200, 0).decode(errors="replace").strip().partition(" ")
+    return f"process {number or 'unknown'}" + (f" on {place}" if place else "")
+
+
+def _place() -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    return socket.gethostname() + (f", Slurm job {job}," if job else "")
+
+
+def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
+    """Take the lock as soon as it is free; return whether that was within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(poll)
+
+
+def keep_terminal(log: Path) -> TextIO:
+    """Send stdout and stderr, those of C code and crashes included, to the end of `log`; return the former stderr.
+
+    Each attempt's log stays as `log.attempt-N.txt` too, since Snakemake deletes `log.txt` before it runs a job again.
+    """
+    terminal = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("a+") as file:  # whoever limits it (ablation/runner/command_guard.py) reads it
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    with contextlib.suppress(OSError):  # no hard links here: then only the last attempt's log is kept
+        os.link(log, _attempt_log(log, _attempts(log) + 1))
+    faulthandler.enable()
+    return terminal
+
+
+def restore_log(log: Path) -> None:
+    """Put the last attempt's log back where Snakemake deleted it."""
+    if not log.exists() and (last := _attempts(log)):
+        os.link(_attempt_log(log, last), log)
+
+
+def _attempts(log: Path) -> int:
+    number = 0
+    while _attempt_log(log, number + 1).exists():
+        number += 1
+    return number
+
+
+def _attempt_log(log: Path, number: int) -> Path:
+    return log.with_name(f"log.attempt-{number}.txt")

@@ -1,0 +1,464 @@
+"""Runs one stage.
+
+    python -m ablation.runner.run --config F/config.json --input prepare=DIR --out F --gpus 1 --label "v8 seed 0"
+
+A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start,
+when the devices are leased (perhaps hours later), and whenever a module of it is imported; that of a command, once more
+at its end. Comments may be edited at any time.
+
+The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
+failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
+such devices, a full or broken disk, a kill) leaves no status and exits otherwise: the stage runs again.
+
+A job whose Snakemake was killed goes on under a scheduler, and the next Snakemake submits its stage again. The second
+process then waits for the first (`--wait`) and takes over its result. A result that is younger than this Snakemake
+(`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept beside it.
+
+An entry module that never imports torch may say `NEEDS_TORCH = False`: then no stage of it imports torch.
+"""
+
+import contextlib
+import errno
+import gc
+import logging
+import os
+import resource
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from logging import Logger
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from ablation.contract.atomic import remove_leftovers, write_json, write_text
+from ablation.contract.code_files import FileCode, changed_files
+from ablation.contract.errors import ConfigError
+from ablation.contract.fingerprint import Code, sha_of, texts_of
+from ablation.contract.fingerprint import changed as changed_modules
+from ablation.contract.lifetime import end_with_parent
+from ablation.contract.reading import one_line, read_json, read_text
+from ablation.contract.status import KEPT_STATUS, STATUS, altered, left_files, read_state
+from ablation.runner.devices import Lease, lease, visible_devices
+from ablation.runner.job import Job, parse, read_job
+from ablation.runner.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
+from ablation.runner.memory import keep_freed_memory
+from ablation.runner.ranks import ALONE, Ranks
+from ablation.runner.threads import prepare_process
+from ablation.runner.times import duration
+
+if TYPE_CHECKING:
+    from ablation.runner.stage import Stage
+
+EXIT_IN_USE, EXIT_MACHINE, EXIT_CHANGED = 75, 74, 78  # EX_TEMPFAIL, EX_IOERR and EX_CONFIG of sysexits.h
+REASON_LENGTH = 500
+_PROJECT = Path(__file__).resolve().parents[2]
+_MACHINE_FAULTS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE),  # of the disk
+    errno.ECANCELED,  # a command that was ended from outside
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one stage; return the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = parse(argv)
+    end_with_parent(arguments.parent)
+    end_on_signals()
+    try:
+        job = read_job(argv)
+        job.lock = lock_folder(
+            job.out, arguments.wait * 60, lambda holder: _say(job, f"waits for {holder} to finish it")
+        )
+    except FolderInUse as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_IN_USE
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"error: {arguments.out}: cannot be used ({_one_line(error)}); start snakemake again", file=sys.stderr)
+        return EXIT_MACHINE
+    try:
+        return _run_alone(job, arguments.since)
+    except OSError as error:
+        print(f"error: {job.out}: {error}", file=sys.stderr)
+        return EXIT_MACHINE
+    finally:
+        os.close(job.lock)
+
+
+def _run_alone(job: Job, since: Path | None) -> int:
+    """Run the stage in a folder that nobody else writes to, unless another process has just finished it."""
+    if _take_over(job, since):
+        _say(job, "finished by another process")
+        return 0
+    if problem := _changed(job.code):
+        print(f"error: {_title(job)}: {problem}", file=sys.stderr)
+        return EXIT_CHANGED
+    remove_leftovers(job.out)
+    for name in (STATUS, KEPT_STATUS):
+        (job.out / name).unlink(missing_ok=True)
+    start = _Start(job, _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
+    try:
+        if reason := _blocked(job.inputs):
+            return start.finish("blocked", reason)
+        devices = _lease(job, start.terminal)
+        start.has_devices()
+        if problem := hold_code(job.code):
+            start.say(f"error: {problem}")
+            return EXIT_CHANGED
+        if job.nodes == 1:
+            devices.export()
+        prepare_process(job.threads)
+        keep_freed_memory()
+        return _train(job, start, devices)
+    except (ValueError, OSError) as error:  # of the machine: the stage's own end in a status
+        start.say(f"error: {job.out}: {_one_line(error)}")
+        return EXIT_MACHINE
+
+
+def _changed(code: Code | FileCode) -> str:
+    """Return what of the code is not as the plan found it, or nothing; the files of a command are below this folder."""
+    found = _edited(code)
+    names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    return names and f"its code is not that of the plan ({names}), so its key would lie; start snakemake again"
+
+
+def _edited(code: Code | FileCode) -> list[str]:
+    try:
+        return changed_files(code, Path()) if isinstance(code, FileCode) else changed_modules(code, _PROJECT)
+    except ConfigError as error:  # it has gone, or is half of an edit
+        return [str(error.value or error.file)]
+
+
+def hold_code(code: Code | FileCode) -> str:
+    """Return what of the code is not as the plan found it; from here on no edited module of it can be imported.
+
+    A stage may import a module hours after its code was compared. A command is a process of its own.
+    """
+    if isinstance(code, Code):
+        sys.meta_path.insert(0, _Guard(code))
+    return _changed(code)
+
+
+class _Guard(MetaPathFinder):
+    def __init__(self, code: Code) -> None:
+        self.code, self.texts = code, texts_of(code, _PROJECT)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name not in self.texts or sha_of(name, _PROJECT) == self.texts[name] or not _edited(self.code):
+            return
+        problem = f"{name} was edited after the stage began, so its key would lie; start snakemake again"
+        raise OSError(errno.ECANCELED, problem)
+
+
+def _take_over(job: Job, since: Path | None) -> bool:
+    """Tell whether a good result is there already, and put back what Snakemake deleted of it before this job.
+
+    The copy of the status counts only if it is younger than the file `since`: a stage that runs again after that is
+    meant to.
+    """
+    if _is_whole(job, STATUS):
+        return True
+    kept = job.out / KEPT_STATUS
+    try:
+        if since is None or kept.stat().st_mtime <= since.stat().st_mtime:
+            return False
+    except FileNotFoundError:
+        return False
+    if not _is_whole(job, KEPT_STATUS):
+        return False
+    restore_log(job.out / "log.txt")
+    write_text(job.out / STATUS, read_text(kept))
+    return True
+
+
+def _is_whole(job: Job, name: str) -> bool:
+    state = read_state(job.out, job.plan["key"], name)
+    return state.state == "ok" and not altered(job.out, state)
+
+
+def _train(job: Job, start: "_Start", devices: Lease) -> int:
+    """Import the trainer, run it, and write what it leaves. Raises ValueError or OSError for a fault of the machine."""
+    # Late: numpy, which runlog imports, counts its threads when it is loaded. A fork has it already, with one.
+    from ablation.runner.provenance import write_provenance
+    from ablation.runner.runlog import open_log, wandb_mode
+
+    log = open_log(job.out / "log.txt", job.plan["stage"])
+    log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
+    mode, ranks = wandb_mode(), 1
+    begun: list[Stage] = []
+
+    def work() -> tuple[str, str]:
+        nonlocal ranks
+        try:
+            entry, kind = _import_entry(job)
+        finally:
+            write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
+        start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
+        if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
+            log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
+        if job.nodes * len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
+            ranks, launch = job.nodes * len(devices.tokens), import_module(f"{_package(job)}.parallel.launch")
+            return launch.run_ranks(job, log=log, terminal=start.terminal, count=len(devices.tokens))
+        if job.nodes > 1:
+            if not hasattr(entry, "RANKS"):
+                raise ValueError(f"nodes: {job.nodes}: this stage runs on one machine only; take it from `resources`")
+            log.warning("runs alone, on the CPU: there is no device on the first of %d machines", job.nodes)
+        stage = build_stage(job, _usable(devices), log, mode, start.terminal, kind=kind)
+        begun.append(stage)
+        if job.is_command:
+            held = [job.lock, *devices.descriptors]
+            command = entry.CommandPlan(**job.plan["command"])
+            entry.run(stage, job.plan["config"], command, job.code, held=held, devices=len(devices.tokens))
+            if problem := _changed(job.code):  # nobody knows which of its files it had read already
+                raise OSError(errno.ECANCELED, problem)
+        else:
+            entry.run(stage)
+            if not _needs_torch(entry) and "torch" in sys.modules:
+                raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
+        return "ok", ""
+
+    state, reason = outcome_of(work, log)
+    for stage in begun:
+        stage.metrics.close()
+    if state != "failed":  # a failed stage that is retried goes on from where it was
+        shutil.rmtree(job.out / "checkpoint", ignore_errors=True)
+    if job.is_command:
+        device, count = devices.name, max(1, len(devices.tokens))
+    else:
+        count = max(ranks, len(_usable(devices)))
+        device = _device_name(devices, count)
+    return start.finish(state, reason, device=device, devices=count)
+
+
+def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, str]:
+    """Return what `work` does, the state of a stage and the reason, or what its error means.
+
+    Raises OSError for a fault of the machine: another attempt may well succeed.
+    """
+    from ablation.runner.stage import Diverged
+
+    try:
+        return work()
+    except Diverged as error:
+        log.error("diverged: %s", reason := _one_line(error))
+        return "diverged", reason
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {_one_line(error)}"
+        log.error("failed: %s\n%s", reason, traceback.format_exc())
+        if _is_of_the_machine(error):
+            raise OSError(_one_line(error)) from error
+        return "failed", reason
+
+
+def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage]]":
+    """Return the entry module, with randomness fixed, and the class of its stages. Only the trainers' know torch."""
+    from ablation.runner.deferred_imports import defer_imports
+    from ablation.runner.stage import Stage
+
+    defer_imports()
+    entry = _import_quickly(job.plan["entry"])
+    if job.is_command:
+        return entry, Stage
+    harness = import_module(f"{_package(job)}.harness")
+    harness.fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=_needs_torch(entry))
+    return entry, harness.Stage
+
+
+def _needs_torch(entry: ModuleType) -> bool:
+    return getattr(entry, "NEEDS_TORCH", True)
+
+
+def _package(job: Job) -> str:
+    """Return the package of the entry, whose `harness` fixes randomness and makes stages."""
+    return str(job.plan["entry"]).partition(".")[0]
+
+
+def _import_quickly(name: str) -> ModuleType:
+    """Import a module; what it leaves is no garbage, and looking for some meanwhile would take 0.7 s."""
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _is_of_the_machine(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is a full or broken disk: another attempt may well succeed."""
+    while error is not None:
+        # safetensors and Arrow give the system's words without its number.
+        if getattr(error, "errno", None) in _MACHINE_FAULTS or os.strerror(errno.ENOSPC) in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+class _Start:
+    """When and how often the stage was begun; `finish` writes the terminal status."""
+
+    def __init__(self, job: Job, attempt: int, terminal: TextIO) -> None:
+        self.job, self.attempt, self.terminal = job, attempt, terminal
+        self.started, self._clock, self._waited = time.time(), time.monotonic(), 0.0
+
+    def has_devices(self) -> None:
+        """Count from now on: device-hours are made of `wall_s`, and nobody pays for a queue."""
+        now = time.monotonic()
+        self._clock, self._waited = now, now - self._clock
+
+    def say(self, text: str) -> None:
+        """Print one line to the terminal."""
+        _say(self.job, text, self.terminal)
+
+    def finish(self, state: str, reason: str, *, device: str | None = None, devices: int | None = None) -> int:
+        """Write `status.json`, the last file of a stage, and say so on the terminal."""
+        took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
+        status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
+        status |= {"started": _iso(self.started), "ended": _iso(self.started + self._waited + took)}
+        status |= {"wait_s": round(self._waited, 3), "wall_s": round(took, 3)}
+        status |= {"attempt": self.attempt, "device": device, "devices": devices}
+        status |= {**left_files(self.job.out), **_used()}
+        (self.job.out / "progress.json").unlink(missing_ok=True)
+        write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
+        write_json(self.job.out / STATUS, status)
+        self.say(f"{state} after {duration(took)}{': ' if reason else ''}{reason}")
+        return 0
+
+
+def _blocked(inputs: dict[str, Path]) -> str:
+    """Return why an input cannot be used, or nothing."""
+    for name, folder in inputs.items():
+        found = read_state(folder)
+        if found.state in ("missing", "running"):
+            return f"input {name}: {folder / STATUS} is missing"
+        if found.state != "ok":
+            return _one_line(f"input {name}: {found.state}: {found.reason}")
+        if problem := altered(folder, found):
+            return _one_line(f"input {name}: corrupt: {problem}")
+    return ""
+
+
+def _lease(job: Job, terminal: TextIO) -> Lease:
+    if job.nodes > 1:  # each machine's launcher leases its own, here as well
+        found = visible_devices()
+        if 0 < len(found) < job.gpus_here:
+            many = f"{job.gpus_here} devices asked of each of {job.nodes} machines, {len(found)} visible on this one"
+            raise ValueError(f"{many} ({', '.join(found)}): lower `gpu`, or take more machines")
+        return Lease(found[: job.gpus_here])
+
+    def on_wait(pool: list[str]) -> None:
+        _say(job, f"waits for {job.gpus} of the devices {', '.join(pool)}", terminal)
+
+    return lease(job.gpus, on_wait=on_wait)
+
+
+def build_stage(
+    job: Job,
+    devices: list[str],
+    log: Logger,
+    mode: str | None,
+    terminal: TextIO,
+    *,
+    kind: "type[Stage]",
+    ranks: Ranks = ALONE,
+) -> "Stage":
+    """Return what the trainer sees of the job, a stage of this kind. mode: of wandb; None: without it."""
+    from ablation.contract.health import Monitor, parse_rules
+    from ablation.runner.runlog import Metrics, Progress, Sink, Wandb
+    from ablation.runner.stage import load_config
+
+    plan, key = job.plan, job.plan["key"]
+    study = plan["stage"].partition(".")[0]
+    sinks: list[Sink] = []
+    if mode:
+        run = {"id": key, "name": f"{job.label} {plan['stage']}", "group": study, "resume": "allow"}
+        sinks.append(Wandb(mode, job.out, {**run, "config": plan["config"]}))
+    return kind(
+        id=plan["stage"],
+        key=key,
+        seed=plan["seed"],
+        label=job.label,
+        config=load_config(plan["model"], plan["config"], plan["reads"]) if plan["model"] else None,
+        inputs=job.inputs,
+        out=job.out,
+        devices=devices,
+        threads=job.threads,
+        log=log,
+        metrics=Metrics(job.out / "metrics.parquet", sinks),
+        monitor=Monitor(parse_rules(plan["abort_rules"])),
+        meter=Progress(job.out / "progress.json", _title(job), terminal),
+        ranks=ranks,
+    )
+
+
+def _usable(devices: Lease) -> list[str]:
+    """Return the leased devices, or the CPU where torch cannot use them (a build for CPUs, fake devices of a test)."""
+    torch = sys.modules.get("torch")
+    if torch is None:  # a stage that does without
+        return ["cpu"]
+    return devices.devices if torch.cuda.device_count() >= len(devices.tokens) > 0 else ["cpu"]
+
+
+def _device_name(devices: Lease, count: int) -> str:
+    return "cpu" if _usable(devices) == ["cpu"] else f"{count} x {sys.modules['torch'].cuda.get_device_name(0)}"
+
+
+def _count_attempt(out: Path) -> int:
+    """Return how many times the stage has been begun, this time included."""
+    path = out / "attempt.json"
+    try:
+        attempt = int(read_json(path)["attempt"]) + 1
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
+        attempt = 1
+    write_json(path, {"attempt": attempt})
+    return attempt
+
+
+def _say(job: Job, text: str, terminal: TextIO | None = None) -> None:
+    """Print one line to the terminal (or stderr); a closed one is no reason to stop."""
+    with contextlib.suppress(OSError):
+        print(f"    {_title(job)}   {text}", file=terminal or sys.stderr, flush=True)
+
+
+def _title(job: Job) -> str:
+    return f"{job.plan['stage']}  {job.label}"
+
+
+def _one_line(error: object) -> str:
+    return one_line(error, REASON_LENGTH)
+
+
+def _used() -> dict[str, float]:
+    """Return CPU seconds and the most memory (MB) that this process and its children have used, and of its devices.
+
+    device_memory_mb: the most that torch had allocated on one of them; absent where this process used no device.
+    """
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10  # bytes there, kilobytes elsewhere
+    used = {"cpu_s": round(cpu, 3), "memory_mb": round(max(own.ru_maxrss, children.ru_maxrss) / unit, 1)}
+    torch = sys.modules.get("torch")  # a stage that did without it used no device
+    if torch is None or not torch.cuda.is_initialized():
+        return used
+    most = max(torch.cuda.max_memory_allocated(number) for number in range(torch.cuda.device_count()))
+    return used | ({"device_memory_mb": round(most / (1 << 20), 1)} if most else {})  # ranks use them: not seen here
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process at once: everything is written, and taking torch and transformers down takes 1.5 s."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _leave(main())

@@ -1,0 +1,146 @@
+"""A small HTTP server on 127.0.0.1: the page, what runs now as HTML and as JSON, and nothing else.
+
+Only GET and HEAD of four paths are answered, none of which names a file. A request whose `Host` is not this machine's
+own name is refused: a page of another site, whose name is made to lead here, must not read the results.
+"""
+
+import gzip
+import hashlib
+import re
+import socketserver
+from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from ablation.contract.errors import TrackerError
+from ablation.contract.reading import json_text
+from ablation.serve.live import show_now
+from ablation.serve.now import Now, Watcher
+from ablation.serve.painter import Painter
+
+ADDRESS = "127.0.0.1"
+NAMES = ("127.0.0.1", "localhost", "[::1]")
+_QUIET = 60.0  # seconds, after which a connection without a request is closed
+_LARGE = 10_000  # bytes, from which an answer is compressed
+_HTML, _JSON, _TEXT = "text/html; charset=utf-8", "application/json", "text/plain; charset=utf-8"
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Vary": "Accept-Encoding",
+}
+_NOTHING_RUNS = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+
+
+class Server(ThreadingHTTPServer):
+    """Listens on this machine alone. Raises TrackerError where it cannot."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int, watcher: Watcher, painter: Painter) -> None:
+        self.watcher, self.painter = watcher, painter
+        try:
+            super().__init__((ADDRESS, port), Handler)
+        except (OSError, OverflowError) as error:
+            remedy = "name another one with --port, or --port 0 for any that is free"
+            raise TrackerError(f"port {port} cannot be used ({_reason(error)}); {remedy}") from None
+
+    def server_bind(self) -> None:
+        """Bind; unlike the class above, ask no name server who we are."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = ADDRESS, self.server_address[1]
+
+    @property
+    def url(self) -> str:
+        """The page's address."""
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away in the middle of an answer is no error."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection of a browser."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = _QUIET
+
+    def do_GET(self) -> None:
+        """Answer with the page or what runs now."""
+        if re.sub(r":\d*$", "", self.headers.get("Host", "").lower()) not in NAMES:
+            self._send(HTTPStatus.FORBIDDEN, _TEXT, f"this server answers to {' and '.join(NAMES)} only\n")
+            return
+        answer = {"/": self._page, "/now": self._now, "/status.json": self._status}.get(self.path.partition("?")[0])
+        if self.path == "/favicon.ico":
+            self._send(HTTPStatus.NO_CONTENT, None, "")
+        elif answer is None:
+            self._send(HTTPStatus.NOT_FOUND, _TEXT, "there is nothing of this name here\n")
+        else:
+            self.server.painter.asked()
+            answer()
+
+    do_HEAD = do_GET
+
+    def refuse(self) -> None:
+        """Answer any method that could change something."""
+        headers = {"Allow": "GET, HEAD", "Connection": "close"}  # what it sends along is not read
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, "nothing can be sent here\n", headers)
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse
+
+    def _page(self) -> None:
+        page = self.server.painter.page
+        text = f"{page.before}{self._section(self.server.watcher.now())}{page.after}"
+        self._send(
+            HTTPStatus.OK, _HTML, text, {"Content-Security-Policy": "frame-ancestors 'none'"}
+        )  # more in its head
+
+    def _now(self) -> None:
+        text = self._section(self.server.watcher.now())
+        self._send(HTTPStatus.OK, _HTML, text, {"Content-Security-Policy": _NOTHING_RUNS})
+
+    def _status(self) -> None:
+        painter, now = self.server.painter, self.server.watcher.now()
+        page = {"version": painter.page.version, "drawn": painter.page.drawn, "problem": painter.problem}
+        text = json_text({**asdict(now), "page": page}) + "\n"
+        self._send(HTTPStatus.OK, _JSON, text, {"Content-Security-Policy": _NOTHING_RUNS})
+
+    def _section(self, now: Now) -> str:
+        painter = self.server.painter
+        page = painter.page
+        return show_now(now, page.version, drawn=page.drawn, problem=painter.problem, drawing=painter.drawing)
+
+    def _send(self, status: HTTPStatus, kind: str | None, text: str, headers: dict[str, str] | None = None) -> None:
+        body = text.encode("utf-8", errors="replace")
+        tag = f'W/"{hashlib.sha256(body).hexdigest()[:16]}"'
+        if status == HTTPStatus.OK and tag in self.headers.get("If-None-Match", ""):
+            status, body, kind = HTTPStatus.NOT_MODIFIED, b"", None
+        self.send_response(status)
+        for name, value in {**_HEADERS, **(headers or {})}.items():
+            self.send_header(name, value)
+        if status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
+            self.send_header("ETag", tag)
+        if kind is not None:
+            self.send_header("Content-Type", kind)
+            if len(body) >= _LARGE and "gzip" in self.headers.get("Accept-Encoding", ""):
+                body = gzip.compress(body, compresslevel=1)
+                self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """Tell no versions."""
+        return "ablation"
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing on the terminal, where a line every few seconds would hide what matters."""
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error).lower()

@@ -1,0 +1,197 @@
+"""How a study's verdicts were made, as a paragraph for a paper: `methods.md`. Formulas are in docs/statistics.md."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ablation.config.judging_rules import RECORDED, RULES
+from ablation.config.lineage import compared
+from ablation.config.logged import LOGGED
+from ablation.config.study_schema import Analysis, Target
+from ablation.judge.scope import seeds_for
+from ablation.show.page.format import plural
+from ablation.show.page.plan_words import primary_in_words
+from ablation.show.tables import means_over
+from ablation.show.text import describe_value
+from ablation.store.database import ENDED_WELL, Store
+from ablation.store.stored_study import StoredStudy
+
+REFERENCES = {
+    "smyth": "Smyth, G. K. (2004). Linear models and empirical Bayes methods for assessing differential expression in "
+    "microarray experiments. Statistical Applications in Genetics and Molecular Biology 3, article 3.",
+    "bell": "Bell, R. M. and McCaffrey, D. F. (2002). Bias reduction in standard errors for linear regression with "
+    "multi-stage samples. Survey Methodology 28, 169-181.",
+    "imbens": "Imbens, G. W. and Kolesár, M. (2016). Robust standard errors in small samples: some practical advice. "
+    "Review of Economics and Statistics 98, 701-712.",
+    "owen": "Owen, A. B. (2007). The pigeonhole bootstrap. Annals of Applied Statistics 1, 386-411.",
+    "cochran": "Cochran, W. G. and Cox, G. M. (1957). Experimental Designs, 2nd edition, section 4.14. Wiley.",
+    "banerjee": "Banerjee, S. K. (1960). Approximate confidence interval for linear functions of means of k "
+    "populations when the population variances are not equal. Sankhya 22, 357-358.",
+    "hanley": "Hanley, J. A. and Lippman-Hand, A. (1983). If nothing goes wrong, is everything all right? "
+    "Journal of the American Medical Association 249, 1743-1745.",
+    "louis": "Louis, T. A. (1984). Estimating a population of parameter values using Bayes and empirical Bayes "
+    "methods. Journal of the American Statistical Association 79, 393-398.",
+    "westfall": "Westfall, P. H. and Young, S. S. (1993). Resampling-Based Multiple Testing. Wiley.",
+    "romano": "Romano, J. P. and Wolf, M. (2005). Exact and approximate stepdown methods for multiple hypothesis "
+    "testing. Journal of the American Statistical Association 100, 94-108.",
+    "benjamini": "Benjamini, Y. and Hochberg, Y. (1995). Controlling the false discovery rate. Journal of the Royal "
+    "Statistical Society B 57, 289-300.",
+    "yekutieli": "Benjamini, Y. and Yekutieli, D. (2005). False discovery rate-adjusted multiple confidence intervals. "
+    "Journal of the American Statistical Association 100, 71-81.",
+    "holm": "Holm, S. (1979). A simple sequentially rejective multiple test procedure. Scandinavian Journal of "
+    "Statistics 6, 65-70.",
+    "clopper": "Clopper, C. J. and Pearson, E. S. (1934). The use of confidence or fiducial limits illustrated in the "
+    "case of the binomial. Biometrika 26, 404-413.",
+}
+CLUSTERS = """SELECT count(DISTINCT (i.subset, i.item)), count(DISTINCT i.cluster)
+FROM finals f JOIN items i USING (key)
+WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset)"""
+
+
+@dataclass
+class _Cited:
+    """References in the order in which the text cites them."""
+
+    names: list[str] = field(default_factory=list)
+
+    def __call__(self, *names: str) -> str:
+        self.names += [name for name in names if name not in self.names]
+        return f"[{', '.join(str(self.names.index(name) + 1) for name in names)}]"
+
+
+def methods(store: Store, study: str) -> str:
+    """Return the paragraph of one study, with its own numbers, and the references that it cites, as Markdown."""
+    definition, cite = store.study(study), _Cited()
+    pairs = compared(definition.analysis.edges, {variant.name: variant.parent for variant in store.variants(study)})
+    sentences = [
+        *_design(store, definition, len(pairs)),
+        *_estimate(definition.analysis, cite),
+        *_decision(definition.analysis, len(pairs), cite),
+        *_caveats(store, definition),
+    ]
+    references = [f"{number}. {REFERENCES[name]}" for number, name in enumerate(cite.names, 1)]
+    return "\n".join([f"# Methods: {definition.title}", "", " ".join(sentences), "", *references]) + "\n"
+
+
+def _design(store: Store, definition: StoredStudy, pairs: int) -> list[str]:
+    analysis, study = definition.analysis, definition.name
+    variants = store.variants(study)
+    against = {"parent": "each with the variant that it changes", "root": "each with the root of its lineage"}
+    how = against.get(analysis.edges, "") if isinstance(analysis.edges, str) else "as the plan lists them"
+    runs = store.runs(study)
+    seeds = sorted({int(count) for count in runs.groupby("variant")["seed"].nunique()}) or [0]
+    word = "seed" if definition.imported else "training seed"
+    per = f"{plural(seeds[0], word)}, the same for all," if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} {word}s"
+    where = [study, analysis.protocol, analysis.value, analysis.subsets]
+    [(items, clusters)] = store.rows(CLUSTERS, where)[1]
+    counts = dict(store.item_counts(study).itertuples(index=False))
+    by_subset = ", ".join(f"{subset} {counts[subset]:,}" for subset in analysis.subsets if subset in counts)
+    asked = f"the same {items:,} items" if items else "items that are not there yet"
+    if analysis.protocol == LOGGED:
+        asked, clusters = "what it logged, without items", 0
+    scale = "" if definition.imported else f" (scale {store.meta()['scale']})"
+    return [
+        f"We compared {plural(len(variants), 'variant')}{scale}, {how}: {plural(pairs, 'comparison')}.",
+        f"Each was {'imported' if definition.imported else 'trained'} with {per} and evaluated on {asked}"
+        + (f" ({by_subset})" if len(analysis.subsets) > 1 and by_subset else "")
+        + (f" in {plural(int(clusters), 'cluster')} of items that err together." if clusters else "."),
+        f"The outcome was {primary_in_words(analysis)}.",
+        *filter(None, [means_over(definition, variants, analysis.protocol)]),
+        *_measured([variant.resolved.get("evaluate") for variant in variants]),
+        *([definition.imported] if definition.imported else []),
+    ]
+
+
+def _measured(settings: Sequence[object]) -> list[str]:
+    """How runs were measured (number of samples, policies that a value is a mean of): what all variants share."""
+    of_all = [each for each in settings if isinstance(each, Mapping)]
+    if not of_all or len(of_all) < len(settings):
+        return []
+    shared = {
+        key: value
+        for key, value in of_all[0].items()
+        if isinstance(value, int | float | str) and all(each.get(key) == value for each in of_all)
+    }
+    listed = ", ".join(f"{key} {describe_value(value)}" for key, value in shared.items())
+    return [f"Settings of the evaluation (`evaluate`): {listed}."] if listed else []
+
+
+def _estimate(analysis: Analysis, cite: _Cited) -> list[str]:
+    found = [
+        "The effect of a change is the mean over seeds of the difference between two runs with the same seed, on the"
+        " same items.",
+        "Its variance has two parts. One is that of the mean over seeds"
+        + (
+            f", moderated by that of the study's other variants where there are three seeds and four variants or more"
+            f" (empirical Bayes {cite('smyth')})."
+            if analysis.variance == "moderated"
+            else "."
+        ),
+        "The other is that of the items, as the covariance between seeds of what each cluster of items contributes,"
+        f" with bias-reduced sums and their degrees of freedom {cite('bell', 'imbens')}; so the residual of seeds by"
+        f" items is counted once {cite('owen')}.",
+    ]
+    if isinstance(analysis.direction, Target):
+        found.append(
+            "A distance from the target is too large on average where the mean is noisy; noise that differs from seed"
+            f" to seed was taken out {cite('louis')}."
+        )
+    found.append(
+        f"Intervals use Cochran and Cox's critical value for a sum of two variances {cite('cochran')}, p-values the"
+        f" level at which Banerjee's rule excludes no effect {cite('banerjee')}; both allow for clusters of items that"
+        f" change and were not among those drawn (rule of three {cite('hanley')})."
+    )
+    return found
+
+
+def _decision(analysis: Analysis, pairs: int, cite: _Cited) -> list[str]:
+    found, p = [], "p"
+    if pairs > 1:
+        found, p = [_correction(analysis, cite)], "adjusted p"
+    enough = max(seeds_for(analysis.rare, analysis.alpha), 2)
+    found += [
+        f"A change is called better or worse where its {p} is at most {analysis.alpha:g}, and equivalent where"
+        f" its {1 - 2 * analysis.alpha:.0%} interval lies within ±{analysis.margin:g} and rests on at least {enough}"
+        f" seeds: with fewer, more than {analysis.rare:.0%} of seeds might behave otherwise unseen {cite('clopper')}.",
+        "Else it is undecided. Where more than one factor changed it is confounded, whatever its p; where a run failed,"
+        " diverged or broke a rule of severity abort, or seeds or items do not match, it is invalid, and where a"
+        " planned run has not ended it is not run. Nothing was imputed.",
+    ]
+    if analysis.looks:
+        looks = ", ".join(map(str, analysis.looks))
+        found.append(
+            f"Seeds could be added while a change was undecided, with looks at {looks} seeds, each with its share"
+            " of the error."
+        )
+    return found
+
+
+def _correction(analysis: Analysis, cite: _Cited) -> str:
+    if analysis.error == "per_word":
+        return (
+            "P-values were adjusted for all comparisons of the study by Benjamini and Hochberg's correction"
+            f" {cite('benjamini')}, with a false discovery rate of {analysis.alpha:g}; the corrected intervals of the"
+            f" changes so found hold the same false coverage rate {cite('yekutieli')}."
+        )
+    if analysis.correction == "max-t":
+        corrected = f"step-down max-t correction, which knows that comparisons share runs {cite('westfall', 'romano')}"
+    else:
+        corrected = f"Holm's correction {cite('holm')}"
+    return (
+        f"P-values were adjusted for all comparisons of the study by {corrected}, with a familywise error of"
+        f" {analysis.alpha:g}."
+    )
+
+
+def _caveats(store: Store, definition: StoredStudy) -> list[str]:
+    states = store.runs(definition.name)["state"]
+    found = [f"{int(states.isin(ENDED_WELL).sum())} of {plural(len(states), 'run')} ended well."]
+    if len(definition.analysis_history) > 1:
+        found.append(
+            "The analysis plan, its seeds or the rules of judging were changed after results existed: the verdicts are"
+            " exploratory."
+        )
+    else:
+        since = "the one of the first results" if definition.analysis_history else "that of no results yet"
+        found.append(f"The analysis plan (digest {definition.analysis_digest}) is {since}.")
+    found.append(f"Rules of judging that followed results of the tracker's own demo: {' '.join(RULES[:RECORDED])}")
+    return found

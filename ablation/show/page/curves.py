@@ -1,0 +1,112 @@
+"""Learning curves for the page: every seed of every variant, averaged over bins of steps until all of them fit."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ablation.config.study_schema import StudyDefinition
+from ablation.store.database import ENDED_WELL, Store
+
+VALUES = 1_600_000  # float32 values on one page: 8.5 MB in base64
+FEWEST_BINS, MOST_BINS = 40, 400
+
+SERIES = """
+SELECT study, stage, metric, count(DISTINCT step) AS steps, count(DISTINCT (variant, seed)) AS series
+FROM curves GROUP BY ALL HAVING count(DISTINCT step) > 1 ORDER BY ALL"""
+
+# A bin holds `per_bin` neighbouring logged steps of one metric of one stage, whichever runs logged them.
+BINNED = """
+WITH points AS (SELECT stage, metric, variant, seed, step, value FROM curves WHERE study = $1),
+steps AS (SELECT stage, metric, step, row_number() OVER (PARTITION BY stage, metric ORDER BY step) - 1 AS rank,
+          count(*) OVER (PARTITION BY stage, metric) AS steps FROM (SELECT DISTINCT stage, metric, step FROM points)),
+grid AS (SELECT stage, metric, step, rank // ceil(steps / $2)::BIGINT AS bin FROM steps WHERE steps > 1),
+centres AS (SELECT stage, metric, bin, avg(step) AS centre FROM grid GROUP BY ALL)
+SELECT stage, metric, variant, seed, bin, any_value(centre) AS centre,
+    avg(value) FILTER (isfinite(value)) AS value, count(*) FILTER (NOT isfinite(value)) AS bad
+FROM points JOIN grid USING (stage, metric, step) JOIN centres USING (stage, metric, bin)
+GROUP BY stage, metric, variant, seed, bin ORDER BY stage, metric, variant, seed, bin"""
+
+
+@dataclass(frozen=True)
+class CurveBudget:
+    """What the page holds: `kept` DataFrame(study, stage, metric, steps, series) and the bins of each curve."""
+
+    kept: pd.DataFrame
+    left_out: dict[str, int]
+    bins: int
+
+
+def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values: int = VALUES) -> CurveBudget:
+    """Choose metrics and bins so that about `values` numbers are shown in all.
+
+    Curves that `_study.yaml` declares come first, in its order, and are never left out; then the other logged metrics.
+    """
+    found = store.sql(SERIES)
+    declared = {(s, c.metric): i for s, d in definitions.items() for i, c in enumerate(d.curves)}
+    names = list(zip(found["study"], found["metric"], strict=True))
+    found["rank"] = [declared.get(name, len(declared)) for name in names]
+    found = found.sort_values(["rank", "study", "metric", "stage"], kind="stable")
+    kept = (found["rank"] < len(declared)) | (found["series"].cumsum() <= values // FEWEST_BINS)
+    series = int(found.loc[kept, "series"].sum())
+    bins = min(max(values // max(series, 1), FEWEST_BINS), MOST_BINS)
+    left_out = found.loc[~kept].groupby("study").size()
+    return CurveBudget(found[kept], {str(study): int(count) for study, count in left_out.items()}, bins)
+
+
+def study_curves(store: Store, study: str, definition: StudyDefinition, budget: CurveBudget) -> dict[str, Any]:
+    """Return one study's curves for the page's script.
+
+    `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
+    `[variant, seed, ok, bad, base64]`. The base64 is float32, little endian, one value per entry of `steps`: the mean
+    of the finite values that were logged in that bin, NaN where there is none; `bad` counts the values that are not
+    finite. `ok` is whether the run ended well: only those enter a mean.
+    """
+    variants = [variant.name for variant in store.variants(study)]
+    index = {name: i for i, name in enumerate(variants)}
+    labels = {curve.metric: curve.label for curve in definition.curves}
+    runs = store.runs(study)
+    ok = {(run.variant, run.seed) for run in runs.itertuples() if run.state in ENDED_WELL}
+    points = store.sql(BINNED, [study, budget.bins])  # sorted by its first five columns
+    groups = _stretches(points, ["stage", "metric"])
+    series_of = _stretches(points, ["stage", "metric", "variant", "seed"])
+    columns = {name: points[name].to_numpy() for name in ("bin", "centre", "bad")}
+    with np.errstate(over="ignore"):  # beyond float32: a gap, like any value that is not finite
+        values = points["value"].to_numpy(dtype="float64", na_value=np.nan).astype("<f4")
+    values[~np.isfinite(values)] = np.float32("nan")
+    by_metric: dict[tuple[str, str], list[tuple[str, int, slice]]] = {}
+    for (stage, metric, variant, seed), rows in series_of.items():
+        by_metric.setdefault((stage, metric), []).append((variant, int(seed), rows))
+    metrics = []
+    kept: Any = budget.kept[budget.kept["study"] == study].itertuples(index=False)
+    for row in kept:
+        of_metric = groups[row.stage, row.metric]
+        bins, first = np.unique(columns["bin"][of_metric], return_index=True)
+        centres = columns["centre"][of_metric][first].tolist()
+        series = []
+        for variant, seed, rows in by_metric[row.stage, row.metric]:
+            course = np.full(len(bins), np.nan, dtype="<f4")
+            course[columns["bin"][rows]] = values[rows]
+            encoded = base64.b64encode(course.tobytes()).decode("ascii")
+            series.append([index[variant], seed, (variant, seed) in ok, int(columns["bad"][rows].sum()), encoded])
+        metric = {"name": row.metric, "label": labels.get(row.metric, row.metric), "stage": row.stage}
+        metric |= {"declared": row.metric in labels, "per_bin": -(-row.steps // budget.bins), "logged": row.steps}
+        metric |= {"steps": [int(x) if x.is_integer() else round(x, 2) for x in centres], "series": sorted(series)}
+        metrics.append(metric)
+    return {"variants": variants, "metrics": metrics}
+
+
+def _stretches(frame: pd.DataFrame, names: list[str]) -> dict[tuple[Any, ...], slice]:
+    """Return {values: rows} of a frame that is sorted by the named columns."""
+    if frame.empty:
+        return {}
+    columns = [frame[name].to_numpy() for name in names]
+    changes = np.flatnonzero(np.any([column[1:] != column[:-1] for column in columns], axis=0)) + 1
+    starts = [0, *changes.tolist()]
+    return {
+        tuple(column[start] for column in columns): slice(start, stop)
+        for start, stop in zip(starts, [*starts[1:], len(frame)], strict=True)
+    }

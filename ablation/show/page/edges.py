@@ -1,0 +1,152 @@
+"""The edges of a study as the page shows them: place in the lineage, change, effect, verdict and evidence."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ablation.config.changes import differences
+from ablation.config.study import Change
+from ablation.judge.edges import WORDS
+from ablation.plan.plan_file import PlannedVariant
+from ablation.show.page.format import decimals_for, is_number
+from ablation.show.page.lineage import ForestAxis, GraphRow, Picture, forest_axis, graph_rows, picture
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where an effect and its interval lie on the shared axis; None where there is no number.
+
+    `outside` is -1 or 1 where even the effect itself lies beyond that end of the axis.
+    """
+
+    point: float
+    outside: int
+    low: float | None
+    high: float | None
+    arrow_low: bool
+    arrow_high: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One judged edge: with `parent`, which need not be the variant's own; `changes` is what differs from it."""
+
+    parent: str
+    verdict: str
+    evidence: Mapping[str, Any]
+    interval: Interval | None
+    changes: Sequence[Change]
+
+
+@dataclass(frozen=True)
+class EdgeRow:
+    """One variant in the lineage and the edge that leads to it (`verdict` None: no such edge was judged).
+
+    `others`: the edges that the analysis plan declares with variants other than its parent.
+    """
+
+    graph: GraphRow
+    variant: PlannedVariant
+    verdict: str | None
+    evidence: Mapping[str, Any]
+    interval: Interval | None
+    others: Sequence[Comparison] = ()
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Every judged edge of the variant, that with its parent first."""
+        if self.verdict is None or self.variant.parent is None:
+            return list(self.others)
+        own = Comparison(self.variant.parent, self.verdict, self.evidence, self.interval, self.variant.changes)
+        return [own, *self.others]
+
+    @property
+    def word(self) -> str | None:
+        """The verdict that stands for the variant: that of the edge with its parent, else of the first other."""
+        return next((comparison.verdict for comparison in self.comparisons), None)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """All edges of a study."""
+
+    rows: list[EdgeRow]
+    axis: ForestAxis
+    decimals: int
+    counts: list[tuple[str, int]]
+    picture: Picture
+
+    @property
+    def judged(self) -> int:
+        """Number of edges with a verdict."""
+        return sum(count for _, count in self.counts)
+
+    @property
+    def comparisons(self) -> list[tuple[str, Comparison]]:
+        """Every judged edge with its variant's name, in the order of the rows."""
+        return [(row.variant.name, comparison) for row in self.rows for comparison in row.comparisons]
+
+
+def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, margin: float | None) -> Edges:
+    """Join the variants of one study with its verdicts.
+
+    `verdicts` has a row per judged edge with at least parent, child and verdict; other columns may be missing, and a
+    missing value is NaN or None.
+    """
+    records = clean_records(verdicts)
+    bounds = [abs(r[k]) for r in records for k in ("low", "high", "effect") if is_number(r.get(k))]
+    axis = forest_axis(bounds, margin)
+    halves = [(r["high"] - r["low"]) / 2 for r in records if is_number(r.get("low")) and is_number(r.get("high"))]
+    by_edge = {(record["parent"], record["child"]): record for record in records}
+    named = {variant.name: variant for variant in variants}
+    rows = []
+    parents = {variant.name: variant.parent for variant in variants}
+    graphs = graph_rows(parents)
+    for graph in graphs:
+        variant = named[graph.variant]
+        own = by_edge.get((variant.parent, variant.name), {})
+        others = tuple(
+            Comparison(parent, record["verdict"], record, _interval(record, axis), _changes(named.get(parent), variant))
+            for (parent, child), record in by_edge.items()
+            if child == variant.name and parent != variant.parent
+        )
+        rows.append(EdgeRow(graph, variant, own.get("verdict"), own, _interval(own, axis), others))
+    found = [record["verdict"] for record in records if record["child"] in named]
+    words = [*WORDS, *sorted(set(found) - set(WORDS))]
+    counts = [(word, found.count(word)) for word in words if word in found]
+    decimals = decimals_for(halves or [margin or math.nan], least=3)
+    return Edges(rows, axis, decimals, counts, picture(graphs, parents))
+
+
+def _changes(parent: PlannedVariant | None, child: PlannedVariant) -> list[Change]:
+    """What differs between two variants that are no parent and child."""
+    found = differences(parent.resolved, child.resolved) if parent else ()
+    return [Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in found]
+
+
+def _interval(record: Mapping[str, Any], axis: ForestAxis) -> Interval | None:
+    effect, low, high = (record.get(key) for key in ("effect", "low", "high"))
+    if not is_number(effect):
+        return None
+    point, outside = axis.x(effect), (1 if effect > 0 else -1) if axis.beyond(effect) else 0
+    if not (is_number(low) and is_number(high)):
+        return Interval(point, outside, None, None, arrow_low=False, arrow_high=False)
+    return Interval(point, outside, axis.x(low), axis.x(high), low < -axis.limit, high > axis.limit)
+
+
+def clean_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain Python values, None for what is missing."""
+    return [{str(key): _plain(value) for key, value in record.items()} for record in frame.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    missing = value is pd.NaT or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+    return None if missing else value

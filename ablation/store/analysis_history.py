@@ -1,0 +1,94 @@
+"""When a study's analysis plan changed although there were results: `results/analysis_history.json`.
+
+    record_analysis(results, study, digest, analysis, edges, seeds, has_results, now)
+        -> [{digest, analysis, since, edges, seeds, rules}], oldest first
+
+Entries are added when results are collected, so more than one entry means that the plan was changed after results
+existed. The edges that are compared belong to the plan: to remove a variant shrinks the family that is corrected for.
+Edges that join the family only make its correction stricter, and are noted in the last entry. So is the number of seeds
+of each variant: more of them, after results and without `looks`, are a look that was not planned. `rules` counts the
+rules of judging that were in force (`ablation.config.judging_rules`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ablation.config.judging_rules import RECORDED, RULES
+from ablation.contract.atomic import write_text
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import read_json
+
+FILE = "analysis_history.json"
+
+
+def record_analysis(
+    results: Path,
+    study: str,
+    digest: str,
+    analysis: dict[str, Any],
+    edges: Sequence[tuple[str, str]],
+    *,
+    seeds: Mapping[str, int],
+    has_results: bool,
+    now: str,
+    record: bool = True,
+) -> list[dict[str, Any]]:
+    """Add the plan where it is new, or edges have gone, and results exist; return the study's history.
+
+    Without `record` the file stays as it is, and the history is what it would be.
+    """
+    path = results / FILE
+    content = _read(path)
+    history = content.get(study, [])
+    listed = sorted(map(list, edges))
+    noted: dict[str, Any] = {"edges": listed, "seeds": dict(seeds), "rules": len(RULES)}
+    before = noted | {"rules": RECORDED} | history[-1] if history else noted
+    if not has_results:
+        return history
+    more = not analysis.get("looks") and any(count > before["seeds"].get(name, count) for name, count in seeds.items())
+    gone = any(edge not in listed for edge in before["edges"])
+    if not history or before["digest"] != digest or gone or more or before["rules"] != len(RULES):
+        changed = [*history, {"digest": digest, "analysis": analysis, "since": now, **noted}]
+    else:
+        changed = [*history[:-1], history[-1] | noted]
+    if changed != history:
+        history = changed
+        text = json.dumps(content | {study: history}, indent=1, sort_keys=True)
+        if record:
+            write_text(path, text + "\n")
+        history = json.loads(text)[study]  # in the order of the file, as every later collect reads it
+    return history
+
+
+def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
+    """{variant: (seeds that had results, seeds at last)} of variants that got more without a plan of looks."""
+    found: dict[str, tuple[int, int]] = {}
+    for old, new in pairwise(history):
+        if not new["analysis"].get("looks"):
+            were = old.get("seeds", {})
+            later = {name: count for name, count in new.get("seeds", {}).items() if count > were.get(name, count)}
+            found |= {name: (found.get(name, (were[name],))[0], count) for name, count in later.items()}
+    return found
+
+
+def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The file's content; a broken one is a ConfigError: a history that is lost would hide a change after the fact."""
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        return {}
+    except (ValueError, OSError) as error:
+        problem, remedy = f"not JSON ({error})", "restore it; or delete it, and say in the report that it was lost"
+        raise ConfigError(path, "", None, problem, remedy) from None
+    histories = content.values() if isinstance(content, dict) else [None]
+    if not all(isinstance(history, list) and all(map(_is_entry, history)) for history in histories):
+        raise ConfigError(path, "", None, "expected {study: [analysis plans]}", "restore it or delete it")
+    return content
+
+
+def _is_entry(entry: Any) -> bool:
+    kinds = {"digest": str, "analysis": dict, "since": str}
+    return isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in kinds.items())

@@ -1,0 +1,229 @@
+"""plan.json, the stage folders and imported runs become one DuckDB file, complete or not at all."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ablation.config.lineage import compared
+from ablation.config.published_schema import PublishedFile
+from ablation.contract.atomic import replacing
+from ablation.contract.clock import date, from_the_future
+from ablation.contract.rows import SHARDS
+from ablation.contract.stage_folder import DATABASE
+from ablation.contract.status import STATUS, StageState, altered, read_state
+from ablation.imports.stored import studies as imported_studies
+from ablation.plan.alone import alone
+from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
+from ablation.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
+from ablation.store.analysis_history import record_analysis
+from ablation.store.database import SCHEMA, SCHEMA_VERSION
+from ablation.store.health_events import find_events
+from ablation.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows, study_row
+from ablation.store.shards import DOCUMENTS, drop_corrupt, insert, load_documents, load_shards, load_unfinished
+from ablation.store.stored_study import StoredStudy
+
+_DISK_FAULTS = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException, duckdb.OutOfMemoryException)
+
+
+@dataclass
+class Collected:
+    """What a collect did: the file, rows by table, and stages by state."""
+
+    database: Path
+    rows: dict[str, int] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)  # imported studies that could not be read
+
+
+def collect(results: Path) -> Collected:
+    """Build `results/tracker.duckdb` from `results/plan.json`, the stage folders and `results/imported`.
+
+    The file is built aside, checkpointed, closed, synced and renamed, so that readers see the old or the new one. A
+    stage with an unreadable file becomes `corrupt`, with the reason, and contributes no rows; all others stay.
+
+    Raises:
+        ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
+        TrackerError: the rows written are not those of the shards, or the disk is full; the old database stays.
+    """
+    # The one that looked last must also be the one that writes last. Without results there is no plan, which is said.
+    with alone(results / ".collect.lock") if results.exists() else nullcontext():
+        for left in results.glob(f".*.tmp.{DATABASE}*"):  # by a collect that was killed
+            left.unlink(missing_ok=True)
+        return _collect(results, results / DATABASE)
+
+
+def collect_apart(results: Path, database: Path) -> Collected:
+    """Build `database` from the results as they are now, and leave no trace in them: for who watches a grid that runs.
+
+    The metrics that running stages have written so far are in it as well, of nothing else that has not ended. Errors as
+    of `collect`.
+    """
+    return _collect(results, database, apart=True)
+
+
+def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected:
+    sources = sources_of(results)
+    plan = _plan(results)
+    places = plan.folders(results)
+    if not apart:
+        with suppress(OSError):  # somebody else's files: only Snakemake minds, and says so
+            date(from_the_future(folder / STATUS for folder in places.values()))
+    read = {key: read_state(folder, key) for key, folder in places.items()}
+    states = dict(read)
+    studies = _with_history(results, plan, states, record=not apart)
+    imports = load_imports(results, [study.name for study in studies])
+    _mark_altered(places, states)
+    known_places, known_states = places | imports.places, states | imports.states
+    with replacing(database) as aside:
+        try:
+            with duckdb.connect(str(aside)) as connection:
+                connection.execute(SCHEMA)
+                _write_plan(connection, plan, studies)
+                for table in SHARDS:
+                    load_shards(connection, table, known_places, known_states)
+                for table in DOCUMENTS:
+                    load_documents(connection, table, known_places, known_states)
+                drop_corrupt(connection, known_states)
+                if apart:
+                    load_unfinished(connection, places, states)
+                states = {key: known_states[key] for key in states}
+                imports.states = {key: known_states[key] for key in imports.states}
+                insert(connection, "health", find_events(connection, plan))
+                _write_stages(connection, plan, places, states)
+                _write_imports(connection, results, imports, record=not apart)
+                collected = _summary(connection, database)
+                collected.problems = imports.problems
+                connection.execute("CHECKPOINT")
+        except _DISK_FAULTS as error:  # a full disk, then, in a commit or at the checkpoint
+            raise OSError(" ".join(str(error).split())) from error
+        finally:
+            with suppress(OSError):
+                aside.with_name(f"{aside.name}.wal").unlink(missing_ok=True)
+    if not apart:
+        note_collected(results, states, read, sources)
+    return collected
+
+
+def _mark_altered(places: dict[str, Path], states: dict[str, StageState]) -> None:
+    """Mark stages as corrupt of which a file is not the one that they left."""
+    for key, state in states.items():
+        if problem := altered(places[key], state):
+            states[key] = replace(state, state="corrupt", reason=problem)
+
+
+def _plan(results: Path) -> PlanFile:
+    """Return the plan; an empty one where runs were imported and nothing is planned."""
+    if (results / PLAN_FILE).exists() or not imported_studies(results):
+        return read_plan(results / PLAN_FILE)
+    return PlanFile(scale=IMPORTED, results=results, reports=results, studies=(), stages=())
+
+
+def _with_history(results: Path, plan: PlanFile, states: dict[str, StageState], *, record: bool) -> list[StoredStudy]:
+    """Return the studies with the history of their analysis plans since they had results."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    stored = []
+    for study in plan.studies:
+        last = {run.stages[study.last_stage] for run in study.runs}
+        finished = any(key in states and states[key].state == "ok" for key in last)
+        names = [run.variant for run in study.runs]
+        history = _history(results, study, study.parents, names, has_results=finished, now=now, record=record)
+        stored.append(StoredStudy(**study.as_recorded(), analysis_history=history))
+    return stored
+
+
+def _history(
+    results: Path,
+    study: StudyRecord,
+    parents: dict[str, str | None],
+    runs: Iterable[str],
+    *,
+    has_results: bool,
+    now: str,
+    record: bool,
+) -> list[dict[str, Any]]:
+    plan = study.name, study.analysis_digest, study.analysis.model_dump(mode="json")
+    edges = compared(study.analysis.edges, parents)
+    return record_analysis(results, *plan, edges, seeds=Counter(runs), has_results=has_results, now=now, record=record)
+
+
+def _write_plan(connection: duckdb.DuckDBPyConnection, plan: PlanFile, studies: Sequence[StoredStudy]) -> None:
+    now, digest = datetime.now(UTC).isoformat(timespec="seconds"), digest_of_plan(plan.text())
+    meta = {"scale": plan.scale, "created": now, "plan digest": digest, "schema version": SCHEMA_VERSION}
+    insert(connection, "meta", meta.items())
+    for study, planned in zip(studies, plan.studies, strict=True):
+        name = study.name
+        insert(connection, "studies", [_study(study)])
+        insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(planned.variants)))
+        rows = [
+            (name, run.variant, run.seed, stage, position, key)
+            for run in planned.runs
+            for position, (stage, key) in enumerate(run.stages.items())
+        ]
+        insert(connection, "run_stages", rows)
+        insert(connection, "published", _published(name, study.published))
+
+
+def _write_imports(connection: duckdb.DuckDBPyConnection, results: Path, imports: Imports, *, record: bool) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for name, imported in imports.studies.items():
+        study = study_row(name, imported)
+        parents = {variant.name: variant.parent for variant in imported.variants}
+        runs = {(run.variant, run.seed) for run in imported.runs}
+        names = [variant for variant, _ in sorted(runs)]
+        history = _history(results, study, parents, names, has_results=True, now=now, record=record)
+        stored = StoredStudy(**study.as_recorded(), analysis_history=history, imported=note(imported))
+        insert(connection, "studies", [_study(stored)])
+        insert(connection, "variants", (_variant(name, i, entry) for i, entry in enumerate(imported.variants)))
+        insert(connection, "run_stages", run_stage_rows(name, imported))
+        insert(connection, "stages", stage_rows(imports, name, imported))
+
+
+def _study(study: StoredStudy) -> tuple[Any, ...]:
+    return (study.name, study.title, study.question, study.source, study.model_dump_json())
+
+
+def _variant(study: str, position: int, entry: PlannedVariant) -> tuple[Any, ...]:
+    changes = [change.model_dump(by_alias=True) for change in entry.changes]
+    documents = (json.dumps(value) for value in (entry.resolved, entry.factors, changes))
+    return (study, entry.name, entry.parent, position, entry.why, entry.file, *documents)
+
+
+def _published(study: str, published: PublishedFile | None) -> Iterable[tuple[Any, ...]]:
+    if published is None:
+        return
+    for variant, values in published.rows.items():
+        for column, cell in zip(published.columns, values, strict=True):
+            if cell is not None:
+                yield study, variant, column, cell.number.value, published.source
+
+
+def _write_stages(
+    connection: duckdb.DuckDBPyConnection, plan: PlanFile, places: dict[str, Path], states: dict[str, StageState]
+) -> None:
+    keys = {stage.dir: stage.key for stage in plan.stages}
+    rows = []
+    for stage in plan.stages:
+        state = states[stage.key]
+        inputs = json.dumps({name: keys.get(folder, str(folder)) for name, folder in stage.inputs.items()})
+        times = (state.started, state.ended, state.wall_s, state.attempt)
+        known = (state.state, state.reason, *times, state.device, state.devices)
+        head = (stage.key, stage.study, stage.stage, stage.seed, stage.label)
+        rows.append((*head, *known, str(stage.dir), inputs))
+    insert(connection, "stages", rows)
+
+
+def _summary(connection: duckdb.DuckDBPyConnection, database: Path) -> Collected:
+    collected = Collected(database)
+    for table in ("metrics", "items", "health"):
+        [count] = connection.execute(f"SELECT count(*) FROM {table}").fetchone() or (0,)
+        collected.rows[table] = count
+    counts = connection.execute("SELECT state, count(*) FROM stages GROUP BY state ORDER BY state")
+    collected.states = dict(counts.fetchall())
+    return collected

@@ -1,0 +1,250 @@
+"""The DuckDB file: its schema, a reader that cannot write, and named queries that return pandas frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import duckdb
+
+from ablation.config.logged import LOGGED
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.rows import OPTIONAL, SHARDS
+from ablation.contract.stage_folder import DATABASE
+
+if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
+    import pandas as pd
+
+    from ablation.plan.plan_file import PlannedVariant
+    from ablation.store.stored_study import StoredStudy
+
+__all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
+
+SCHEMA_VERSION = "6"
+ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
+_NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
+
+TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
+_SHARDS = "".join(
+    f"CREATE TABLE {table} (key VARCHAR, {', '.join(f'{name} {TYPES[kind]}' for name, kind in columns.items())});\n"
+    for table, columns in ((table, SHARDS[table] | OPTIONAL[table]) for table in SHARDS)
+)
+
+SCHEMA = (
+    _SHARDS
+    + r"""
+CREATE TABLE meta (key VARCHAR, value VARCHAR);
+CREATE TABLE studies (study VARCHAR, title VARCHAR, question VARCHAR, source VARCHAR, definition JSON);
+CREATE TABLE variants (study VARCHAR, variant VARCHAR, parent VARCHAR, position INTEGER, why VARCHAR,
+    file VARCHAR, resolved JSON, factors JSON, changes JSON);
+CREATE TABLE stages (key VARCHAR, study VARCHAR, stage VARCHAR, seed BIGINT, label VARCHAR, state VARCHAR,
+    reason VARCHAR, started VARCHAR, ended VARCHAR, wall_s DOUBLE, attempt INTEGER, device VARCHAR, devices INTEGER,
+    dir VARCHAR, inputs JSON,
+    device_hours DOUBLE GENERATED ALWAYS AS (coalesce(wall_s, 0) / 3600 * coalesce(devices, 1)) VIRTUAL);
+CREATE TABLE run_stages (study VARCHAR, variant VARCHAR, seed BIGINT, stage VARCHAR, position INTEGER, key VARCHAR);
+CREATE TABLE health (key VARCHAR, rule VARCHAR, metric VARCHAR, severity VARCHAR, first_step BIGINT, last_step BIGINT,
+    value DOUBLE, diagnosis VARCHAR, remedy VARCHAR);
+CREATE TABLE weights (key VARCHAR, digest VARCHAR, moved DOUBLE[]);
+CREATE TABLE provenance (key VARCHAR, data JSON);
+CREATE TABLE published (study VARCHAR, variant VARCHAR, col VARCHAR, value DOUBLE, source VARCHAR);
+
+-- The first stage that did not end well says why a run did not; a run of which a stage was imported is imported. A
+-- stage without a seed is a stage of many runs: its time is none of theirs.
+CREATE VIEW runs AS
+SELECT r.study, r.variant, r.seed,
+    coalesce(min_by(s.state, position) FILTER (s.state NOT IN ('ok', 'imported')), min(s.state)) AS state,
+    coalesce(min_by(s.reason, position) FILTER (s.state NOT IN ('ok', 'imported')), '') AS reason,
+    sum(wall_s) FILTER (s.seed IS NOT NULL) AS wall_s
+FROM run_stages r JOIN stages s
+    ON r.key = s.key AND r.study = s.study AND r.stage = s.stage AND r.seed = coalesce(s.seed, r.seed)
+GROUP BY ALL;
+
+-- The keys of the last stage of every run that ended well: one, or of an imported run one for each of its sources.
+CREATE VIEW finals AS
+SELECT r.study, r.variant, r.seed, s.key
+FROM runs r JOIN studies d USING (study) JOIN run_stages s USING (study, variant, seed)
+WHERE r.state IN ('ok', 'imported') AND s.stage = d.definition->>'last_stage';
+
+-- NaN, not NULL, for a number that is not finite: avg() must not skip it.
+CREATE VIEW results AS
+SELECT study, variant, seed, name AS metric,
+    CASE WHEN isfinite(arg_max(value, step)) THEN arg_max(value, step) ELSE 'NaN'::DOUBLE END AS value
+FROM finals JOIN metrics USING (key)
+GROUP BY study, variant, seed, name;
+
+-- The last stage logs results; where it is the only one, it logs the curves too.
+CREATE VIEW curves AS
+SELECT r.study, r.variant, r.seed, r.stage, m.step, m.name AS metric, m.value
+FROM run_stages r JOIN studies d USING (study) JOIN metrics m USING (key)
+WHERE r.stage <> d.definition->>'last_stage' OR r.position = 0;
+"""
+)
+
+
+class Store:
+    """A reader of one collected database: `with Store(path) as store: store.results("debias")`.
+
+    It cannot write, read other files or change its own settings, so it may run queries that a user typed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the database; raise ConfigError where it is missing or was written by another version."""
+        self.path = path
+        if not path.exists():
+            raise ConfigError(path, "", None, "there is no database", "run `python -m ablation collect`")
+        if not path.is_file():  # a pipe, say, for which DuckDB would wait
+            raise ConfigError(path, "", None, "is no file", "remove it and run `python -m ablation collect`")
+        # One thread: sums over several would depend on which thread finished first.
+        locked: dict[str, str | bool | int | float | list[str]] = {
+            "enable_external_access": False,
+            "lock_configuration": True,
+            "threads": 1,
+        }
+        try:
+            self._connection = duckdb.connect(str(path), read_only=True, config=locked)
+            version = [value for (value,) in self.rows("SELECT value FROM meta WHERE key = 'schema version'")[1]]
+        except (duckdb.Error, TrackerError) as error:
+            raise ConfigError(path, "", None, f"not a readable database ({error})", "run `collect` again") from None
+        if version != [SCHEMA_VERSION]:
+            self.close()
+            raise ConfigError(path, "schema version", version, f"expected {SCHEMA_VERSION}", "run `collect` again")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file."""
+        self._connection.close()
+
+    def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
+        """Run one query; a mistake in it is a TrackerError with DuckDB's own words."""
+        try:
+            found = self._connection.execute(query, list(parameters))
+            if found is None:
+                raise TrackerError(_NO_STATEMENT)
+            return found.df()
+        except duckdb.Error as error:
+            raise TrackerError(" ".join(str(error).split())) from None
+
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run one query; return the names of its columns and its rows, as Python's own values. Errors as for `sql`."""
+        try:
+            done = self._connection.execute(query, list(parameters))
+            if done is None:
+                raise TrackerError(_NO_STATEMENT)
+            return [column[0] for column in done.description], done.fetchall()
+        except duckdb.Error as error:
+            if "'pytz'" in str(error):
+                raise TrackerError("a time with a zone cannot be shown; write for example now()::timestamp") from None
+            raise TrackerError(" ".join(str(error).split())) from None
+
+    def meta(self) -> dict[str, str]:
+        """{key: value}: scale, created, plan digest, schema version."""
+        return dict(self.sql("SELECT key, value FROM meta ORDER BY key").itertuples(index=False))
+
+    def studies(self) -> list[str]:
+        """Names of the studies, in the plan's order."""
+        return [name for (name,) in self.rows("SELECT study FROM studies ORDER BY rowid")[1]]
+
+    def study(self, study: str) -> StoredStudy:
+        """Return what the plan says of a study, and the history of its analysis plan."""
+        from ablation.store.stored_study import StoredStudy  # late: a query needs no pydantic
+
+        rows = self.rows("SELECT definition FROM studies WHERE study = ?", [study])[1]
+        if not rows:
+            raise ConfigError(self.path, "study", study, "it is not in the database", f"one of {self.studies()}")
+        return StoredStudy.model_validate_json(rows[0][0])
+
+    def variants(self, study: str) -> list[PlannedVariant]:
+        """Return the variants in the plan's order; their `gpu` is not kept."""
+        from ablation.plan.plan_file import PlannedVariant
+
+        query = """SELECT json_object('name', variant, 'parent', parent, 'why', why, 'file', file, 'resolved', resolved,
+                       'factors', factors, 'changes', changes)
+                   FROM variants WHERE study = ? ORDER BY position"""
+        return [PlannedVariant.model_validate_json(text) for (text,) in self.rows(query, [study])[1]]
+
+    def runs(self, study: str) -> pd.DataFrame:
+        """variant, seed, state, reason, wall_s: one row per run."""
+        query = "SELECT variant, seed, state, reason, wall_s FROM runs WHERE study = ? ORDER BY variant, seed"
+        return self.sql(query, [study])
+
+    def results(self, study: str) -> pd.DataFrame:
+        """variant, seed, metric, value: final metrics of ok runs; NaN for what is not finite."""
+        query = "SELECT variant, seed, metric, value FROM results WHERE study = ? ORDER BY variant, seed, metric"
+        return self.sql(query, [study])
+
+    def curves(self, study: str, metrics: Sequence[str], points: int = 200) -> pd.DataFrame:
+        """Learning curves over seeds: variant, metric, step, mean, low, high, seeds; at most `points` steps per metric.
+
+        Where a metric has more steps, neighbouring steps share a bin: its step is the bin's last, its mean the mean of
+        the seeds' means, and low and high the extremes of the seeds' means.
+        """
+        query = """
+            WITH chosen AS (SELECT * FROM curves WHERE study = ? AND list_contains(?, metric) AND isfinite(value)),
+            grid AS (SELECT metric, step, ntile(?) OVER (PARTITION BY metric ORDER BY step) AS bin
+                     FROM (SELECT DISTINCT metric, step FROM chosen)),
+            ends AS (SELECT metric, bin, max(step) AS step FROM grid GROUP BY metric, bin),
+            seeds AS (SELECT variant, metric, bin, seed, avg(value) AS value
+                      FROM chosen JOIN grid USING (metric, step) GROUP BY variant, metric, bin, seed)
+            SELECT variant, metric, ends.step, list_aggregate(list(value ORDER BY seed), 'avg') AS mean,
+                min(value) AS low, max(value) AS high, count(*) AS seeds
+            FROM seeds JOIN ends USING (metric, bin) GROUP BY variant, metric, ends.step
+            ORDER BY variant, metric, ends.step"""
+        return self.sql(query, [study, list(metrics), points])
+
+    def items(self, study: str, *, protocol: str, name: str) -> pd.DataFrame:
+        """variant, seed, subset, item, value of the last stage of ok runs."""
+        query = """SELECT variant, seed, subset, item, value FROM finals JOIN items USING (key)
+                   WHERE study = ? AND protocol = ? AND name = ? ORDER BY variant, seed, subset, item"""
+        return self.sql(query, [study, protocol, name])
+
+    def item_counts(self, study: str) -> pd.DataFrame:
+        """subset, items: distinct evaluation items behind the results; metrics that stand as items are none."""
+        query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
+                   WHERE study = ? AND protocol <> ? GROUP BY subset ORDER BY subset"""
+        return self.sql(query, [study, LOGGED])
+
+    def published(self, study: str) -> pd.DataFrame:
+        """variant, col, value, source: numbers that others reported."""
+        return self.sql("SELECT variant, col, value, source FROM published WHERE study = ? ORDER BY rowid", [study])
+
+    def stages(self, study: str | None = None) -> pd.DataFrame:
+        """All stages (of one study, with the assets that it uses where `study` is given)."""
+        columns = (
+            "key, study, stage, seed, label, state, reason, started, ended, wall_s, attempt, device, devices, dir,"
+            " inputs, device_hours"
+        )
+        if study is None:
+            return self.sql(f"SELECT {columns} FROM stages ORDER BY rowid")
+        return self.sql(f"SELECT {columns} FROM stages WHERE study = ? ORDER BY rowid", [study])
+
+    def health(self, study: str) -> pd.DataFrame:
+        """variant, seed, stage, rule, metric, severity, first_step, last_step, value, diagnosis, remedy."""
+        query = """SELECT r.variant, r.seed, r.stage, h.* EXCLUDE (key) FROM run_stages r JOIN health h USING (key)
+                   WHERE r.study = ? ORDER BY r.variant, r.seed, r.position, h.rowid"""
+        return self.sql(query, [study])
+
+    def provenance(self, study: str) -> pd.DataFrame:
+        """variant, seed, stage, data (JSON text)."""
+        query = """SELECT r.variant, r.seed, r.stage, p.data FROM run_stages r JOIN provenance p USING (key)
+                   WHERE r.study = ? ORDER BY r.variant, r.seed, r.position"""
+        return self.sql(query, [study])
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether every block of a database of this version can be read; DuckDB checks their sums as it does."""
+    try:
+        with Store(path) as store:
+            for (table,) in store.rows("SELECT table_name FROM duckdb_tables()")[1]:
+                store.rows(f'SELECT sum(hash(t)) FROM "{table}" t')
+    except TrackerError:
+        return False
+    return True

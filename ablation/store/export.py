@@ -1,0 +1,92 @@
+"""Where a model of a run lies, and its copy as a Hugging Face folder."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from ablation.config.settings import suggest
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.status import read_state
+from ablation.plan.collected import PLAN_FILE
+from ablation.plan.plan_file import read_plan
+
+KEPT = "steps"  # subfolder of a stage with one folder per kept step
+
+
+def find_model(
+    results: Path,
+    study: str,
+    variant: str,
+    seed: int | None = None,
+    *,
+    part: str | None = None,
+    stage: str | None = None,
+    step: int | None = None,
+) -> Path:
+    """Return the folder of a model that a run left.
+
+    Args:
+        results: folder of plan.json and the stages.
+        study: its `_study.yaml` names the subfolder, `trained_model`.
+        variant: of the study.
+        seed: None: the first of the plan.
+        part: the subfolder of another model that the stages leave, as `critic`; None: the trained model.
+        stage: the stage that left it; None: the last one that did.
+        step: a kept step (`keep_checkpoints`, or one that an evaluation averages over), as its metrics count; None: the
+            end of the stage.
+
+    Raises:
+        ConfigError: there is no such study, variant, seed or stage, or the study trains no such model.
+        TrackerError: the run has not left the model (yet).
+    """
+    file = results / PLAN_FILE
+    plan = read_plan(file)
+    entry = _named({study.name: study for study in plan.studies}, study, file, "studies")
+    if not entry.trained_model:
+        remedy = "set `trained_model` in its _study.yaml, the subfolder that holds it"
+        raise ConfigError(file, "studies", study, "the study names no trained model", remedy)
+    _named(entry.parents, variant, file, f"{study}.variants")
+    runs = {run.seed: run for run in entry.runs if run.variant == variant}
+    run = _named(runs, next(iter(runs)) if seed is None else seed, file, f"{study}.{variant}.seed")
+    keys = run.stages
+    if stage is not None and stage not in keys:
+        raise ConfigError(file, f"{study}.stages", stage, "is no stage", suggest(stage, list(keys)))
+    places, states, kept = plan.folders(results), [], set()
+    for name, key in reversed(keys.items()):
+        if stage not in (None, name):
+            continue
+        state = read_state(places[key], key).state
+        states.append(f"{name} {state}")
+        kept |= {folder.name for folder in places[key].glob(f"{KEPT}/[0-9]*")}
+        below = places[key] if step is None else places[key] / KEPT / str(step)
+        model = below / (part or entry.trained_model)
+        if step is not None and part is None and (below / "config.json").is_file():
+            model = below  # of a stage that keeps nothing but this model
+        if model.is_dir():
+            if state != "ok" and step is None:
+                break
+            return model
+    what = f"{part or 'finished model'}{'' if step is None else f' of step {step}'}"
+    steps = f"; kept steps: {', '.join(sorted(kept, key=int)) or 'none, see keep_checkpoints'}" if step else ""
+    raise TrackerError(
+        f"{study}/{variant} seed {run.seed} has left no {what} (last stages first: {', '.join(states)}){steps}; "
+        f"run `snakemake --cores all --config study={study} variant={variant}`"
+    )
+
+
+def export(model: Path, target: Path, *options: str) -> int:
+    """Copy the model by `python -m trainers.export`, in a process of its own; return its exit status."""
+    command = [sys.executable, "-m", "trainers.export", "--from", str(model), "--to", str(target), *options]
+    return subprocess.run(command, check=False).returncode
+
+
+Name = TypeVar("Name")
+Value = TypeVar("Value")
+
+
+def _named(entries: Mapping[Name, Value], name: Name, file: Path, where: str) -> Value:
+    if name in entries:
+        return entries[name]
+    raise ConfigError(file, where, name, "is not in the plan", suggest(str(name), entries))

@@ -1,0 +1,114 @@
+"""The plan's health rules, applied to the metrics that the stages left: a changed rule needs no training again."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from ablation.config.study_schema import HealthRule
+from ablation.contract.health import Event, Rule, evaluate
+from ablation.plan.plan_file import PlanFile
+
+Row = tuple[str, str, str, str, int, int, float, str, str]
+"""key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy: the columns of the table `health`."""
+
+# Of every stage: `trainers.micro_batch` logs it when the memory of a device did not suffice.
+OUT_OF_MEMORY = Rule(
+    metric="memory/halvings",
+    id="out-of-memory",
+    max=0,
+    severity="note",
+    diagnosis="a device ran out of memory: the micro-batch was halved so many times, the effective batch is the same",
+    remedy="set the micro-batch to `memory/micro_batch`, to save the failed passes",
+)
+# `ablation.runner.command` logs it of a command whose `code` is not all that it reads.
+UNNAMED_CODE = Rule(
+    metric="code/unnamed",
+    id="unnamed-code",
+    max=0,
+    severity="note",
+    diagnosis="the command opened files of the project that `code` does not name: a change of them reruns nothing",
+    remedy="add to `code` what log.txt names",
+)
+OF_EVERY_STAGE = (OUT_OF_MEMORY, UNNAMED_CODE)
+
+# Series by series, in the order of logging: a resumed stage may log a step twice.
+_SERIES = """
+    SELECT m.key, m.name, m.step, coalesce(m.value, 'NaN'::DOUBLE) AS value
+    FROM metrics m SEMI JOIN wanted w ON m.key = w.key AND m.name = w.name
+    WHERE m.step IS NOT NULL ORDER BY m.key, m.name, m.step, m.rowid"""
+
+
+def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile) -> list[Row]:
+    """Return the events of all stages, in the plan's order of stages; reads only series that a rule names.
+
+    connection: holds the collected `metrics`. Abort rules are evaluated as well: what ended a stage is an event too.
+    """
+    rules = _rules_by_stage(plan)
+    names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM metrics ORDER BY name").fetchall()]
+    series = _read_series(connection, {key: _named(applied, names) for key, applied in rules.items()})
+    return [_row(key, event) for key, found in series for event in evaluate(rules[key], found)]
+
+
+def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
+    """Return {stage key: rules} of all stages."""
+    rules: dict[str, list[Rule]] = {}
+    for study in plan.studies:
+        of_stage: defaultdict[str, list[Rule]] = defaultdict(list)
+        for declared in study.health:
+            of_stage[declared.stage].append(as_rule(declared))
+        for run in study.runs:
+            rules |= {key: [*of_stage[stage], *OF_EVERY_STAGE] for stage, key in run.stages.items()}
+    return {stage.key: rules[stage.key] for stage in plan.stages if stage.key in rules}
+
+
+def as_rule(declared: HealthRule) -> Rule:
+    """Return the rule that a study declares, as it is evaluated."""
+    values = {**dict(declared), **dict(declared.range)}
+    del values["range"]
+    return Rule(**values)
+
+
+def _named(rules: Sequence[Rule], names: Sequence[str]) -> list[str]:
+    """Return the metrics that the rules measure or refer to."""
+    return [name for name in names if any(rule.covers(name) or rule.reference == name for rule in rules)]
+
+
+def _read_series(
+    connection: duckdb.DuckDBPyConnection, wanted: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, dict[str, list[tuple[int, float]]]]]:
+    """Yield (stage key, its series by metric), in the order of `wanted`."""
+    pairs = [(key, name) for key, names in wanted.items() for name in names]
+    if not pairs:
+        return
+    keys, names = zip(*pairs, strict=True)
+    connection.register("wanted", pa.table({"key": keys, "name": names}))
+    try:
+        columns = connection.execute(_SERIES).fetchnumpy()
+    finally:
+        connection.unregister("wanted")
+    points = list(zip(columns["step"].tolist(), columns["value"].tolist(), strict=True))
+    found: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
+    for key, name, start, end in _stretches(columns["key"], columns["name"]):
+        found[key][name] = points[start:end]
+    yield from ((key, found[key]) for key in wanted if key in found)
+
+
+def _stretches(keys: Any, names: Any) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (key, name, start, end) of each stretch of equal key and name."""
+    if not len(keys):
+        return
+    changed = (keys[1:] != keys[:-1]) | (names[1:] != names[:-1])
+    edges = [0, *(np.flatnonzero(changed) + 1).tolist(), len(keys)]
+    for start, end in pairwise(edges):
+        yield keys[start], names[start], start, end
+
+
+def _row(key: str, event: Event) -> Row:
+    rule = event.rule
+    words = (rule.diagnosis, rule.remedy)
+    return key, rule.id, event.metric, rule.severity, event.first_step, event.last_step, event.value, *words

@@ -1,0 +1,96 @@
+"""Imported studies as rows of the database: two stages a run, its log (named by the format) and its `outcome`."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import one_line
+from ablation.contract.status import StageState
+from ablation.imports.stored import OUTCOME, ImportedStudy, PlacedRun, read_record, read_study, studies, unequal_ends
+from ablation.plan.plan_file import StudyRecord
+
+IMPORTED = "imported"
+_REASONS = {
+    "failed": "its source says that it failed",
+    "running": "its source says that it had not ended when it was imported",
+}
+
+
+@dataclass
+class Imports:
+    """Studies by name, with folder and state of their stages by key; what could not be read, in words."""
+
+    studies: dict[str, ImportedStudy] = field(default_factory=dict)
+    places: dict[str, Path] = field(default_factory=dict)
+    states: dict[str, StageState] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def load_imports(results: Path, planned: Sequence[str]) -> Imports:
+    """Read what was imported; a study that cannot be read is named and left out, and costs no other."""
+    found = Imports()
+    for folder in studies(results):
+        try:
+            study = read_study(folder)
+        except ConfigError as error:
+            found.problems.append(str(error))
+            continue
+        name = study.study.name if study.study.name not in planned else f"{study.study.name}-imported"
+        found.studies[name] = study
+        for run in study.runs:
+            log, outcome = _keys(run)
+            found.places |= {log: folder / run.key / "log", outcome: folder / run.key / OUTCOME}
+            found.states |= dict(zip((log, outcome), _states(folder, run), strict=True))
+    return found
+
+
+def _keys(run: PlacedRun) -> tuple[str, str]:
+    return f"{run.key}-log", f"{run.key}-{OUTCOME}"
+
+
+def _states(folder: Path, run: PlacedRun) -> tuple[StageState, StageState]:
+    try:
+        read_record(folder / run.key)
+    except TrackerError as error:
+        broken = StageState("corrupt", one_line(f"{error}; import it again", 500))
+        return broken, broken
+    ended = StageState(IMPORTED, started=run.started)
+    if run.state == "finished":
+        return ended, ended
+    return ended, StageState(run.state, _REASONS[run.state], started=run.started)
+
+
+def note(study: ImportedStudy) -> str:
+    """Return what a reader must know of a study whose runs other programs made."""
+    formats = ", ".join(sorted({run.format for run in study.runs}))
+    ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in unequal_ends(study.runs))
+    return (
+        f"Imported runs ({formats}): they have no code fingerprint. That only what is named changed is what their logs "
+        f"tell, and the analysis plan was written when there were results.{ends}"
+    )
+
+
+def study_row(name: str, study: ImportedStudy) -> StudyRecord:
+    """Return the definition under the name that it has here."""
+    return study.study.model_copy(update={"name": name})
+
+
+def stage_rows(imports: Imports, name: str, study: ImportedStudy) -> Iterator[tuple[Any, ...]]:
+    """Yield rows of `stages`."""
+    for run in study.runs:
+        label = f"{run.variant} seed {run.seed}"
+        for key, stage in zip(_keys(run), (run.format, OUTCOME), strict=True):
+            state = imports.states[key]
+            head = (key, name, stage, run.seed, label, state.state, state.reason, state.started)
+            inputs = {} if stage != OUTCOME else {run.format: _keys(run)[0]}
+            yield (*head, None, None, None, None, None, str(imports.places[key]), json.dumps(inputs))
+
+
+def run_stage_rows(name: str, study: ImportedStudy) -> Iterator[tuple[Any, ...]]:
+    """Yield rows of `run_stages`; the logs of a run stand before its outcomes."""
+    for run in study.runs:
+        for position, (key, stage) in enumerate(zip(_keys(run), (run.format, OUTCOME), strict=True)):
+            yield name, run.variant, run.seed, stage, position, key

@@ -1,0 +1,147 @@
+"""`status`: how far the grid is, what runs, and how long still, read from the stage folders as they are now."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from ablation.contract.stage_folder import Progress, read_attempt, read_progress
+from ablation.contract.status import FAILED, TO_COME, StageState, read_state
+from ablation.plan.collected import PLAN_FILE
+from ablation.plan.plan_file import PlannedStage, read_plan
+
+BAR = 24
+
+
+@dataclass(frozen=True)
+class StageView:
+    """One planned stage as it is now.
+
+    left: its own estimate if it runs; None where it was begun before, as its steps may be those of an earlier attempt.
+    """
+
+    kind: str
+    study: str
+    label: str
+    folder: Path
+    state: StageState
+    progress: Progress | None
+    left: float | None
+
+
+def look(results: Path, now: float) -> list[StageView]:
+    """Read the plan and the state of every stage in it; `now` in seconds since the epoch."""
+    plan = read_plan(results / PLAN_FILE)
+    places = plan.folders(results)
+    return [_view(stage, places[stage.key], now) for stage in plan.stages]
+
+
+def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
+    state = read_state(folder, stage.key)
+    progress = read_progress(folder) if state.state == "running" else None
+    left = progress.seconds_left(now) if progress and read_attempt(folder) == 1 else None
+    return StageView(stage.id, stage.study, stage.label, folder, state, progress, left)
+
+
+def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
+    """Return (seconds until the grid is done, stages left out of it because nothing like them has run yet).
+
+    A stage that is still to run takes the median of the finished ones of its kind, else what the running ones of its
+    kind look like taking; a running one takes its own estimate. They go on as many at a time as run now.
+    """
+    took: dict[str, list[float]] = {}
+    for view in views:
+        if view.state.state == "ok" and view.state.wall_s is not None:
+            took.setdefault(view.kind, []).append(view.state.wall_s)
+    for view in views:
+        if view.kind not in took and view.progress and view.left is not None:
+            took.setdefault(view.kind, []).append(now - view.progress.started + view.left)
+    work, unknown = [], 0
+    for view in views:
+        if view.state.state == "running" and view.left is not None:
+            work.append(view.left)
+        elif view.state.state in TO_COME:
+            if view.kind in took:
+                work.append(median(took[view.kind]))
+            else:
+                unknown += 1
+    slots = max(1, sum(view.state.state == "running" for view in views))
+    return max(sum(work) / slots, max(work, default=0.0)), unknown
+
+
+def describe(results: Path, now: float | None = None) -> str:
+    """The text of `status`: a line per study, the running stages, the failures, and the time left."""
+    now = time.time() if now is None else now
+    views = look(results, now)
+    return "\n".join([*_studies(views), *_running(views), *_failures(views), "", summary(views, now)]) + "\n"
+
+
+def watch(results: Path, interval: float = 5.0) -> Iterator[str]:
+    """Yield the status text every `interval` seconds until nothing is left to run."""
+    while True:
+        yield describe(results)
+        if all(view.state.state not in TO_COME for view in look(results, time.time())):
+            return
+        time.sleep(interval)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 05 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _studies(views: list[StageView]) -> list[str]:
+    names = list(dict.fromkeys(view.study for view in views))
+    width = max(map(len, names), default=0)
+    lines = []
+    for name in names:
+        states = Counter(view.state.state for view in views if view.study == name)
+        total, done = states.total(), states["ok"]
+        bar = "#" * (BAR * done // total)
+        counts = [f"{done}/{total} done"] + [f"{states[s]} {s}" for s in (*FAILED, *TO_COME) if states[s]]
+        lines.append(f"{name:<{width}}  [{bar:<{BAR}}]  {', '.join(counts)}")
+    return lines
+
+
+def _running(views: list[StageView]) -> list[str]:
+    running = [view for view in views if view.state.state == "running"]
+    lines = []
+    for view in running:
+        far = "starting"
+        if view.progress:
+            far = f"{view.progress.done:g}/{view.progress.total:g} {view.progress.unit}"
+        left = "" if view.left is None else f", {duration(view.left)} left"
+        lines.append(f"  {view.kind}  {view.label}: {far}{left}")
+    return ["", "running", *lines] if lines else []
+
+
+def _failures(views: list[StageView]) -> list[str]:
+    failed = [view for view in views if view.state.state in FAILED]
+    blocked = sum(view.state.state == "blocked" for view in failed)
+    lines = []
+    for view in failed:
+        if view.state.state != "blocked":
+            lines.append(f"  {view.kind}  {view.label}: {view.state.state}: {view.state.reason or 'no reason given'}")
+            lines.append(f"    {view.folder / 'log.txt'}")
+    if blocked:
+        lines.append(f"  {blocked} more {'stage is' if blocked == 1 else 'stages are'} blocked by them")
+    return ["", "failed (`snakemake ... --config retry=failed` runs them again)", *lines] if lines else []
+
+
+def summary(views: list[StageView], now: float) -> str:
+    """How much is to do and how long it takes, in one sentence."""
+    waiting = sum(view.state.state in TO_COME for view in views)
+    if not waiting:
+        return "nothing is left to run"
+    left, unknown = seconds_left(views, now)
+    if unknown == waiting:
+        return f"{waiting} stages to go; the time left is unknown until one of each kind has finished"
+    more = f", not counting {unknown} of a kind that has not finished once" if unknown else ""
+    busy = any(view.state.state == "running" for view in views)
+    guess = f"about {duration(left)} left" if busy else f"about {duration(left)} of work; nothing is running now"
+    return f"{waiting} stages to go, {guess}{more}"

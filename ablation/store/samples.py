@@ -1,0 +1,136 @@
+"""The words behind items, read at once from where the stages left them; see `ablation.contract.samples`.
+
+The database holds none of them: they are many, and a page quotes a few. A file that is missing, damaged or not what it
+should be costs its words and nothing else. Files come from anybody's program, so none is believed or read whole.
+"""
+
+import stat
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ablation.contract.command import OUTPUT
+from ablation.contract.reading import kind_of, one_line
+from ablation.contract.samples import FILE, NOTE, PLACE, TEXTS, cut
+from ablation.store.database import Store
+
+Run = tuple[str, int]  # variant, seed
+Place = tuple[str, str]  # subset, item
+_LARGEST = 256 << 20  # bytes of a file
+_MOST_COLUMNS = 16
+_MOST_ROWS = 64  # of an item
+_BATCH = 256  # rows in memory at once
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, RecursionError)
+
+
+class Said(NamedTuple):
+    """One judged text: all that is known of it in words (not empty), and in numbers (not NaN), by their names."""
+
+    protocol: str
+    texts: dict[str, str]
+    numbers: dict[str, float]
+
+
+@dataclass
+class Samples:
+    """The words of one study's runs. What could not be read of a run is in `problems`, what its file lacks in `notes`.
+
+    files: where the words of a run may lie; the first that is there counts.
+    """
+
+    files: Mapping[Run, tuple[Path, ...]]
+    problems: dict[Run, str] = field(default_factory=dict)
+    notes: dict[Run, str] = field(default_factory=dict)
+    _known: dict[Run, Set[Place]] = field(default_factory=dict)
+
+    def places(self, run: Run) -> Set[Place]:
+        """Return the items of a run of which there are words."""
+        if run not in self._known:
+            self._known[run] = {
+                place
+                for batch in self._batches(run, ["subset", "item"])
+                for place in zip(batch["subset"].to_pylist(), batch["item"].to_pylist(), strict=True)
+            }
+        return self._known[run]
+
+    def read(self, run: Run, wanted: Set[Place], longest: int) -> dict[Place, list[Said]]:
+        """Return what was said to the wanted items of a run; texts are cut to so many characters."""
+        found: dict[Place, list[Said]] = {}
+        items = pa.array(sorted({item for _, item in wanted}), pa.large_string())
+        for batch in self._batches(run, None):
+            chosen = batch.filter(pc.is_in(batch["item"].cast(pa.large_string()), items))
+            for row in chosen.to_pylist():
+                said = found.setdefault((row["subset"], row["item"]), [])
+                if (row["subset"], row["item"]) in wanted and len(said) < _MOST_ROWS:
+                    said.append(_said(row, longest))
+        return {place: said for place, said in found.items() if place in wanted}
+
+    def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a run's file; none where there is no file, or no good one."""
+        path = next((path for path in self.files.get(run, ()) if path.is_symlink() or path.exists()), None)
+        if path is None or run in self.problems:
+            return
+        try:
+            with _opened(path) as file:
+                if note := (file.schema_arrow.metadata or {}).get(NOTE):
+                    self.notes[run] = one_line(note.decode(errors="replace"), 200)
+                yield from file.iter_batches(_BATCH, columns=columns, use_threads=False)
+        except _UNREADABLE as error:
+            self.problems[run] = one_line(error, 200)
+
+
+def study_samples(store: Store, study: str) -> Samples:
+    """Return the words of a study's runs that ended well; their folders are those beside the database.
+
+    Beside a database of its own, as `serve` has one, there are none: then they are where they were when it was made.
+    """
+    _, rows = store.rows(
+        "SELECT f.variant, f.seed, s.dir FROM finals f JOIN stages s USING (key) WHERE f.study = ? ORDER BY ALL",
+        [study],
+    )
+    files: dict[Run, tuple[Path, ...]] = {}
+    for variant, seed, folder in rows:
+        known = Path(folder or "")
+        parts = known.parts[-4:]  # stages/STUDY/STAGE/KEY, or imported/STUDY/RUN/outcome
+        if len(parts) == 4 and ".." not in parts:
+            places = (store.path.parent.joinpath(*parts), known)
+            files[variant, int(seed)] = tuple(place / name for place in places for name in (FILE, f"{OUTPUT}/{FILE}"))
+    return Samples(files)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    """Open a file whose columns are what they should be. Raises one of `_UNREADABLE`."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(f"{kind_of(status.st_mode)}, where a file belongs")
+    if status.st_size > _LARGEST:
+        raise OSError(f"{status.st_size} bytes long, more than {_LARGEST}")
+    file = pq.ParquetFile(path, page_checksum_verification=True)
+    schema = file.schema_arrow
+    if missing := [name for name in PLACE if schema.names.count(name) != 1 or not _is_text(schema.field(name).type)]:
+        raise ValueError(f"it has no column of text called {', '.join(missing)}")
+    if len(schema.names) > _MOST_COLUMNS:
+        raise ValueError(f"it has {len(schema.names)} columns, more than {_MOST_COLUMNS}")
+    return file
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _said(row: Mapping[str, object], longest: int) -> Said:
+    names = [*TEXTS, *(name for name in row if name not in (*PLACE, *TEXTS))]
+    texts = {name: cut(value, longest) for name in names if isinstance(value := row.get(name), str) and value}
+    numbers = {
+        name: float(value)
+        for name in names
+        if isinstance(value := row.get(name), int | float) and value == value  # noqa: PLR0124 - NaN is none
+    }
+    return Said(str(row["protocol"]), texts, numbers)

@@ -1,0 +1,89 @@
+"""Names in `_study.yaml` that nothing has ever logged: most are misspelt, and a rule that watches nothing is silent."""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+
+from ablation.config.study_schema import Analysis
+from ablation.plan.plan_file import StudyRecord
+from ablation.store.database import Store
+from ablation.store.health_events import as_rule
+
+_OVER_SUBSETS = ("subsets", "distributions")  # kinds of figures that read items
+
+
+def find_unlogged(store: Store, study: str) -> list[str]:
+    """Return a sentence for each name of a metric or subset that no stage of the study has logged.
+
+    Which metrics a stage logs depends on its settings, so it is known only when all have run: while a stage that could
+    still log the name is missing or has failed, nothing is said.
+    """
+    definition = store.study(study)
+    logged, ended = _logged(store, study), _ended(store, study)
+    found = [*_unwatched(definition, logged, ended)]
+    everything = set().union(*logged.values())
+    if all(ended.values()):
+        for where, metric in _drawn(definition):
+            if metric not in everything:
+                found.append(f"{where}: no stage has logged {metric}{_meant(metric, everything)}")
+    if ended.get(definition.last_stage):
+        found += _unmeasured(store, study, definition.analysis)
+    return list(dict.fromkeys(found))
+
+
+def _unwatched(definition: StudyRecord, logged: dict[str, set[str]], ended: dict[str, bool]) -> Iterator[str]:
+    for rule in definition.health:
+        stage = rule.stage
+        covered = any(map(as_rule(rule).covers, logged[stage]))
+        for metric, known in ((rule.metric, covered), (rule.reference, rule.reference in logged[stage])):
+            if metric and ended.get(stage) and not known:
+                meant = _meant(metric, logged[stage])
+                yield f"health rule {rule.id}: no stage {stage} has logged {metric}{meant}; it watches nothing"
+
+
+def _drawn(definition: StudyRecord) -> Iterator[tuple[str, str]]:
+    for curve in definition.curves:
+        yield "curves", curve.metric
+    for figure in definition.figures:
+        if figure.kind not in _OVER_SUBSETS:
+            shown = [panel.metric for panel in figure.panels] + ([figure.x.metric] if figure.x else [])
+            yield from ((f"figure {figure.name}", metric) for metric in shown)
+
+
+def _unmeasured(store: Store, study: str, analysis: Analysis) -> Iterator[str]:
+    query = "SELECT DISTINCT protocol, name, subset FROM finals JOIN items USING (key) WHERE study = ?"
+    items = {tuple(row) for row in store.rows(query, [study])[1]}
+    names = {name for protocol, name, _ in items if protocol == analysis.protocol}
+    subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
+    if not items:
+        return
+    if not names:
+        meant = _meant(analysis.protocol, {protocol for protocol, _, _ in items})
+        yield f"analysis.protocol: no item was saved under the protocol {analysis.protocol}{meant}"
+    elif not subsets:
+        meant = _meant(analysis.value, names)
+        yield f"analysis.value: no item of the protocol {analysis.protocol} has a value called {analysis.value}{meant}"
+    else:
+        for subset in analysis.subsets:
+            if subset not in subsets:
+                yield f"analysis.subsets: no item is of the subset {subset}{_meant(subset, subsets)}"
+
+
+def _logged(store: Store, study: str) -> dict[str, set[str]]:
+    query = """SELECT DISTINCT r.stage, m.name FROM run_stages r JOIN metrics m USING (key) WHERE r.study = ?"""
+    names: dict[str, set[str]] = defaultdict(set)
+    for stage, name in store.rows(query, [study])[1]:
+        names[stage].add(name)
+    return names
+
+
+def _ended(store: Store, study: str) -> dict[str, bool]:
+    """Return for each stage whether it is ok in all planned runs."""
+    query = """SELECT r.stage, bool_and(s.state IN ('ok', 'imported')) FROM run_stages r JOIN stages s USING (key)
+               WHERE r.study = ? GROUP BY r.stage"""
+    return dict(store.rows(query, [study])[1])
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

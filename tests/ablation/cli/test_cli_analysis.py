@@ -1,0 +1,110 @@
+"""The commands verdicts and audit, through the command line."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from ablation.cli.main import main
+from ablation.store.collect import collect
+from tests.simulate import Study, simulate
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def test_verdicts_prints_every_edge_and_only_the_study_asked_for(tmp_path, capsys):
+    simulate(tmp_path, [Study("one", seeds=2), Study("two", seeds=2)])
+    collect(tmp_path)
+    assert main(["verdicts", "--results", str(tmp_path)]) == 0
+    both = capsys.readouterr().out
+    assert main(["verdicts", "two", "--results", str(tmp_path)]) == 0
+    second = capsys.readouterr().out
+    assert both.startswith("one\n")
+    assert second.startswith("two\n")
+    assert second in both
+    assert sum(line.split()[1:2] in (["v1"], ["v2"], ["v3"]) for line in second.splitlines()) == 3
+    assert main(["verdicts", "--csv", "--results", str(tmp_path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 7
+
+
+def test_verdicts_gives_each_edge_its_reason_and_each_broken_rule_its_meaning_once(tmp_path, capsys):
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    event |= {"diagnosis": "words are lost", "remedy": "lower lr"}
+    simulate(tmp_path, [Study("one", seeds=2, health={("v1", 0): [event], ("v2", 1): [event]})])
+    collect(tmp_path)
+    assert main(["verdicts", "--results", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert re.search(r"v1 after v0: p = [^:]*; unhealthy: lms-low v2 after", " ".join(out.split()))
+    assert lines.count("lms-low: words are lost") == 1
+    assert max(map(len, lines)) <= 120
+
+
+def test_an_unknown_study_is_one_line(tmp_path, capsys):
+    simulate(tmp_path, [Study("one")])
+    assert main(["verdicts", "onne", "--results", str(tmp_path)]) == 2
+    assert "did you mean 'one'" in capsys.readouterr().err
+
+
+def test_audit_prints_its_findings_and_fails_on_errors(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    assert main(["audit", "debias", "--results", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in out
+    assert "reproduction" not in out
+    assert main(["audit", "nothing", "--results", str(tmp_path)]) == 2
+    assert "has no published numbers" in capsys.readouterr().err
+
+
+def test_a_table_of_anyone_is_audited_without_a_project(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "t.csv"
+    file.write_text("row,gender,race,religion,mean\nbase,0.0170,0.0410,0.0200,0.0277\nv8,0.0088,0.0260,0.0024,0.0124\n")
+    options = ["audit", "--table", str(file), "--items", "253,962,77", "--target", "0.5"]
+    assert main(options) == 1
+    out = capsys.readouterr().out
+    assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in out
+    assert "v8, religion: 0.0024 is not |k/77 - 0.5| for any integer k" in out
+    assert "no mean of per-run distances can, whatever the number of runs" in out
+    assert out.splitlines()[-1].startswith(f"{file}: 1 error, ")
+    for wrong, said in (
+        (["audit"], "neither a study nor a table is given"),
+        (["audit", "debias", "--table", str(file)], "a study and a table are given"),
+        (["audit", "debias", "--items", "3"], "--items: belongs to --table"),
+        (["audit", "debias", "--percent"], "--percent: belongs to --table"),
+        (["audit", "debias", "--spread", "se"], "--spread: belongs to --table"),
+        ([*options, "--runs", "0"], "--runs = 0: is below 1"),
+        (["audit", "--table", str(file), "--items", "1,2"], "has 2 numbers for 3 columns (gender, race, religion)"),
+    ):
+        assert main(wrong) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert said in line
+
+
+def test_a_table_is_audited_without_the_database(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("row,a\nv,0.70\n")
+    code = "import sys; from ablation.cli.main import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
+    command = [sys.executable, "-c", code, "audit", "--table", str(file), "--items", "10"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert not {"duckdb", "pandas", "pyarrow", "scipy.stats", "torch"} & set(done.stdout.split())
+
+
+def test_a_published_file_that_is_wrong_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "configs/published/odd.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("source: a paper\nmetric: rate\ncolumns: [a]\nrows: {v: 3}\n")
+    assert main(["audit", "odd", "--results", str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "configs/published/odd.yaml: rows.v = 3" in line
+
+
+def test_audit_sets_measured_numbers_beside_the_published(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    lineage = {"baseline": (None, {}), "v1": ("baseline", {"lr": (1, 2)})}
+    simulate(tmp_path, [Study("debias", lineage=lineage, items={"gender": 30, "race": 30, "religion": 30})])
+    main(["audit", "debias", "--results", str(tmp_path)])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "reproduction" in line]
+    assert len(lines) == 8  # two variants, three domains and their mean
+    assert all("not comparable, ours is at scale simulated" in line for line in lines)

@@ -1,0 +1,176 @@
+"""The commands as a user types them."""
+
+import csv
+import io
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from ablation.cli.main import main
+from ablation.store.database import DATABASE, Store
+from tests.simulate import Study, simulate, stage_dir
+
+
+def run(capsys, *words):
+    status = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_collect_says_what_it_collected(results, capsys):
+    simulate(results)
+    status, out, _ = run(capsys, "collect", "--results", results)
+    assert status == 0
+    assert "stages: 18 ok" in out
+    assert (results / DATABASE).exists()
+
+
+def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
+    for words in (["collect"], ["status"], ["tables"], ["gate"], ["sql", "select 1"], ["tensorboard"]):
+        status, _, err = run(capsys, *words, "--results", results, "--reports", results)
+        assert status == 2
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+
+
+def test_tables_and_figures_list_what_they_wrote(results, tmp_path, capsys):
+    simulate(results, [Study(seeds=1, variants=2)])
+    for command, files in (("tables", 8), ("figures", 6)):
+        status, out, _ = run(capsys, command, "--results", results, "--reports", tmp_path / "reports")
+        assert status == 0
+        assert len(out.splitlines()) == files
+        assert all((tmp_path / "reports") in path.parents for path in map(type(tmp_path), out.splitlines()))
+
+
+def test_the_gate_fails_only_for_failures(results, capsys):
+    simulate(results, [Study(states={("v1", 0): "missing"})])
+    run(capsys, "collect", "--results", results)
+    status, out, _ = run(capsys, "gate", "--results", results)
+    assert (status, out) == (0, "16 stages ok, 0 not, 2 not run\n")
+    plan = simulate(results, [Study(states={("v1", 0): "failed", ("v2", 1): "diverged"})])
+    (stage_dir(plan, "toy", "v3", 0, "evaluate") / "status.json").write_text("{")
+    run(capsys, "collect", "--results", results)
+    status, out, err = run(capsys, "gate", "--results", results)
+    assert (status, out) == (1, "")
+    lines = err.splitlines()
+    assert [line.split(":")[0] for line in lines[:5]] == ["failed", "diverged", "blocked", "blocked", "corrupt"]
+    assert "failed: toy.train v1 seed 0: RuntimeError: simulated failure" in lines[0]
+    assert lines[-1] == "13 stages ok, 5 not"
+
+
+def ended(results):
+    """Stages of the database that have ended, and its variants."""
+    with Store(results / DATABASE) as store:
+        [(stages, variants)] = store.rows(
+            "SELECT (SELECT count(*) FROM stages WHERE state <> 'missing'), (SELECT count(*) FROM variants)"
+        )[1]
+    return stages, variants
+
+
+@pytest.mark.parametrize(
+    "words", ["verdicts", "verdicts --brief", "tables", "figures", "report", "gate", "sql from.runs"]
+)
+def test_no_command_shows_a_database_of_another_plan_or_of_fewer_stages(results, tmp_path, capsys, words):
+    def show():
+        reports = ["--reports", tmp_path] if words.split()[0] in ("tables", "figures", "report") else []
+        status, _, err = run(capsys, *(w.replace(".", " ") for w in words.split()), "--results", results, *reports)
+        assert (status, "note" in err) == (0, False), err
+
+    few = Study(seeds=1, variants=2, states={("v1", 0): "missing"})
+    simulate(results, [few])
+    run(capsys, "report", "--results", results, "--reports", tmp_path)  # which keeps its answers for --brief
+    assert ended(results) == (4, 2)
+    simulate(results, [replace(few, states={})])  # the same plan; its stages have ended
+    show()
+    assert ended(results) == (6, 2)
+    simulate(results, [replace(few, states={}, variants=3)])
+    show()
+    assert ended(results) == (8, 3)
+
+
+def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, monkeypatch):
+    plan = simulate(results, [Study(seeds=1, variants=2)])
+    run(capsys, "collect", "--results", results)
+    (stage_dir(plan, "toy", "v1", 0, "evaluate") / "status.json").unlink()  # to run again
+    status, out, err = run(capsys, "sql", "from runs", "--results", results)
+    assert status == 0
+    assert "(2 rows)" in out
+    assert err.startswith(f"note: {results / DATABASE} is not that of the present plan and stages: of the sta")
+    assert ended(results) == (6, 2)  # nothing is lost before somebody collects
+
+    def refuse(results):
+        raise OSError("Read-only file system")
+
+    simulate(results, [Study(seeds=1, variants=3)])
+    monkeypatch.setattr("ablation.store.collect.collect", refuse)
+    _, out, err = run(capsys, "sql", "from runs", "--results", results)
+    assert "(2 rows)" in out
+    assert err.startswith(f"note: {results / DATABASE} is not that")
+    assert err.endswith("stages: Read-only file system\n")
+
+
+def test_a_copy_of_the_database_alone_is_shown_as_it_is(results, tmp_path, capsys):
+    simulate(results, [Study(seeds=1, variants=2)])
+    run(capsys, "collect", "--results", results)
+    for name in (DATABASE, "plan.json"):
+        (tmp_path / "copy" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(results / name, tmp_path / "copy")
+    assert run(capsys, "sql", "from runs", "--results", tmp_path / "copy")[2] == ""
+    assert ended(tmp_path / "copy") == (6, 2)
+
+
+def test_status_is_printed_once_or_watched_to_the_end(results, capsys):
+    simulate(results)
+    assert "nothing is left to run" in run(capsys, "status", "--results", results)[1]
+    assert "nothing is left to run" in run(capsys, "status", "--watch", "--results", results)[1]
+
+
+def test_sql_prints_a_table_csv_or_json(results, capsys):
+    simulate(results)
+    query = "select variant, seed, 1/3 as third, null as nothing from runs where variant = 'v1' order by seed"
+    status, out, _ = run(capsys, "sql", query, "--results", results)
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0].split() == ["variant", "seed", "third", "nothing"]
+    assert lines[2].split() == ["v1", "0", "0.333333"]
+    assert lines[-1] == "(2 rows)"
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "sql", "--csv", query, "--results", results)[1])))
+    assert [float(row["third"]) for row in rows] == [1 / 3, 1 / 3]
+    assert json.loads(run(capsys, "sql", "--json", query, "--results", results)[1])[1] == {
+        "variant": "v1",
+        "seed": 1,
+        "third": pytest.approx(1 / 3),
+        "nothing": None,
+    }
+
+
+def test_sql_reads_stdin_and_refuses_to_write(results, capsys, monkeypatch):
+    simulate(results)
+    monkeypatch.setattr("sys.stdin", io.StringIO("select count(*) as n from runs"))
+    assert run(capsys, "sql", "-", "--results", results)[1].split()[:3] == ["n", "-", "8"]
+    status, _, err = run(capsys, "sql", "delete from metrics", "--results", results)
+    assert status == 2
+    assert "read-only" in err
+
+
+def test_tensorboard_writes_event_files_and_says_how_to_look_at_them(results, capsys, tmp_path):
+    simulate(results, [Study(seeds=1, variants=1)])
+    status, out, _ = run(capsys, "tensorboard", "toy", "--write-only", "--results", results, "--to", tmp_path / "board")
+    assert status == 0
+    assert (
+        out.strip() == f"{tmp_path}/board: events of 2 stages; to look at them: tensorboard --logdir {tmp_path}/board"
+    )
+    assert len(list((tmp_path / "board").glob("toy/v0/seed 0/*/events.out.tfevents.*"))) == 2
+    status, _, err = run(capsys, "tensorboard", "tyo", "--write-only", "--results", results)
+    assert status == 2
+    assert "it is not in the plan" in err
+
+
+def test_every_command_explains_itself(capsys):
+    for command in ("status", "collect", "tables", "figures", "gate", "sql", "tensorboard"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert "--results" in capsys.readouterr().out

@@ -1,0 +1,309 @@
+"""The study gad: what variants share, its edges, its rules against the source's table, all scales."""
+
+import importlib
+
+import pytest
+
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.contract.errors import ConfigError
+from ablation.contract.health import evaluate
+from ablation.plan.build import build_plan
+from ablation.store.health_events import as_rule
+from tests.trainers.gad.helpers import ENTRIES, INPUTS
+from trainers.gad.config import GadConfig
+from trainers.gad.critic import difference_limit
+from trainers.gad.data import response_limit
+from trainers.gad.order import number_of_steps
+from trainers.gad.rows import Row, split_rows
+
+
+def settings_at(scale, **overrides):
+    return load_settings({"studies": "gad", "scale": scale, **overrides})
+
+
+@pytest.fixture(scope="module")
+def study():
+    return load_studies(settings_at("demo"))["gad"]
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return build_plan(settings_at("demo", seeds="0,1"))
+
+
+@pytest.mark.parametrize("scale", ["smoke", "demo", "laptop", "paper"])
+def test_every_variant_is_valid_at_every_scale(scale):
+    variants = load_studies(settings_at(scale))["gad"].variants
+    assert len(variants) == 29
+    assert {"seqkd", "d-original", "d-v1", "d-v2", "d-final", "skip-seqkd", "stop-after-warmup"} <= variants.keys()
+
+
+def keys(plan, stage, *variants):
+    return {run.stages[stage] for run in plan.runs if not variants or run.variant in variants}
+
+
+def test_one_seqkd_of_a_seed_serves_all_discriminators_and_faults(plan):
+    assert len(keys(plan, "data")) == 1
+    others = [run.variant for run in plan.runs if run.variant != "skip-seqkd"]
+    assert (
+        len(keys(plan, "base")) == len(keys(plan, "seqkd", *others)) == len(keys(plan, "evaluate_start", *others)) == 2
+    )
+    assert keys(plan, "seqkd", "skip-seqkd") != keys(plan, "seqkd", "d-final")
+
+
+def test_discriminators_and_seeds_have_warmups_of_their_own_and_stopping_shares_it(plan):
+    assert len(keys(plan, "warmup", "d-original", "d-v1", "d-v2", "d-final")) == 8
+    assert keys(plan, "warmup", "stop-after-warmup") == keys(plan, "warmup", "d-final")
+    assert not keys(plan, "gad", "stop-after-warmup") & keys(plan, "gad", "d-final")
+
+
+def test_every_edge_is_one_factor(study):
+    others = {"seqkd": None, "original-sum": "d-original", "v2-mean": "d-v2", "v2-raw-bound": "v2-mean"}
+    assert {name: v.parent for name, v in study.variants.items() if not name.startswith("d-")} == {
+        name: others.get(name, "d-final") for name in study.variants if not name.startswith("d-")
+    }
+    for variant in study.variants.values():
+        assert len(variant.factors) == (0 if variant.parent is None else 1), variant.name
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("temperature-1", "balanced.temperature", 1.0),
+        ("temperature-3", "balanced.temperature", 3.0),
+        ("score-reg-0.001", "balanced.score_reg", 0.001),
+        ("score-reg-0.01", "balanced.score_reg", 0.01),
+        ("threshold-0.5", "balanced.penalty_threshold", 0.5),
+        ("threshold-2", "balanced.penalty_threshold", 2.0),
+        ("ranking-1", "balanced.ranking_weight", 1.0),
+        ("ranking-2", "balanced.ranking_weight", 2.0),
+        ("fault-length", "sampling.length_factor", 3.0),
+        ("v2-raw-bound", "hinge.upper_on", "raw"),
+        ("original-sum", "pooling", "sum"),
+        ("pooling-sum", "pooling", "sum"),
+        ("pooling-mean", "pooling", "mean"),
+        ("v2-mean", "pooling", "mean"),
+        ("fault-no-end-token", "critic.end_token", False),
+        ("fault-one-update", "update.minibatches", 1),
+        ("warmup-cross-entropy", "warmup.student", "cross_entropy"),
+        ("skip-warmup", "warmup.enabled", False),
+        ("pooling-last-per-token", "pooling", "last_per_token"),
+    ],
+)
+def test_the_edges_of_the_source(study, name, key, value):
+    (change,) = study.variants[name].changes
+    assert (change.key, change.new) == (key, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("extends: d-original\nwhy: a test\ndiscriminator: v1\nhinge: {max_margin: 7.0}\n", "max_margin"),
+        ("extends: d-original\nwhy: a test\npooling: mean\n", "share"),
+        ("extends: d-final\nwhy: a test\nreward: pooled\n", "the same"),
+    ],
+)
+def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
+    import shutil
+    from pathlib import Path
+
+    shutil.copytree(Path("configs"), tmp_path / "configs")
+    wrong = tmp_path / "configs" / "studies" / "gad" / "wrong.yaml"
+    wrong.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        load_studies(load_settings({"studies": "gad"}, configs=tmp_path / "configs"))
+
+
+def test_a_variant_uses_exactly_the_modules_of_its_objective():
+    original, final = GadConfig(discriminator="original"), GadConfig()
+    difference = set(final.used_modules("gad")) ^ set(original.used_modules("gad"))
+    assert difference == {"trainers.objectives.discriminators.final", "trainers.objectives.discriminators.original"}
+    assert not any("objectives" in name for name in final.used_modules("evaluate"))
+    for name in final.used_modules("warmup"):
+        importlib.import_module(name)
+
+
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        ({"seqkd": {"enabled": False}}, "seqkd.lr"),
+        ({"warmup": {"enabled": False}}, "warmup.critic_warmup"),
+        ({"gad": {"enabled": False}}, "gad_source"),
+        ({"warmup": {"enabled": False}, "gad": {"enabled": False}}, "discriminator"),
+        ({"warmup": {"student": "cross_entropy"}}, "warmup.kl_coef"),
+        ({"seqkd": {"samples": 0}}, "seqkd.sample_temperature"),
+        ({}, "update.drop_zero_advantage"),
+    ],
+)
+def test_what_nothing_reads_is_known_to_have_no_effect(values, idle):
+    assert idle in GadConfig(**values).without_effect()
+
+
+def test_what_is_read_is_not_idle():
+    with_all = GadConfig(warmup={"kl_coef": 0.0}, evaluate={"checkpoints": 2}, rollout={"engine": "vllm"})
+    assert not with_all.without_effect()
+    assert "evaluate.apart" in GadConfig().without_effect()
+    assert "seqkd.enabled" not in GadConfig(seqkd={"enabled": False}).without_effect()
+
+
+def test_the_helpers_run_the_stages_as_they_are_declared(study):
+    for name, spec in study.stages.items():
+        declared = [label for label, source in spec.inputs.items() if not source.startswith("asset:")]
+        assert sorted(declared) == sorted(INPUTS[name]), name
+        assert spec.entry == ENTRIES[name]
+        assert set(spec.reads) <= GadConfig.model_fields.keys()
+
+
+def test_the_paper_scale_is_the_recipe_of_section_20_and_trains_on_1000_rows():
+    final = load_studies(settings_at("paper"))["gad"].variants["d-final"].resolved
+    assert (final.rollout.prompts, final.rollout.group_size, final.sampling.temperature) == (128, 8, 0.8)
+    assert (final.gad.epochs, final.gad.actor_lr, final.gad.critic_lr) == (8, 3e-6, 1e-6)
+    assert (final.gad.critic_warmup, final.warmup.critic_warmup) == (10, 10)  # the last stage's is section 20's
+    assert (final.clip.low, final.clip.high) == (0.1, 0.1)
+    assert response_limit(final, {"p99": 174.0}) == 256
+    splits = split_rows(
+        [Row(str(i), [], "") for i in range(1000)], train=None, dev=final.data.dev, test=final.data.test, seed=0
+    )
+    steps = {
+        name: number_of_steps(len(splits["train"]), size, stage.epochs, stage.max_steps)
+        for name, stage, size in (
+            ("seqkd", final.seqkd, final.seqkd.batch_size),
+            ("warmup", final.warmup, final.rollout.prompts),
+            ("gad", final.gad, final.rollout.prompts),
+        )
+    }
+    assert steps == {"seqkd": 27, "warmup": 14, "gad": 54}  # the source: 64 of 1,000 rows, none held out
+    assert steps["warmup"] > final.warmup.critic_warmup
+
+
+# --- rules: seed 002, section 19 ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rules(study):
+    return [as_rule(rule) for rule in study.written.health]
+
+
+def tripped(rules, severity, steps=10, stage="gad", first=16, **series):
+    points = {name: [(step, value) for step in range(first, first + steps)] for name, value in series.items()}
+    return {event.rule.id for event in evaluate([rule for rule in rules if rule.stage == stage], points)} & {
+        rule.id for rule in rules if rule.severity == severity
+    }
+
+
+LENGTHS = {"response_length/teacher": 20.0, "response_length/teacher_p99": 22.0}
+HEALTHY = {
+    "critic/d_acc": 0.6,
+    "critic/score_diff": 0.1,
+    "critic/diff_limit": 1.0,
+    "critic/missing_warmup_steps": 0,
+    "critic/ranking_loss": 0.67,
+    "critic/same_text_diff": 0.0,
+    "critic/diff_penalty": 0.01,
+    "critic/grad_norm": 0.1,
+    "critic/prior_steps": 15,
+    "critic/d_loss": 1.0,
+    "actor/pg_loss": -0.01,
+    "actor/pg_clipfrac": 0.2,
+    "actor/ppo_kl": 0.001,
+    "actor/grad_norm": 1.0,
+    "reward/zero_std_groups": 0.1,
+    "response_length/mean": 20.0,
+    "response_length/clip_ratio": 0.1,
+    "response_length/limit": 22.0,
+    "rollout/logp_gap": 1e-6,
+    "rollout/logp_gap_limit": 1e-3,
+    **LENGTHS,
+}
+
+
+@pytest.mark.parametrize("stage", ["warmup", "gad"])
+def test_a_healthy_run_trips_nothing(rules, stage):
+    for severity in ("note", "warn", "abort"):
+        assert not tripped(rules, severity, stage=stage, **HEALTHY)
+
+
+def test_the_warmup_is_watched_by_the_same_rules(rules):
+    of = {stage: {rule.id.removesuffix("-warmup") for rule in rules if rule.stage == stage} for stage in ENTRIES}
+    assert of["gad"] - of["warmup"] == {"warmup-skipped"}
+    assert len(of["gad"]) == 28
+    collapsed = {**HEALTHY, "response_length/mean": 1.0}
+    assert tripped(rules, "warn", stage="warmup", **collapsed) == {"length-collapses-warmup"}
+
+
+def test_a_critic_that_has_just_begun_is_no_fault(rules):
+    begins = {**HEALTHY, "critic/d_acc": 0.45, "critic/ranking_loss": 0.6935, "critic/score_diff": -0.001}
+    for severity in ("note", "warn"):
+        assert not tripped(rules, severity, stage="warmup", first=1, **begins)
+    assert tripped(rules, "warn", stage="warmup", first=11, **begins)
+
+
+def test_the_difference_that_v1_and_v2_ask_for_is_healthy_and_more_is_not(rules):
+    """Their hinges want a difference of 1 to 5; that of d-final above 1 is a fault."""
+    for name, diff, healthy in (
+        ("final", 1.1, False),
+        ("v1", 2.0, True),
+        ("v1", 117.0, False),
+        ("v2", 4.5, True),
+        ("v2", 5.5, False),
+    ):
+        limit = difference_limit(GadConfig(discriminator=name))
+        run = {**HEALTHY, "critic/score_diff": diff, "critic/diff_limit": limit}
+        assert ("difference-too-large" not in tripped(rules, "warn", **run)) == healthy, (name, diff)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "rule"),
+    [
+        ("critic/d_acc", 0.91, "critic-too-strong"),
+        ("critic/d_acc", 0.49, "critic-too-weak"),
+        ("critic/score_diff", 1.1, "difference-too-large"),
+        ("critic/score_diff", 0.0005, "no-separation"),
+        ("critic/ranking_loss", 0.6931472, "cannot-separate"),
+        ("critic/diff_penalty", 0.11, "over-confident"),
+        ("critic/grad_norm", 0.009, "critic-gradient-vanished"),
+        ("critic/same_text_diff", 0.02, "same-text"),
+        ("critic/prior_steps", 0, "warmup-skipped"),
+        ("reward/zero_std_groups", 1.0, "no-learning-signal"),
+        ("actor/pg_clipfrac", 0.51, "updates-too-aggressive"),
+        ("actor/ppo_kl", 0.0, "policy-not-updated"),
+        ("response_length/mean", 31.0, "length-grows"),
+        ("response_length/mean", 1.0, "length-collapses"),
+        ("response_length/clip_ratio", 0.81, "truncated"),
+        ("response_length/limit", 66.0, "limit-above-teacher"),
+        ("response_length/limit", 18.0, "limit-below-teacher"),
+        ("critic/missing_warmup_steps", 3, "warmup-too-short"),
+        ("rollout/logp_gap", 0.0011, "sampler-differs"),
+    ],
+)
+def test_each_fault_of_the_table_is_warned_of_by_its_rule(rules, metric, value, rule):
+    assert tripped(rules, "warn", **{**HEALTHY, metric: value}) == {rule}
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "rule"),
+    [
+        ("critic/d_acc", 0.81, "critic-accuracy"),
+        ("critic/d_acc", 0.54, "critic-accuracy"),
+        ("critic/score_diff", 0.51, "difference"),
+        ("critic/score_diff", 0.009, "difference"),
+        ("critic/ranking_loss", 0.64, "ranking-loss"),
+        ("critic/ranking_loss", 0.6905, "ranking-loss"),
+        ("actor/pg_clipfrac", 0.09, "clip-fraction"),
+        ("response_length/clip_ratio", 0.31, "often-truncated"),
+    ],
+)
+def test_leaving_the_healthy_range_is_noted_before_it_is_a_fault(rules, metric, value, rule):
+    changed = {**HEALTHY, metric: value}
+    assert tripped(rules, "note", **changed) == {rule}
+    assert not tripped(rules, "warn", **changed)
+
+
+def test_a_moments_excursion_is_no_fault(rules):
+    for metric, value in (("critic/d_acc", 0.99), ("actor/pg_loss", 0.0), ("critic/grad_norm", 0.0)):
+        assert not tripped(rules, "warn", steps=2, **{**HEALTHY, metric: value}), metric
+
+
+def test_stale_rollouts_end_the_run(rules):
+    assert tripped(rules, "abort", **{**HEALTHY, "rollout/logp_gap": 0.6}) == {"stale-rollouts"}

@@ -1,0 +1,92 @@
+import difflib
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from ablation.config.schema import schemas, study_json_schema, write_schemas
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.config.yaml_io import load_yaml
+from tests.ablation.toy_study import Toy
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+STUDIES = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
+
+
+def all_studies():
+    return load_studies(load_settings({"studies": STUDIES, "scale": "smoke"}, configs=CONFIGS))
+
+
+def test_committed_schemas_are_up_to_date():
+    fresh = schemas(all_studies().values())
+    committed = {path.name: path.read_text() for path in (CONFIGS / "schema").glob("*.json")}
+    drift = [
+        line
+        for name in sorted(fresh.keys() | committed.keys())
+        for line in difflib.unified_diff(
+            committed.get(name, "").splitlines(),
+            fresh.get(name, "").splitlines(),
+            f"committed {name}",
+            "generated",
+            "",
+            "",
+            1,
+        )
+    ]
+    assert not drift, "run `make docs` (or `python -m ablation validate --write-schema`)\n" + "\n".join(drift)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_file_fits_its_schema(study):
+    variant_schema = study_json_schema(all_studies()[study])
+    study_schema = json.loads((CONFIGS / "schema/_study.json").read_text())
+    for schema in (variant_schema, study_schema):
+        jsonschema.Draft202012Validator.check_schema(schema)
+    for path in (CONFIGS / "studies" / study).glob("*.yaml"):
+        jsonschema.validate(load_yaml(path), study_schema if path.name == "_study.yaml" else variant_schema)
+
+
+def test_every_scale_fits_its_schema():
+    for path in (CONFIGS / "scales").glob("*.yaml"):
+        jsonschema.validate(load_yaml(path), json.loads((CONFIGS / "schema/_scale.json").read_text()))
+
+
+def test_files_name_their_schema():
+    for path in [*CONFIGS.glob("studies/*/*.yaml"), *CONFIGS.glob("scales/*.yaml")]:
+        first = path.read_text().splitlines()[0]
+        assert first.startswith("# yaml-language-server: $schema="), path
+        assert (path.parent / first.partition("=")[2]).resolve().is_file(), path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"why": "x", "rewrd": {}},
+        {"why": "x", "reward": {"wight": 0.5}},
+        {"why": "x", "reward": {"weight": 1.5}},
+        {"why": "x", "size": "many"},
+        {"why": "x", "gpu": 0},
+        {"why": "x", "extends": ["a", "b"]},
+        {"why": "x", "data": {"sources": [{"source": "hub"}]}},
+        {"lr": 0.5},
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(tmp_path, content):
+    toy = Toy(tmp_path)
+    schema = study_json_schema(load_studies(load_settings(configs=toy.configs))["toy"])
+    jsonschema.validate({"why": "x", "extends": "base", "reward": {"weight": 0.5}, "data": {"kind": "model"}}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content, schema)
+
+
+def test_writing_again_writes_nothing(tmp_path):
+    toy = Toy(tmp_path)
+    studies = load_studies(load_settings(configs=toy.configs)).values()
+    assert {path.name for path in write_schemas(studies, tmp_path / "schema")} == {
+        "_study.json",
+        "_scale.json",
+        "toy.variant.json",
+    }
+    assert write_schemas(studies, tmp_path / "schema") == []

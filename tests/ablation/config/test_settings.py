@@ -1,0 +1,247 @@
+"""What the settings come to; a value that cannot work is refused before any job, in one line that says what to do."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.config.yaml_io import load_yaml
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.plan.extra_seeds import load_extra_seeds
+from tests.ablation.toy_study import Toy
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return Toy(tmp_path / "project")
+
+
+def refusal(toy, **overrides):
+    with pytest.raises(ConfigError) as caught:
+        load_settings(overrides, configs=toy.configs)
+    text = str(caught.value)
+    assert text.isprintable()
+    assert len(text) < 500
+    return text
+
+
+@pytest.fixture
+def odd(toy):
+    """Paths that are no folders, by name."""
+    (toy.root / "file").write_text("mine")
+    (toy.root / "dangling").symlink_to("nowhere")
+    (toy.root / "circle").symlink_to("circle")
+    os.mkfifo(toy.root / "pipe")
+    return toy
+
+
+@pytest.mark.parametrize("key", ["results", "reports"])
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        ("/dev/null", "is a device"),
+        ("/dev/null/x", "/dev/null is a device"),
+        ("-rf", "looks like an option"),
+        ("~nobody-of-this-name/x", "nobody here has that home"),
+        ("/", "holds the project itself"),
+        ("{root}", "is the project's own folder"),
+        ("{root}/..", "holds the project itself"),
+        ("{root}/configs", "is in the project's own folder configs"),
+        ("{root}/trainers/toy/x", "is in the project's own folder trainers"),
+        ("{root}/file", "is a file"),
+        ("{root}/file/below", "file is a file"),
+        ("{root}/pipe", "is a pipe"),
+        ("{root}/dangling", "is a link to nowhere, which leads nowhere"),
+        ("{root}/dangling/below", "dangling is a link to nowhere, which leads nowhere"),
+        ("{root}/circle", "is a link to circle, which leads nowhere"),
+        ("x" * 300, "cannot be looked at (File name too long)"),
+    ],
+)
+def test_what_is_no_folder_is_refused(odd, key, folder, problem):
+    text = refusal(odd, **{key: folder.replace("{root}", str(odd.root))})
+    assert text.startswith(f"--config: {key} = ")
+    assert problem in text
+    assert f"name a folder that is new or of earlier {key}" in text or "do not begin" in text or "whole path" in text
+
+
+def test_a_home_is_written_out(toy, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = load_settings({"results": "~/x", "reports": "~/y"}, configs=toy.configs)
+    assert (settings.results, settings.reports) == (tmp_path / "x", tmp_path / "y")
+
+
+def test_results_and_reports_are_two_folders(toy, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").symlink_to("one")
+    for reports in ("one", "one/../one", "two"):
+        text = refusal(toy, results=str(tmp_path / "one"), reports=str(tmp_path / reports))
+        assert "is the folder of the results as well" in text
+    for reports in ("one/stages", "two/imported/lr"):
+        text = refusal(toy, results=str(tmp_path / "one"), reports=str(tmp_path / reports))
+        assert "is in the results' own folder" in text
+    load_settings({"results": str(tmp_path / "one"), "reports": str(tmp_path / "one/reports")}, configs=toy.configs)
+    (tmp_path / "link").symlink_to("one")  # the folders themselves may be links, to a larger disk say
+    load_settings({"results": str(tmp_path / "link"), "reports": str(tmp_path / "x")}, configs=toy.configs)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in ("seed", "seeds") for value in (10**20, "9" * 20, "9" * 5000, 10**5000, "1_0", "+1")),
+        ("seeds", [0, 2**32]),
+        ("seeds", "0,4294967296"),
+        ("seeds", [0, -1]),
+        ("seeds", 10_001),
+        ("gpus", 10**20),
+        ("gpus", "9" * 5000),
+    ],
+    ids=lambda value: value if value in ("seed", "seeds", "gpus") else type(value).__name__,
+)
+def test_a_number_that_is_too_large_is_refused(toy, key, value):
+    text = refusal(toy, **{key: value})
+    assert text.startswith(f"--config: {key}")
+
+
+def test_the_largest_seed_works(toy):
+    assert load_settings({"seeds": [2**32 - 1], "seed": 2**32 - 1}, configs=toy.configs).seed == 2**32 - 1
+
+
+def test_a_seed_of_a_scale_or_of_the_settings_file_is_checked_too(toy):
+    toy.yaml("scales/full.yaml", {"seeds": [0, 2**40]})
+    with pytest.raises(ConfigError, match=r"full\.yaml: seeds = 1099511627776: is too large"):
+        load_settings({}, configs=toy.configs)
+
+
+@pytest.mark.parametrize("count", [10**12, 0, True, "3"])
+def test_a_number_of_extra_seeds_is_bounded(tmp_path, count):
+    (tmp_path / "seeds.json").write_text(f'{{"toy": {{"v1": {count!r}}}}}'.replace("True", "true").replace("'", '"'))
+    with pytest.raises(ConfigError, match="expected a number of seeds, 1 to 10000"):
+        load_extra_seeds(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: " + "9" * 5000, "is too large for a whole number of 64 bits"),
+        ("a: -" + "9" * 20, "is too large for a whole number of 64 bits"),
+        ("a: 0x" + "f" * 17, "is too large for a whole number of 64 bits"),
+        ('a: "\\e[31mred"', r"the text '\x1b[31mred' holds a control character"),
+        ('a: {"b\\0": 1}', "holds a control character"),
+        ('a: "\\u202egnp"', "holds a control character"),
+    ],
+)
+def test_yaml_that_would_break_something_later_is_one_line(tmp_path, text, problem):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_yaml(path)
+    assert problem in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+def test_the_largest_numbers_of_yaml_and_ordinary_text_work(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text('a: 9223372036854775807\nb: -9223372036854775808\nc: "é 日本\\n\\tx"\n')
+    assert load_yaml(path) == {"a": 2**63 - 1, "b": -(2**63), "c": "é 日本\n\tx"}
+
+
+def test_a_pipe_in_place_of_a_configuration_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "x.yaml")
+    with pytest.raises(ConfigError, match=r"x\.yaml is a pipe, where a file belongs"):
+        load_yaml(tmp_path / "x.yaml")
+
+
+def test_the_text_of_an_error_does_nothing_to_a_terminal():
+    error = ConfigError(Path("a\x1b[2J.yaml"), "b\x07", "\x1b[31m" + "x" * 10_000, "is \x9b odd", "mend it")
+    assert str(error).isprintable()
+    assert len(str(error)) < 400
+    assert str(ConfigError("f", "k", 10**5000, "p", "r")) == "f: k = a number of thousands of digits: p; r"
+    assert "\x1b" not in str(TrackerError("\x1b"))
+
+
+@pytest.mark.parametrize("name", ["x.YAML", "x.yml", "x.Yml", "_STUDY.yaml"])
+def test_a_file_that_looks_like_a_variant_and_is_none_is_told(toy, name):
+    (toy.folder / name).write_text("extends: base\nwhy: nobody reads this\n")
+    with pytest.raises(ConfigError) as caught:
+        load_studies(load_settings({}, configs=toy.configs))
+    assert name in str(caught.value)
+    assert "write _study.yaml" in str(caught.value) or "rename it to .yaml" in str(caught.value)
+
+
+def settings(toy, **overrides):
+    return load_settings(overrides, configs=toy.configs)
+
+
+@pytest.mark.parametrize(
+    ("value", "seeds"),
+    [("3", (0, 1, 2)), (3, (0, 1, 2)), ("4,7", (4, 7)), ("5,", (5,)), ([1, 9], (1, 9)), (None, (0, 1)), ("", (0, 1))],
+)
+def test_seeds(toy, value, seeds):
+    assert settings(toy, seeds=value).seeds == seeds
+
+
+def test_without_a_list_every_folder_is_a_study(toy):
+    toy.yaml("config.yaml", {"scale": "full", "studies": None})
+    assert settings(toy).studies == ("toy",)
+    toy.yaml("studies/another/_study.yaml", {})
+    assert settings(toy).studies == ("another", "toy")
+    assert settings(toy, studies="toy").studies == ("toy",)
+
+
+def test_scale_may_list_its_seeds(toy):
+    toy.yaml("scales/small.yaml", {"seeds": [3, 5]})
+    assert settings(toy, scale="small").seeds == (3, 5)
+
+
+def test_a_study_may_have_seeds_of_its_own_unless_the_settings_name_some(toy):
+    toy.yaml("studies/another/_study.yaml", {})
+    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": 4}, "another": {"seeds": [7]}}})
+    found = settings(toy, scale="small", studies="toy,another")
+    assert (found.seeds_of("toy"), found.seeds_of("another"), found.seeds) == ((0, 1, 2, 3), (7,), (0, 1))
+    named = settings(toy, scale="small", studies="toy,another", seeds=3)
+    assert named.seeds_of("toy") == named.seeds_of("another") == (0, 1, 2)
+    assert settings(toy, scale="small", study="toy", seed=3).seed == 3
+    with pytest.raises(ConfigError, match=r"choose from 0, 1, 2, 3$"):
+        settings(toy, scale="small", study="toy", seed=7)
+
+
+@pytest.mark.parametrize(("seeds", "text"), [(0, "sensible"), ([], "empty"), ([1, 1], "twice"), ("x", "whole number")])
+def test_a_bad_number_of_seeds_of_a_study_is_told_with_its_key(toy, seeds, text):
+    toy.yaml("scales/small.yaml", {"seeds": 2, "studies": {"toy": {"seeds": seeds}}})
+    with pytest.raises(ConfigError, match=text) as caught:
+        settings(toy, scale="small")
+    assert "small.yaml" in str(caught.value)
+    assert "studies.toy.seeds" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"sclae": "full"}, "did you mean 'scale'"),
+        ({"scale": "ful"}, "did you mean 'full'"),
+        ({"studies": "toi"}, "did you mean 'toy'"),
+        ({"studies": "toy,toy"}, "twice"),
+        ({"studies": 3}, "list of names"),
+        ({"study": "toi"}, "did you mean 'toy'"),
+        ({"seeds": "0"}, "sensible"),
+        ({"seeds": "x"}, "whole number"),
+        ({"seeds": "1,1"}, "twice"),
+        ({"seeds": -1}, "whole number"),
+        ({"seeds": True}, "whole number"),
+        ({"seed": 9}, "not among the seeds"),
+        ({"retry": "all"}, "`failed`"),
+        ({"gpus": "many"}, "whole number"),
+    ],
+)
+def test_settings_refuse(toy, overrides, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        settings(toy, **overrides)
+    assert "--config" in str(caught.value)
+
+
+def test_settings_types(toy):
+    found = settings(toy, seed="1", variant=8, gpus="4", retry="failed", study="toy")
+    assert (found.seed, found.variants, found.gpus, found.retry, found.study) == (1, ("8",), 4, "failed", "toy")

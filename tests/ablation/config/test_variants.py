@@ -1,0 +1,289 @@
+import pytest
+
+from ablation.cli.configs import describe
+from ablation.config.changes import diff
+from ablation.config.names import is_safe_name
+from ablation.config.printed import Printed
+from ablation.config.settings import load_settings
+from ablation.config.variants import load_studies
+from ablation.contract.errors import ConfigError
+from ablation.plan.build import build_plan
+from tests.ablation.config.loading import load, refused
+from tests.ablation.toy_study import PUBLISHED, STUDY, Toy, ToyConfig
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return Toy(tmp_path)
+
+
+def test_inheritance_merges_maps_and_replaces_lists(toy):
+    study = load(toy)
+    v10, v3 = study.variants["v10"], study.variants["v3"]
+    assert v10.resolved.reward.model_dump() == {"kind": "b", "weight": 0.5, "levels": [0.1, 0.2]}
+    assert v10.resolved.lr == 0.01
+    assert v3.resolved.reward.levels == [0.3]
+    assert study.variants["base"].resolved == study.config_model()
+
+
+def test_base_lies_between_defaults_and_roots(toy):
+    toy.study(base={"lr": 0.5, "reward": {"weight": 0.25}})
+    study = load(toy)
+    assert study.variants["base"].resolved.lr == 0.5
+    assert study.variants["base"].resolved.reward.weight == 0.25
+    assert study.variants["v2"].resolved.reward.weight == 0.5
+
+
+def test_changes_are_leaves_against_the_parent_with_factors(toy):
+    study = load(toy)
+    changes = {(c.key, repr(c.old), repr(c.new), c.factor) for c in study.variants["v10"].changes}
+    assert changes == {("reward.kind", "'a'", "'b'", "reward"), ("lr", "0.001", "0.01", "lr")}
+    assert set(study.variants["v10"].factors) == {"reward", "lr"}
+    assert study.variants["base"].changes == ()
+    assert [(c.key, c.old, c.new) for c in study.variants["v3"].changes] == [("reward.levels", [0.1, 0.2], [0.3])]
+
+
+def test_a_config_model_may_know_that_a_change_cannot_matter(toy, monkeypatch):
+    def unseen_changes(self, parent):
+        same = self.reward.levels != parent.reward.levels and max(self.reward.levels) < self.size
+        return {"reward.levels": f"all below {self.size}"} if same else {}
+
+    monkeypatch.setattr(ToyConfig, "unseen_changes", unseen_changes, raising=False)
+    study = load(toy)
+    [change] = study.variants["v3"].changes
+    assert (change.key, change.no_effect) == ("reward.levels", "all below 100")
+    assert [change.no_effect for change in study.variants["v10"].changes] == ["", ""]
+    assert describe(change).endswith("[no effect: all below 100]")
+    assert [change.no_effect for change in diff(study, "v2", "v3")] == ["all below 100"]
+    [planned] = build_plan(load_settings(configs=toy.configs), root=toy.root).content.studies
+    [variant] = [variant for variant in planned.variants if variant.name == "v3"]
+    assert [change.no_effect for change in variant.changes] == ["all below 100"]
+
+
+def test_parents_come_first_and_siblings_in_natural_order(toy):
+    assert list(load(toy).variants) == ["base", "v2", "v3", "v10"]
+
+
+def test_diff_of_any_two_is_antisymmetric(toy):
+    study = load(toy)
+    there = diff(study, "v3", "v10")
+    assert {c.key for c in there} == {"reward.kind", "reward.levels", "lr"}
+    back = {c.key: (c.new, c.old) for c in diff(study, "v10", "v3")}
+    assert {c.key: (c.old, c.new) for c in there} == back
+    assert diff(study, "v3", "v3") == []
+    with pytest.raises(ConfigError, match="did you mean 'v10'"):
+        diff(study, "v3", "v100")
+
+
+REFUSALS = {
+    "unknown key": ({"extends": "base", "why": "x", "rewrd": {"kind": "b"}}, "rewrd", "did you mean 'reward'"),
+    "unknown nested key": (
+        {"extends": "base", "why": "x", "reward": {"wight": 1}},
+        "reward.wight = 1",
+        "'reward.weight'",
+    ),
+    "key at the wrong level": (
+        {"extends": "base", "why": "x", "weight": 0.5},
+        "weight = 0.5",
+        "did you mean 'reward.weight'",
+    ),
+    "unknown parent": ({"extends": "bas", "why": "x"}, "extends = 'bas'", "did you mean 'base'"),
+    "two parents": ({"extends": ["base", "v2"], "why": "x"}, "extends", "one variant"),
+    "missing why": ({"extends": "base", "lr": 0.5}, "why", "say in a sentence"),
+    "empty why": ({"extends": "base", "why": " ", "lr": 0.5}, "why"),
+    "why is a list": ({"extends": "base", "why": ["x"], "lr": 0.5}, "why"),
+    "same as the parent": (
+        {"extends": "v2", "why": "x", "reward": {"weight": 0.5}},
+        "reward.weight = 0.5",
+        "v2 has this",
+    ),
+    "same as the default": ({"extends": "base", "why": "x", "size": 100}, "size = 100", "has this value already"),
+    "same in other type": ({"extends": "v2", "why": "x", "lr": 0.001, "bold": True}, "lr = 0.001"),
+    "same in a root": ({"why": "x", "size": 100}, "the base has this"),
+    "same list": ({"extends": "v2", "why": "x", "reward": {"levels": [0.1, 0.2]}}, "reward.levels"),
+    "empty map": ({"extends": "v2", "why": "x", "reward": {}}, "reward", "has this value already"),
+    "wrong type": ({"extends": "base", "why": "x", "size": "many"}, "size = 'many'", "integer"),
+    "quoted number": ({"extends": "base", "why": "x", "size": "7"}, "size = '7'", "integer"),
+    "float for int": ({"extends": "base", "why": "x", "size": 1.5}, "size = 1.5"),
+    "number for bool": ({"extends": "base", "why": "x", "bold": 1}, "bold = 1", "boolean"),
+    "scalar for map": ({"extends": "base", "why": "x", "reward": 3}, "reward = 3"),
+    "out of range": (
+        {"extends": "base", "why": "x", "reward": {"weight": 2}},
+        "reward.weight = 2",
+        "Share of the reward",
+    ),
+    "not an option": ({"extends": "base", "why": "x", "reward": {"kind": "c"}}, "reward.kind = 'c'"),
+    "inside a list": ({"extends": "base", "why": "x", "reward": {"levels": [0.1, "x"]}}, "reward.levels.1 = 'x'"),
+    "two errors": ({"extends": "base", "why": "x", "size": 0, "lr": -1.0}, "size = 0", "1 more like it: lr"),
+    "exclusion": ({"extends": "v10", "why": "x", "bold": True}, "reward.kind = 'b'", "b is never bold"),
+    "gpu zero": ({"extends": "base", "why": "x", "gpu": 0, "lr": 0.5}, "gpu = 0"),
+    "gpu text": ({"extends": "base", "why": "x", "gpu": "all", "lr": 0.5}, "gpu = 'all'"),
+    "inside an asset": (
+        {"extends": "base", "why": "x", "data": {"sources": [{"source": "hub", "repo": "a", "branch": "b"}]}},
+        "data.sources.0.branch = 'b'",
+    ),
+    "unknown source": (
+        {"extends": "base", "why": "x", "data": {"sources": [{"source": "ftp"}]}},
+        "data.sources.0",
+        "ftp",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused_in_one_line_with_file_key_and_value(toy, name):
+    content, *parts = REFUSALS[name]
+    path = toy.variant("bad", content)
+    refused(toy, str(path), *parts)
+
+
+def test_duplicate_key(toy):
+    path = toy.folder / "bad.yaml"
+    path.write_text("extends: base\nwhy: x\nlr: 0.5\nlr: 0.6\n")
+    refused(toy, f"{path}:4", "lr", "twice")
+
+
+def test_cycle_names_its_members(toy):
+    toy.variant("a", {"extends": "c", "why": "x", "lr": 0.5})
+    toy.variant("b", {"extends": "a", "why": "x", "lr": 0.6})
+    toy.variant("c", {"extends": "b", "why": "x", "lr": 0.7})
+    toy.variant("d", {"extends": "c", "why": "x", "lr": 0.8})
+    error = refused(toy, "cycle", "a -> c -> b -> a")
+    assert error.key == "extends"
+
+
+def test_itself_as_parent(toy):
+    toy.variant("a", {"extends": "a", "why": "x", "lr": 0.5})
+    refused(toy, "cycle", "a -> a")
+
+
+@pytest.mark.parametrize("name", [".hidden", "-dash", "a..b", "a b", "a;b", "<script>", "ü", "a\nb", "$(x)"])
+def test_names_that_make_bad_folders_are_refused(toy, name):
+    toy.variant(name, {"extends": "base", "why": "x", "lr": 0.5})
+    refused(toy, "variant name")
+
+
+def test_safe_names():
+    assert all(map(is_safe_name, ["v8", "v8.1", "v8-earlystop", "a_b", "_x", "8"]))
+    assert not any(map(is_safe_name, ["", ".", "..", "a/b", "a\\b", "a..b", "x" * 101]))
+
+
+def test_other_files(toy):
+    (toy.folder / "notes.md").write_text("nothing")
+    load(toy)
+    (toy.folder / "v9.yml").write_text("why: x\n")
+    refused(toy, "v9.yml", "rename it to .yaml")
+
+
+STUDY_REFUSALS = {
+    "unknown key": ({"colums": 1}, "colums", "config"),
+    "config missing": ({"config": "tests.ablation.toy_study:Nothing"}, "cannot be imported"),
+    "config not strict": ({"config": "pydantic:BaseModel"}, "strict"),
+    "reads": ({"stages": {"train": {**STUDY["stages"]["train"], "inputs": {}, "reads": ["lrr"]}}}, "lrr", "'lr'"),
+    "input": (
+        {"stages": {"train": {**STUDY["stages"]["train"], "inputs": {"x": "prepar"}}}},
+        "prepar",
+        "earlier stage",
+    ),
+    "factor": ({"factors": {"x": ["reward.king"]}}, "reward.king", "'reward.kind'"),
+    "exclusion": ({"exclusions": [{"if": {"bol": 1}, "forbid": {"lr": 1}, "because": "x"}]}, "bol", "'bold'"),
+    "base": ({"base": {"size": 0}}, "base.size = 0"),
+    "base unknown": ({"base": {"sise": 1}}, "base.sise", "'size'"),
+    "margin": ({"analysis": {**STUDY["analysis"], "margin": 0}}, "analysis.margin = 0"),
+    "direction": ({"analysis": {**STUDY["analysis"], "direction": "up"}}, "analysis.direction"),
+    "edges": (
+        {"analysis": {**STUDY["analysis"], "edges": [["v2", "base"], ["v10", "v20"]]}},
+        "analysis.edges = 'v20': there is no such variant",
+    ),
+    "health stage": ({"health": [{**STUDY["health"][0], "stage": "trein"}]}, "trein"),
+    "health key": ({"health": [{**STUDY["health"][0], "level": 1}]}, "health.0.level = 1"),
+    "published column": ({"table": {"columns": [{"metric": "a", "label": "a", "published": "x"}]}}, "known: accuracy"),
+    "a forgotten key": (
+        {"stages": {**STUDY["stages"], "train": {**STUDY["stages"]["train"], "reads": ["lr", "bold", "patience"]}}},
+        "config = 'tests.ablation.toy_study:ToyConfig': no stage gets reward.kind",
+        "add it to the `reads`",
+    ),
+    "a way beside the results": (
+        {
+            "stages": {
+                **{name: STUDY["stages"][name] | {"inputs": {}} for name in ("prepare", "train")},
+                "evaluate": {"entry": "trainers.toy.evaluate", "inputs": {"data": "asset:data"}, "seeded": True},
+            }
+        },
+        "no stage that leads to the results gets it",
+    ),
+    "published path": ({"published": "../../secret"}, "not a file name"),
+    "missing": ({"title": None}, "title"),
+}
+
+
+@pytest.mark.parametrize("name", STUDY_REFUSALS)
+def test_study_file_is_checked(toy, name):
+    changes, *parts = STUDY_REFUSALS[name]
+    path = toy.study(**changes)
+    refused(toy, str(path.parent / "v2.yaml" if "beside" in name else path), *parts)
+
+
+def test_published_numbers_are_checked_for_form(toy):
+    toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v22": [0.5], "base": [0.1], "v2": [0.1]}})
+    refused(toy, "rows.v22", "did you mean 'v2'")
+    toy.yaml("published/toy.yaml", PUBLISHED | {"rows": {"v2": [0.5, 0.6], "base": [0.1]}})
+    refused(toy, "2 numbers for 1 columns")
+    toy.yaml("published/toy.yaml", PUBLISHED | {"metric": "ss_distance"})
+    refused(toy, "ss_distance", "needs the `target` from which it is the distance")
+    toy.yaml("published/toy.yaml", {"source": "x"})
+    refused(toy, "give `rows`, `deltas` or `training`")
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"variant": "v22"}, ("training = 'v22'", "did you mean 'v2'")),
+        ({"stage": "trein"}, ("training = 'trein'", "did you mean 'train'")),
+        ({"kind": "wished"}, ("training.0.kind",)),
+        ({"values": {"a": [2, 1]}}, ("a: low 2 is above high 1",)),
+        ({"values": {"a": [None, None]}}, ("a: a range needs a bound",)),
+        ({"values": {}}, ("training.0.values",)),
+    ],
+)
+def test_published_training_figures_are_checked_for_form(toy, changes, parts):
+    reading = {"variant": "v2", "stage": "train", "kind": "seen", "values": {"a": 1, "b": [0, None]}, "text": "x"}
+    toy.yaml("published/toy.yaml", {"source": "x", "training": [reading]})
+    toy.study(table={"columns": [{"metric": "a", "label": "a"}]})
+    [study] = load_studies(load_settings({"studies": "toy"}, configs=toy.configs)).values()
+    assert study.published.training[0].values == {"a": Printed.of(1), "b": (Printed.of(0), None)}
+    toy.yaml("published/toy.yaml", {"source": "x", "training": [reading | changes]})
+    refused(toy, *parts)
+
+
+def test_reserved_study_name(toy):
+    (toy.configs / "studies" / "assets").mkdir()
+    for file in toy.folder.iterdir():
+        (toy.configs / "studies" / "assets" / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(ConfigError, match="assets"):
+        load_studies(load_settings({"studies": "assets"}, configs=toy.configs))
+
+
+# Settings without effect
+
+
+@pytest.fixture
+def idle_levels(monkeypatch):
+    """Levels belong to kind b."""
+
+    def without_effect(self):
+        return {} if self.reward.kind == "b" else {"reward.levels": "kind a has no levels"}
+
+    monkeypatch.setattr(ToyConfig, "without_effect", without_effect, raising=False)
+
+
+def test_a_change_without_effect_is_refused_with_its_reason(toy, idle_levels):
+    toy.variant("v3", {"extends": "v2", "why": "idle", "reward": {"levels": [0.5]}})
+    refused(toy, "v3.yaml", "reward.levels = [0.5]", "has no effect: kind a has no levels", "remove the line")
+
+
+def test_a_value_without_effect_may_be_inherited_or_come_from_the_base(toy, idle_levels):
+    toy.study(base={"reward": {"levels": [0.5]}})
+    toy.variant("v3", {"extends": "v2", "why": "levels", "reward": {"kind": "b", "levels": [0.3]}})
+    toy.variant("child", {"extends": "v3", "why": "back", "reward": {"kind": "a"}})
+    assert load(toy).variants["child"].resolved.reward.levels == [0.3]

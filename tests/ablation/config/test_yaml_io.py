@@ -1,0 +1,142 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablation.config.yaml_io import load_yaml, parse_foreign
+from ablation.contract.errors import ConfigError
+
+
+def load(tmp_path, text):
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    return load_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2e-5", 2e-5),
+        ("1e-6", 1e-6),
+        ("-1.5E+3", -1500.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("12", 12),
+        ("-3", -3),
+        ("010", 10),
+        ("0x1f", 31),
+        ("0o17", 15),
+        ("true", True),
+        ("False", False),
+        ("no", "no"),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("off", "off"),
+        ("1:30", "1:30"),
+        ("1_000", "1_000"),
+        ("2026-01-02", "2026-01-02"),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("'2e-5'", "2e-5"),
+        ("v8.1", "v8.1"),
+        ("1e", "1e"),
+        ("e5", "e5"),
+        ("[1, 2e-5, no]", [1, 2e-5, "no"]),
+        ("{b: {c: 1}}", {"b": {"c": 1}}),
+    ],
+)
+def test_scalars_follow_yaml_1_2(tmp_path, text, value):
+    loaded = load(tmp_path, f"a: {text}\n")["a"]
+    assert loaded == value
+    assert type(loaded) is type(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_survives(tmp_path_factory, number):
+    assert load(tmp_path_factory.mktemp("f"), f"a: {number!r}\n") == {"a": number}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "given twice"),
+        ("a:\n  b: 1\n  b: 1\n", 3, "given twice"),
+        ("a: [{b: 1, b: 2}]\n", 1, "given twice"),
+        ("a: &x 1\nb: *x\n", 1, "aliases"),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "tag"),
+        ("a: !secret 1\n", 1, "tag"),
+        ("1: a\n", 1, "keys must be text"),
+        ("rows:\n  8.1: [1]\n", 2, "keys must be text"),
+        ("a: .inf\n", 1, "finite"),
+        ("a: .nan\n", 1, "finite"),
+        ("a: 1e999\n", 1, "finite"),
+        ("a: [1\nb: 2\n", 2, "not valid YAML"),
+        ("a: !!bool x\n", 1, "tags are not supported"),
+        ("a: &a [*a]\n", 1, "aliases"),
+        ("\na: " + "[" * 200_000, 2, "nested more than 100 deep"),
+        ("? [a, b]\n: 1\n", 1, "keys must be text"),
+    ],
+)
+def test_refusals_name_file_and_line(tmp_path, text, line, problem):
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    assert problem in str(caught.value)
+    assert str(caught.value.file) == f"{tmp_path / 'a.yaml'}:{line}"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tag_does_nothing(tmp_path):
+    marker = tmp_path / "marker"
+    with pytest.raises(ConfigError):
+        load(tmp_path, f"a: !!python/object/apply:os.mkdir ['{marker}']\n")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("text", ["- 1\n", "7\n", "text\n"])
+def test_only_a_mapping(tmp_path, text):
+    with pytest.raises(ConfigError, match="write `key: value` lines"):
+        load(tmp_path, text)
+
+
+def test_empty_missing_binary_deep_and_two_documents(tmp_path):
+    assert load(tmp_path, "# nothing\n") == {}
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_yaml(tmp_path / "none.yaml")
+    (tmp_path / "b.yaml").write_bytes(b"a: \xff\xfe")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_yaml(tmp_path / "b.yaml")
+    with pytest.raises(ConfigError):
+        load(tmp_path, "a: " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(ConfigError):
+        load(tmp_path, "a: 1\n---\na: 2\n")
+
+
+def test_alias_bomb_is_refused_at_once(tmp_path):
+    bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12))
+    with pytest.raises(ConfigError, match="aliases"):
+        load(tmp_path, bomb)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: &a [*a]", "expand to too much"),
+        ("b0: &b0 [x]\n" + "".join(f"b{i}: &b{i} [{f'*b{i - 1},' * 9}]\n" for i in range(1, 9)), "expand to too much"),
+        ("a: " + "[" * 200_000, "nested more than"),
+        ("a: !!bool x", "does not fit its tag"),
+        ("a: !!int '+'", "does not fit its tag"),
+        ("a: 2001-99-99", "month"),
+    ],
+)
+def test_yaml_of_another_program_that_cannot_be_a_value(text, problem):
+    with pytest.raises(ValueError, match=problem) as caught:
+        parse_foreign(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_that_another_program_shares_is_read():
+    assert parse_foreign("a: &id001 [q, v]\nb: *id001\nlr: 1.0e-05\n") == {"a": ["q", "v"], "b": ["q", "v"], "lr": 1e-5}
+
+
+def test_a_star_in_a_text_is_no_alias(tmp_path):
+    assert load(tmp_path, "why: 2 * 3 & more\n") == {"why": "2 * 3 & more"}

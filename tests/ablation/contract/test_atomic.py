@@ -1,0 +1,64 @@
+"""The one writer of whole files, for both sides: what it leaves, and what its error tells each of them."""
+
+import errno
+import os
+
+import pytest
+
+from ablation.contract.atomic import WriteError, remove_leftovers, replacing, write_json, write_text
+from ablation.contract.errors import TrackerError
+
+
+def test_a_file_that_cannot_be_written_is_one_line_and_an_oserror_with_its_number(tmp_path, monkeypatch):
+    """The command line prints a TrackerError; a stage tells a full disk from its own faults by the number."""
+    file = tmp_path / "status.json"
+    write_text(file, "before")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WriteError) as caught:
+        write_json(file, {"state": "ok"})
+    assert isinstance(caught.value, TrackerError)
+    assert isinstance(caught.value, OSError)
+    assert (caught.value.errno, caught.value.strerror) == (errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert str(caught.value).startswith(f"{file}: cannot be written (No space left on device); the previous version")
+    assert file.read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_an_error_of_the_block_leaves_the_file_and_is_passed_on(tmp_path):
+    file = tmp_path / "a.txt"
+    write_text(file, "before")
+
+    def half() -> None:
+        with replacing(file) as aside:
+            aside.write_text("half")
+            raise ValueError("of the block")
+
+    with pytest.raises(ValueError, match="of the block"):
+        half()
+    assert file.read_text() == "before"
+
+
+def test_an_error_of_a_file_written_within_the_block_is_told_once(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(WriteError) as caught, replacing(tmp_path / "outer.txt"):
+        write_text(tmp_path / "file" / "inner.txt", "x")
+    assert str(caught.value).count("cannot be written") == 1
+    assert "inner.txt" in str(caught.value)
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    with replacing(tmp_path / "a.txt") as aside:
+        aside.write_text("a")
+        left = aside.with_name(aside.name.replace(str(os.getpid()), "12345"))
+        left.write_text("part")
+        (tmp_path / ".hidden").write_text("kept")
+    remove_leftovers(tmp_path)
+    left.with_name(f".{os.getpid()}.tmp.a.txt").write_text("of a killed process with this number")
+    with replacing(tmp_path / "a.txt") as aside:
+        assert not aside.exists()
+        aside.write_text("a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "a.txt"]

@@ -1,0 +1,171 @@
+"""Which files are a command's code, and what of them counts."""
+
+import os
+import shlex
+
+import pytest
+
+from ablation.contract.code_files import changed_files, code_files, named_files
+from ablation.contract.errors import ConfigError
+from tests.time_limit import time_limit
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name, text in {
+        "train.py": "x = 1  # one\n",
+        "src/a.py": '"""A."""\ny = 2\n',
+        "src/deep/b c.yaml": "k: 1\n",
+        "src/__pycache__/a.cpython-311.pyc": "no code",
+        "src/.hidden": "no code",
+        "other.py": "",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("patterns", "files"),
+    [
+        (["train.py"], ["train.py"]),
+        (["src"], ["src/a.py", "src/deep/b c.yaml"]),
+        (["src/", "train.py"], ["src/a.py", "src/deep/b c.yaml", "train.py"]),
+        (["**/*.py"], ["other.py", "src/a.py", "train.py"]),
+        (["src/*"], ["src/a.py"]),
+        (["src/**/b*.yaml"], ["src/deep/b c.yaml"]),
+        (["s*/**"], ["src/a.py", "src/deep/b c.yaml"]),
+        (["."], ["other.py", "src/a.py", "src/deep/b c.yaml", "train.py"]),
+        (["src/.hidden"], ["src/.hidden"]),
+    ],
+)
+def test_what_patterns_name(root, patterns, files):
+    assert list(code_files(patterns, root).files) == files
+
+
+def test_python_counts_by_its_syntax_tree_and_all_else_by_its_bytes(root):
+    code = code_files(["train.py", "src"], root)
+    (root / "train.py").write_text("# another comment\nx = 1\n")
+    (root / "src/a.py").write_text('"""Other words."""\n\ny = 2\n')
+    assert changed_files(code, root) == []
+    (root / "train.py").write_text("x = 2\n")
+    (root / "src/deep/b c.yaml").write_text("k: 1 \n")
+    (root / "src/new.py").touch()
+    (root / "src/a.py").unlink()
+    assert changed_files(code, root) == ["src/a.py", "src/deep/b c.yaml", "src/new.py", "train.py"]
+
+
+def test_python_that_is_none_counts_by_its_bytes(root):
+    (root / "train.py").write_text("x = {{ template }\n")
+    code = code_files(["train.py"], root)
+    assert changed_files(code, root) == []
+    (root / "train.py").write_text("x = {{ template }  # more\n")
+    assert changed_files(code, root) == ["train.py"]
+
+
+@pytest.mark.parametrize("pattern", ["gone.py", "sorc/", "src/*.txt"])
+def test_a_pattern_that_names_nothing_is_refused(root, pattern):
+    with pytest.raises(ConfigError, match="names no file in"):
+        code_files([pattern], root)
+
+
+@pytest.mark.parametrize("pattern", ["src", "src/**", "."])
+def test_pipes_are_not_waited_for_and_what_links_lead_to_counts_once(root, pattern):
+    os.mkfifo(root / "src/pipe")
+    for name in ("aa", "round", "again"):
+        (root / "src" / name).symlink_to(".")
+    (root / "src/deep/up").symlink_to("../..")
+    (root / "elsewhere").symlink_to("src/deep")
+    with time_limit(20):
+        code = code_files([pattern], root)
+        assert (
+            {"src/a.py", "src/deep/b c.yaml"}
+            <= set(code.files)
+            <= {"src/a.py", "src/deep/b c.yaml"}
+            | {f"{'src/deep/up/' if pattern != '.' else ''}{name}.py" for name in ("other", "train")}
+        )
+        assert changed_files(code, root) == []
+
+
+def test_what_the_jobs_write_is_not_code(root):
+    for folder in ("results/stages", "reports"):
+        (root / folder).mkdir(parents=True)
+    code = code_files(["."], root, [root / "results", root / "reports"])
+    for name in ("results/stages/log.txt", "reports/index.html"):
+        (root / name).touch()
+    assert changed_files(code, root) == []
+    (root / "results.py").touch()
+    assert changed_files(code, root) == ["results.py"]
+
+
+TREE = {
+    "src/pkg/__init__.py": "",
+    "src/pkg/train.py": "from . import losses\nfrom ..aside import x\nimport numpy, tools.run\n",
+    "src/pkg/losses.py": "from .deep.more import f\n",
+    "src/pkg/deep/more.py": "def f():\n    import pkg.late\n",
+    "src/pkg/late.py": "from pkg import constant\n",
+    "src/pkg/__main__.py": "from pkg.train import *\n",
+    "src/pkg/unused.py": "",
+    "src/aside.py": "",
+    "tools/run.py": "import beside\n",
+    "tools/beside.py": "",
+    "lib/pkg/train.py": "",
+    "data/a.jsonl": "{}",
+    "venv/pyvenv.cfg": "",
+    "venv/bin/python": "",
+}
+TRAIN = ("__init__", "train", "losses", "deep/more", "late")
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in TREE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "patterns", "reached"),
+    [
+        ("python -m pkg.train", [], [*TRAIN, "../aside", "../../tools/run", "../../tools/beside"]),
+        ("python -m pkg", [], [*TRAIN, "__main__", "../aside", "../../tools/run", "../../tools/beside"]),
+        ("python -um pkg.train", [], [*TRAIN, "../aside", "../../tools/run", "../../tools/beside"]),
+        ("python -mpkg.deep.more", [], ["__init__", "deep/more", "late"]),
+        ("torchrun -m pkg.deep.more", [], ["__init__", "deep/more", "late"]),
+        ("env PYTHONPATH=lib python -m pkg.train", [], ["../../lib/pkg/train"]),
+        ("sh -c 'PYTHONPATH=x:lib python -m pkg.train && true'", [], ["../../lib/pkg/train"]),
+        ("python -c 'from pkg import late'", [], ["__init__", "late"]),
+        ("python -c 'import pkg.late' -m", [], ["__init__", "late"]),
+        ("python tools/run.py", ["tools/run.py"], ["../../tools/run", "../../tools/beside"]),
+        ("python -m tools.run", [], ["../../tools/run", "../../tools/beside"]),
+        ("python -m torch.distributed.run x", ["src/aside.py"], ["../aside"]),
+        ("git commit -m ../x -m /etc/x -m . -m '' -c '\"'", ["src/aside.py"], ["../aside"]),
+    ],
+)
+def test_what_is_imported_counts(project, words, patterns, reached):
+    code = code_files(patterns, project, (), shlex.split(words))
+    assert list(code.files) == sorted(os.path.normpath(f"src/pkg/{name}.py") for name in reached)
+    assert changed_files(code, project) == []
+    last = list(code.files)[-1]
+    (project / last).write_text("changed = 1\n")
+    assert last in changed_files(code, project)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["x", "--data=data/a.jsonl"], ["data/a.jsonl"]),
+        (["x", "--data", "./data/../data/a.jsonl"], ["data/a.jsonl"]),
+        (["x", "+data.files=[data/a.jsonl,tools/run.py]"], ["data/a.jsonl", "tools/run.py"]),
+        (["x", "@data/a.jsonl", "a,data/a.jsonl", "-DX=y=data/a.jsonl"], ["data/a.jsonl"]),
+        (["x", "{root}/data/a.jsonl", "--again={root}/data/a.jsonl"], ["data/a.jsonl"]),
+        (["bash", "-lc", "cd . && python tools/run.py <data/a.jsonl"], ["tools/run.py", "data/a.jsonl"]),
+        (["python", "-c", "open('data/a.jsonl')  # " + 300 * "x"], ["data/a.jsonl"]),
+        (["x", 300 * "x", "data", ".", "", "../x", "/etc/passwd", "a\0b"], []),
+        (["venv/bin/python", "tools/run.py"], ["tools/run.py"]),
+    ],
+)
+def test_the_files_that_stand_in_a_command(project, words, named):
+    assert named_files([word.replace("{root}", str(project)) for word in words], project) == named

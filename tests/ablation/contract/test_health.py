@@ -1,0 +1,151 @@
+"""Rules, checked by hand on short series."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ablation.contract.health import Monitor, Rule, evaluate, parse_rule
+
+NAN, INF = float("nan"), float("inf")
+
+
+def spans(rule, values, **others):
+    """Steps (first, last) of each event of a series logged at steps 0, 1, 2, ..."""
+    series = {name: list(enumerate(column)) for name, column in {rule.metric: values, **others}.items()}
+    return [(event.first_step, event.last_step) for event in evaluate([rule], series)]
+
+
+def test_a_stretch_is_one_event_with_its_worst_value():
+    rule = Rule("d_acc", min=0.5, max=0.9)
+    assert spans(rule, [0.6, 0.95, 0.99, 0.93, 0.7, 0.4]) == [(1, 3), (5, 5)]
+    first, second = evaluate([rule], {"d_acc": list(enumerate([0.6, 0.95, 0.99, 0.93, 0.7, 0.4]))})
+    assert (first.value, second.value) == (0.99, 0.4)
+
+
+def test_bounds_are_inclusive():
+    assert spans(Rule("m", min=0.5, max=0.9), [0.5, 0.9]) == []
+
+
+@pytest.mark.parametrize(("window", "expected"), [(1, [(1, 1), (3, 5)]), (2, [(3, 5)]), (3, [(3, 5)]), (4, [])])
+def test_a_moments_excursion_is_no_fault(window, expected):
+    assert spans(Rule("m", max=1, window=window), [0, 1e9, 0, 2, 2, 2, 0]) == expected
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_a_value_that_is_not_finite_trips_at_once(value):
+    assert spans(Rule("loss", window=5), [1, value, 1]) == [(1, 1)]
+    assert spans(Rule("loss", min=0, max=1, window=5), [1, value, 1]) == [(1, 1)]
+
+
+def test_a_value_that_is_not_finite_inside_a_stretch_is_its_worst():
+    (event,) = evaluate([Rule("m", max=1, window=3)], {"m": [(0, 5.0), (1, NAN), (2, 9.0)]})
+    assert math.isnan(event.value)
+
+
+def test_absolute_value():
+    assert spans(Rule("actor/pg_loss", abs=True, min=0.001), [-0.5, 0.0005, -0.0005, 0.002]) == [(1, 2)]
+
+
+def test_change_is_from_the_first_finite_value():
+    assert spans(Rule("ss", measure="change", max=0.1), [NAN, 0.30, 0.39, 0.41]) == [(0, 0), (3, 3)]
+
+
+def test_ratio_to_another_metric_takes_its_last_step_before():
+    rule = Rule("length", measure="ratio", reference="teacher", min=0.5, max=2.0)
+    series = {"length": [(0, 500.0), (2, 90.0), (4, 201.0), (6, 201.0)], "teacher": [(1, 100.0), (5, 150.0)]}
+    assert [(e.first_step, e.last_step, e.value) for e in evaluate([rule], series)] == [(4, 4, 2.01)]
+
+
+def test_ratio_to_zero_is_not_healthy():
+    assert spans(Rule("m", measure="ratio", max=2), [0.0, 1.0]) == [(0, 1)]
+
+
+def test_a_pattern_stands_for_each_metric_on_its_own():
+    rule = Rule("edit/*/ss", max=1, window=2)
+    series = {"edit/a/ss": [(0, 2.0), (1, 0.0)], "edit/b/ss": [(0, 2.0), (1, 2.0)], "train/ss": [(0, 9.0), (1, 9.0)]}
+    assert [event.metric for event in evaluate([rule], series)] == ["edit/b/ss"]
+
+
+def test_steps_up_to_after_are_not_looked_at():
+    assert spans(Rule("m", max=1, after=2), [5, 5, 5, 5, 0]) == [(3, 3)]
+
+
+def test_a_metric_that_was_not_logged_gives_nothing():
+    assert evaluate([Rule("m", max=1)], {}) == []
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 2.0, -2.0, NAN, INF]), max_size=30),
+    st.integers(1, 4),
+    st.sampled_from(["value", "change", "ratio"]),
+    st.booleans(),
+)
+def test_running_and_finished_agree(values, window, measure, use_abs):
+    rule = Rule("m", min=-1, max=1, window=window, measure=measure, abs=use_abs)
+    monitor, last = Monitor([rule]), {}
+    for step, value in enumerate(values):
+        for event in monitor.observe(step, {"m": value}):
+            last[event.first_step] = event.last_step
+    assert [*last.items()] == spans(rule, values)
+
+
+@given(st.lists(st.floats(allow_nan=True), max_size=30), st.integers(1, 4))
+def test_against_the_definition(values, window):
+    """Independent: cut the series into stretches of bad values, and keep those long or broken enough."""
+    bad = [not math.isfinite(value) or abs(value) > 1 for value in values]
+    expected, start = [], None
+    for step, flag in enumerate([*bad, False]):
+        if flag and start is None:
+            start = step
+        if not flag and start is not None:
+            stretch = values[start:step]
+            if len(stretch) >= window or not all(map(math.isfinite, stretch)):
+                expected.append((start, step - 1))
+            start = None
+    assert spans(Rule("m", min=-1, max=1, window=window), values) == expected
+
+
+def test_parsing_keeps_numbers_and_words():
+    declared = {
+        "id": "lms-collapse",
+        "stage": "train",
+        "metric": "edit/lms",
+        "range": {"min": "5e-1"},  # YAML reads 5e-1 as text
+        "window": 3,
+        "severity": "abort",
+        "diagnosis": "collapse",
+        "remedy": "lower lr",
+    }
+    rule = parse_rule(declared)
+    assert (rule.min, rule.max, rule.window, rule.severity) == (0.5, None, 3, "abort")
+    assert (rule.id, rule.stage, rule.diagnosis, rule.remedy) == ("lms-collapse", "train", "collapse", "lower lr")
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ({}, "metric"),
+        ({"metric": "m", "maximum": 1}, "maximum.*unknown key"),
+        ({"metric": "m", "range": {"min": 2, "max": 1}}, "min must not be above max"),
+        ({"metric": "m", "range": {"max": "high"}}, "range.max = 'high'"),
+        ({"metric": "m", "range": {"max": NAN}}, "finite"),
+        ({"metric": "m", "range": {"max": True}}, "finite"),
+        ({"metric": "m", "range": [1, 2]}, "map of min and max"),
+        ({"metric": "m", "window": 0}, "at least 1"),
+        ({"metric": "m", "window": 1.5}, "whole number"),
+        ({"metric": "m", "severity": "fatal"}, "note, warn, abort"),
+        ({"metric": "m", "reference": "t"}, "measure"),
+        ({"metric": "m", "abs": "yes"}, "true or false"),
+    ],
+)
+def test_malformed_rules_say_what_is_wrong(declared, text):
+    with pytest.raises(ValueError, match=text):
+        parse_rule(declared, "health[3]")
+
+
+def test_the_reason_names_value_steps_range_diagnosis_and_remedy():
+    rule = parse_rule({"metric": "m", "range": {"max": 1}, "diagnosis": "too big", "remedy": "lower lr"})
+    (event,) = evaluate([rule], {"m": [(4, 2.5), (5, 2.0)]})
+    assert event.reason() == "m = 2.5 at steps 4-5, healthy is m <= 1: too big; lower lr"

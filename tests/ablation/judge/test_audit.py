@@ -1,0 +1,207 @@
+"""The audit against hand-made tables, and what it must find in the published debias table."""
+
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from ablation.audit import KINDS, audit
+from ablation.audit.counts import attainable
+from ablation.audit.noise import best_case_p, noise_of_difference
+from ablation.config.published_file import load_published
+from ablation.contract.errors import ConfigError
+from tests.ablation.judge.published import claim, of_kind, published
+
+DEBIAS = Path(__file__).parents[3] / "configs" / "published" / "debias.yaml"
+
+
+def unattainable(findings):
+    return of_kind(findings, "attainability")
+
+
+@pytest.fixture(scope="module")
+def debias():
+    return audit(load_published(DEBIAS))
+
+
+def test_debias_baseline_mean_is_not_the_mean_of_its_parts(debias):
+    [finding] = of_kind(debias, "mean")
+    assert (finding.variant, finding.severity) == ("baseline", "error")
+    assert "0.0277" in finding.sentence
+    assert "(0.0170 + 0.0410 + 0.0200) / 3 = 0.0260" in finding.sentence
+
+
+def test_debias_religion_values_are_unattainable(debias):
+    religion = {f.variant: f for f in of_kind(debias, "attainability") if f.column == "religion"}
+    assert set(religion) >= {"v3", "v4", "v5", "v6", "v7", "v8", "v8.1", "v9"}
+    assert "0.0024 is not |k/77 - 0.5| for any integer k (nearest: 0.0065)" in religion["v8"].sentence
+    # 77 items in passes of 32, 32 and 13 can average to it, and the audit says so.
+    assert (
+        "as the mean of the means of batches of 128, each the mean of its batches of 32 it can be"
+        in religion["v8"].sentence
+    )
+    assert [religion[name].severity for name in ("v8", "v5")] == ["note", "warn"]
+    assert "nor a mean of the means of batches of 128, each the mean of its batches of 32" in religion["v5"].sentence
+    assert "no mean of per-run distances can, whatever the number of runs" in religion["v5"].sentence
+    assert "distances of batches takes at least 4 runs" in religion["v5"].sentence
+
+
+def test_debias_rows_are_attainable_as_a_whole_or_neither_in_race_nor_in_religion(debias):
+    """BiasEdit averages passes of 32 within edits of 128: 962 items give multiples of 1 / 3072."""
+    race = {abs(Fraction(n, 3072) - Fraction(1, 2)) for n in range(3073)}
+    lattice = attainable(962, (128, 32), Fraction(1, 2))
+    assert {Fraction(n, lattice.denominator) for n in lattice.numerators} <= race
+    notes = [finding.sentence for finding in of_kind(debias, "share")]
+    assert [next(n for n in (11, 6, 6) if f"; {n} of 13 printed" in note) for note in notes[:3]] == [11, 6, 6]
+    assert "of both in v1, v2, v5, v6, v7, v8.1, v9 (by chance p 0.00058)" in notes[3]
+    assert notes[3].endswith("every column is attainable in baseline, v3, v4, v8, v10, v8-earlystop.")
+    [v1] = [finding for finding in of_kind(debias, "attainability", "v1") if finding.column == "race"]
+    assert "0.0395 is |k/962 - 0.5|, but not the mean of the means of batches of 128" in v1.sentence
+
+
+def test_debias_superlatives(debias):
+    found = {(f.variant, f.column): f.sentence for f in of_kind(debias, "claim") if "is called" in f.sentence}
+    assert set(found) == {("v3", "religion"), ("v8", "gender"), ("v8", "race")}
+    assert found["v8", "race"].endswith("the best, but v8.1 has 0.0252, v9 has 0.0255, v8-earlystop has 0.0140.")
+    assert found["v3", "religion"].endswith("is called below 0.004, but what prints so is at least 0.004006.")
+
+
+def test_a_bound_that_only_rounding_keeps():
+    standing = {"variant": "v", "column": "mean", "below": "0.05", "text": "below 0.05"}
+    rows = {"v": ["0.050", "0.050", "0.050"]}
+    [finding] = of_kind(audit(published(rows, standings=[standing])), "claim")
+    assert finding.severity == "warn"
+    assert finding.sentence.endswith("called below 0.05, which it is not, unless rounding hides it.")
+    assert not of_kind(audit(published(rows, standings=[standing | {"below": "0.06"}])), "claim")
+    with pytest.raises(ConfigError, match="not in the table"):
+        published(rows, standings=[standing | {"variant": "w"}])
+
+
+def test_debias_v3_to_v9_are_indistinguishable(debias):
+    [finding] = of_kind(debias, "group")
+    for name in ("v3", "v4", "v5", "v6", "v7", "v8", "v8.1", "v9"):
+        assert f" {name}," in finding.sentence.replace("(", " ").replace(")", ",")
+    assert "0.0028 = 2.7 of 962 items" in finding.sentence
+    for variant in ("v4", "v5", "v6", "v7", "v8", "v8.1", "v9"):
+        for finding in of_kind(debias, "noise", variant):
+            assert "no sign test can be significant" in finding.sentence
+
+
+def test_debias_claim_that_rests_on_the_wrong_mean(debias):
+    [finding, *_] = of_kind(debias, "claim")
+    assert finding.variant == "v1"
+    assert "0.0245 / 0.0260 - 1 = -5.8%" in finding.sentence
+
+
+def test_every_finding_is_one_sentence(debias):
+    for finding in debias:
+        assert finding.sentence.endswith(".")
+        assert "\n" not in finding.sentence
+        assert finding.severity in ("error", "warn", "note")
+
+
+def test_findings_come_by_kind(debias):
+    places = [KINDS.index(finding.kind) for finding in debias]
+    assert places == sorted(places)
+    assert {"spread", "chance", "digits"} <= {finding.kind for finding in debias}
+
+
+def test_a_mean_within_rounding_is_no_finding():
+    # The parts and the mean are rounded; 0.15015 rounds to either.
+    for mean, found in (("0.1502", 0), ("0.1501", 0), ("0.1504", 1), ("0.15", 0), ("0.150", 0), ("0.151", 1)):
+        assert len(of_kind(audit(published({"v": ["0.1001", "0.2002", mean]})), "mean")) == found, mean
+
+
+def test_a_mean_weighted_by_items_is_told_from_a_wrong_one():
+    [finding] = of_kind(audit(published({"v": ["0.1000", "0.2000", "0.1667"]})), "mean")  # (20 x .1 + 40 x .2) / 60
+    assert finding.severity == "note"
+    assert finding.sentence.endswith("it is the mean with each part weighted by its items.")
+
+
+def test_attainable_values_by_enumeration():
+    def values(*of):
+        lattice = attainable(*of)
+        return [number / lattice.denominator for number in lattice.numerators]
+
+    assert values(4) == [0, 0.25, 0.5, 0.75, 1]
+    assert values(4, (), Fraction(1, 2)) == [0, 0.25, 0.5]
+    assert values(3, (), Fraction(3, 10)) == pytest.approx([1 / 30, 0.3, 11 / 30, 0.7])
+    # 5 items in batches of 2, 2 and 1: every outcome, averaged as the source averages.
+    every = {np.mean([np.mean(o[:2]), np.mean(o[2:4]), o[4]]) for o in product((0, 1), repeat=5)}
+    assert values(5, (2,)) == pytest.approx(sorted({round(v, 12) for v in every}))
+    assert attainable(4, (2,)) == attainable(4)
+    # Of the 7 batches of 4 and 3, these in passes of 2: 2, 2 and 2, 1.
+    every = {
+        np.mean([np.mean([np.mean(o[:2]), np.mean(o[2:4])]), np.mean([np.mean(o[4:6]), o[6]])])
+        for o in product((0, 1), repeat=7)
+    }
+    assert values(7, (4, 2)) == pytest.approx(sorted({round(v, 12) for v in every}))
+
+
+def test_a_rate_of_its_items_is_attainable_and_its_neighbour_is_not():
+    assert not unattainable(audit(published({"v": ["0.050", "0.025", "0.0375"]})))
+    [finding] = unattainable(audit(published({"v": ["0.060", "0.025", "0.0425"]}, runs=1)))
+    assert (finding.column, finding.severity) == ("a", "error")
+    rates = unattainable(audit(published({"v": ["0.7123", "0.725", "0.7187"]}, target=None)))
+    assert [f.column for f in rates] == ["a"]
+    assert "k/20 for any integer k (nearest: 0.7000 and 0.7500)" in rates[0].sentence
+
+
+def test_each_number_has_its_own_digits():
+    # 5/7 = 0.714285... prints as 0.71; beside a number of four digits it was read as 0.7100, which no count gives.
+    rows = {"v": ["0.71", "0.4286", "0.57"], "w": ["0.710", "0.43", "57.1%"]}
+    found = unattainable(audit(published(rows, target=None, items={"a": 7, "b": 7})))
+    assert [(finding.variant, finding.column) for finding in found] == [("w", "a")]
+    assert "0.710 is not k/7 for any integer k (nearest: 0.571 and 0.714)" in found[0].sentence
+
+
+def test_percentages_are_numbers_like_others():
+    rows = {"v": ["71.4%", "43%", "57.2%"], "w": ["71.2%", "43%", "57.1%"]}
+    found = unattainable(audit(published(rows, target=None, items={"a": 7, "b": 7})))
+    assert [(finding.variant, finding.column) for finding in found] == [("w", "a")]
+    assert "71.2% is not k/7 for any integer k (nearest: 57.1% and 71.4%)" in found[0].sentence
+
+
+def test_the_target_is_declared_and_not_read_off_a_name():
+    rows = {"v": ["0.01", "0.30", "0.2"]}
+    for name in ("distance", "accuracy"):
+        assert not unattainable(audit(published({"v": ["0.05", "0.025", "0.0375"]}, metric=name)))
+        [finding, *_] = unattainable(audit(published(rows, metric=name, target="0.3")))
+        assert "|k/20 - 0.3| for" in finding.sentence
+
+
+def test_claimed_percentages():
+    rows = {"old": ["0.100", "0.200", "0.150"], "new": ["0.050", "0.200", "0.125"]}
+    assert not of_kind(audit(published(rows, [claim(percent=-50)])), "claim")
+    [finding] = of_kind(audit(published(rows, [claim(percent=-60)])), "claim")
+    assert "0.050 / 0.100 - 1 = -50.0%" in finding.sentence
+    # 0.125 / 0.15 - 1 = -16.67%: both -17 and -16.7 are right, -14 is not, given three digits; nor is -16.0.
+    exact = {"old": ["0.150", "0.2", "0.175"], "new": ["0.125", "0.2", "0.1625"]}
+    for percent, wrong in (("-17", False), ("-16.7", False), ("-14", True), ("-16.0", True), ("-16.7%", False)):
+        assert bool(of_kind(audit(published(exact, [claim(percent=percent)])), "claim")) is wrong, percent
+
+
+@pytest.mark.parametrize("net", [1, 2, 5, 9])
+def test_best_case_p_is_the_exact_sign_test(net):
+    assert best_case_p(net) == pytest.approx(binomtest(net, net).pvalue)
+    # More disagreeing items with the same net difference only weaken the evidence.
+    assert binomtest(net + 3, net + 6).pvalue >= best_case_p(net)
+
+
+def test_best_case_p_favours_the_claim_between_integers():
+    assert best_case_p(2.7) == best_case_p(3) == 0.25
+    assert best_case_p(0.3) == best_case_p(0) == 1.0
+
+
+def test_noise_of_a_difference_by_hand():
+    assert noise_of_difference([0.5, 0.5], 100) == pytest.approx((0.5 / 100) ** 0.5)
+
+
+def test_a_large_difference_is_not_called_noise():
+    rows = {"old": ["0.500", "0.500", "0.500"], "new": ["0.000", "0.000", "0.000"]}
+    findings = audit(published(rows, [claim(percent=-100)]))
+    assert not of_kind(findings, "noise")
+    assert not of_kind(findings, "group")

@@ -1,0 +1,160 @@
+"""Counts, sums of runs, GRIMMER and statements together, against enumeration and published examples."""
+
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+
+from ablation.audit import audit
+from ablation.audit.counts import Evaluation
+from ablation.audit.grimmer import Step, is_possible
+from ablation.config.printed import Printed
+from tests.ablation.judge.published import claim, of_kind, published
+
+HALF = Fraction(1, 2)
+
+
+def test_with_77_items_no_mean_of_distances_is_below_a_half_of_one_item():
+    evaluation = Evaluation(77, (32,), HALF)
+    for text in ("0.0040", "0.0024", "0.0064"):  # each distance is at least 0.5 / 77 = 0.00649
+        assert evaluation.fewest_runs(Printed.of(text)) is None
+    assert evaluation.fewest_runs(Printed.of("0.0065")) == 1
+    assert evaluation.fewest_runs(Printed.of("0.0040"), batched=True) == 1
+    rows = {"v": ["0.0040", "0.0500", "0.0270"]}
+    [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40})), "attainability")
+    said = "no mean of per-run distances can, whatever the number of runs, since each is at least 0.00649"
+    assert said in finding.sentence
+    assert "the distance of a mean rate takes at least 21 runs" in finding.sentence
+    assert finding.severity == "warn"
+    [finding, *_] = of_kind(audit(published(rows, items={"a": 77, "b": 40}, runs=20)), "attainability")
+    assert finding.severity == "error"
+    assert "0.0040 is neither the mean over 20 runs of |k/77 - 0.5| nor of their mean rate" in finding.sentence
+
+
+@pytest.mark.parametrize(("items", "batch", "target"), [(7, (), None), (7, (), HALF), (5, (2,), None), (5, (2,), HALF)])
+@pytest.mark.parametrize("text", ["0.10", "0.117", "0.33", "0.4", "0.214", "0.433"])
+def test_the_fewest_runs_by_enumeration(items, batch, target, text):
+    evaluation, number = Evaluation(items, batch, target), Printed.of(text)
+    for batched in (False, True) if batch else (False,):
+        lattice = evaluation.batched if batched else evaluation.plain
+        values = [Fraction(n, lattice.denominator) for n in lattice.numerators]
+        rates = Evaluation(items, batch if batched else (), None).batched
+        whole = [Fraction(n, rates.denominator) for n in rates.numerators]
+        for runs in (1, 2, 3):
+            means = {sum(chosen) / runs for chosen in combinations_with_replacement(values, runs)}
+            of_mean = {sum(chosen) / runs for chosen in combinations_with_replacement(whole, runs)}
+            of_mean = {abs(mean - target) for mean in of_mean} if target is not None else of_mean
+            expected = any(number.low <= mean <= number.high for mean in means)
+            assert evaluation.can_be_mean(number, runs, batched=batched) is expected
+            expected = any(number.low <= mean <= number.high for mean in of_mean)
+            assert evaluation.can_be_of_mean(number, runs, batched=batched) is expected
+        fewest = evaluation.fewest_runs(number, batched=batched)
+        assert fewest == next((r for r in range(1, 51) if evaluation.can_be_mean(number, r, batched=batched)), None)
+
+
+def test_the_share_of_attainable_values():
+    assert Evaluation(77, (), HALF).share(Printed.of("0.0040")) == (39, 5001)
+    assert Evaluation(10, (), None).share(Printed.of("0.70")) == (11, 101)
+    assert Evaluation(1000, (), None).share(Printed.of("0.70"))[0] >= 101
+    [note] = of_kind(audit(published({"v": ["0.70"]}, target=None, items={"a": 1000}, columns=["a"])), "share")
+    assert note.sentence.endswith("1 of 1 printed values are attainable, which most values would be.")
+
+
+def test_pigs_of_scrutiny_and_examples_of_rsprite():
+    """Published examples: pigs5 of the R package scrutiny with its expected answers, rsprite2's tests."""
+    means = ["7.22", "4.74", "5.23", "2.57", "6.77", "2.68", "7.01", "7.38", "3.14", "6.89", "5.00", "0.24"]
+    spreads = ["5.30", "6.55", "2.55", "2.57", "2.18", "2.59", "6.68", "3.65", "5.32", "4.18", "2.18", "6.43"]
+    sizes = (38, 31, 35, 30, 33, 34, 35, 32, 33, 37, 31, 34)
+    expected = [False, True, False, True, False, True, False, True, False, True, True, True]
+    cases = zip(means, spreads, sizes, strict=True)
+    assert [is_possible(Printed.of(m), Printed.of(s), n, Step()) for m, s, n in cases] == expected
+    assert is_possible(Printed.of("5.21"), Printed.of("1.6"), 28, Step())
+    assert not is_possible(Printed.of("3.44"), Printed.of("2.47"), 18, Step())
+    assert not is_possible(Printed.of("7.3"), Printed.of("2.51"), 12, Step())
+
+
+def a_grimmer(mean, sd, n, digits):
+    """Allard's analytic form as it is published, with floating point, for numbers away from ties."""
+    total = round(mean * n)
+    if round(total / n, digits) != mean:
+        return False
+    low, high = max(0.0, sd - 0.5 * 10**-digits), sd + 0.5 * 10**-digits
+    squares = np.arange(
+        np.ceil((n - 1) * low**2 + n * (total / n) ** 2), np.floor((n - 1) * high**2 + n * (total / n) ** 2) + 1
+    )
+    deviations = np.sqrt(np.maximum((squares - n * (total / n) ** 2) / (n - 1), 0))
+    return bool(((np.round(deviations, digits) == sd) & (squares % 2 == total % 2)).any())
+
+
+def test_the_analytic_form_on_random_numbers():
+    rng = np.random.default_rng(0)
+    answers = []
+    for _ in range(2000):
+        n, mean, sd = int(rng.integers(10, 40)), round(rng.uniform(1, 7), 2), round(rng.uniform(1, 3), 2)
+        ours = is_possible(Printed.of(f"{mean:.2f}"), Printed.of(f"{sd:.2f}"), n, Step())
+        answers.append((ours, a_grimmer(mean, sd, n, 2)))
+    assert sum(ours for ours, _ in answers) > 100
+    # Ours takes every sum that the mean allows, and ties either way: more lenient in a few cases, never stricter.
+    assert not [1 for ours, theirs in answers if theirs and not ours]
+    assert sum(ours != theirs for ours, theirs in answers) <= 20
+
+
+@pytest.mark.parametrize("target", [None, "0.5"])
+@pytest.mark.parametrize("items", [6, 7])
+def test_grimmer_accepts_every_real_set_of_runs(items, target):
+    offset = Fraction(items % 2, 2 * items) if target else Fraction(0)
+    step = Step(offset, Fraction(1, items), items // 2 if target else items)
+    for counts in product(range(items + 1), repeat=3):
+        values = [abs(k / items - 0.5) if target else k / items for k in counts]
+        mean, sd = np.mean(values), np.std(values, ddof=1)
+        assert is_possible(Printed.of(f"{mean:.3f}"), Printed.of(f"{sd:.3f}"), 3, step), counts
+        population = Printed.of(f"{np.std(values):.3f}")
+        assert is_possible(Printed.of(f"{mean:.3f}"), population, 3, step, population=True), counts
+        error = Printed.of(f"{sd / 3**0.5:.4f}")
+        assert is_possible(Printed.of(f"{mean:.3f}"), error, 3, step, of_mean=True), counts
+
+
+def test_grimmer_finds_what_no_three_runs_have():
+    def found(cell, **more):
+        rows = {"v": [cell, "0.500", "0.500"]}
+        return of_kind(audit(published(rows, target=None, items={"a": 20, "b": 40}, **more)), "grimmer")
+
+    assert not found("0.500 ± 0.050", runs=3)  # 9, 10 and 11 of 20
+    [finding] = found("0.500 ± 0.060", runs=3)
+    assert (finding.severity, finding.column) == ("error", "a")
+    assert "0.500 ± 0.060 is the mean and standard deviation of no 3 values of k/20" in finding.sentence
+    [finding] = found("0.500 ± 0.041", runs=3)  # sqrt(2/3) of an item: numpy's own standard deviation
+    assert finding.severity == "note"
+    assert "only if the standard deviation divides by 3, not by 2" in finding.sentence
+    assert not found("0.500 ± 0.029", runs=3, spread="se")
+    assert found("0.500 ± 0.035", runs=3, spread="se")
+    [finding] = found("0.500 ± 0.700", runs=3)
+    assert "it is at most 0.612" in finding.sentence
+    assert not found("0.500 ± 0.060")  # without the number of runs nothing can be said
+
+
+def test_statements_that_no_counts_satisfy_together():
+    # 3/8 prints as 0.4 and 5/8 as 0.6; the mean of the two is 0.5, and 0.45 to 0.55 are the bounds of the rounded.
+    def found(rows, claims=(), **more):
+        kept = published(rows, claims, target=None, items={"a": 8, "b": 8}, **more)
+        return of_kind(audit(kept), "together")
+
+    assert not found({"v": ["0.4", "0.6", "0.50"]})
+    assert not of_kind(audit(published({"v": ["0.4", "0.6", "0.53"]}, target=None, items={"a": 8, "b": 8})), "mean")
+    [finding] = found({"v": ["0.4", "0.6", "0.53"]})
+    assert finding.severity == "error"
+    assert "the mean 0.53 of v at once with the columns, which leave: v a 3/8 = 0.375000, v b 5/8" in finding.sentence
+    # 5/8 / (3/8) - 1 = 66.7%; of the printed 0.6 / 0.4 it is 50%: both are taken, 80% is in the range and neither.
+    rows = {"old": ["0.4", "0.5", "0.4"], "new": ["0.6", "0.5", "0.6"]}
+    for percent, wrong in (("67", False), ("50", False), ("80", True)):
+        assert not of_kind(
+            audit(published(rows, [claim(percent=percent)], target=None, items={"a": 8, "b": 8})), "claim"
+        )
+        assert bool(found(rows, [claim(percent=percent)])) is wrong, percent
+    assert not found({"v": ["0.4", "0.6", "0.53"]}, runs=3)  # the mean of three runs is no count
+
+
+def test_a_statement_of_many_counts_is_left_to_the_rounding():
+    rows = {"v": ["0.4", "0.6", "0.53"]}
+    assert not of_kind(audit(published(rows, target=None, items={"a": 5000, "b": 5000})), "together")

@@ -1,0 +1,186 @@
+"""Our numbers beside reported ones: prediction intervals, the published metric, and runs that went wrong."""
+
+import dataclasses
+from math import isnan, nan
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ablation.audit import audit
+from ablation.audit.measured import _delta, _row, prediction_half_width
+from ablation.audit.reproduction import Measured, MeasuredCell
+from ablation.config.study_schema import Analysis
+from ablation.judge.measurements import Measurements
+from ablation.judge.significance import Noise, half_width
+from ablation.plan.plan_file import PlannedVariant
+from tests.ablation.judge.published import of_kind, published
+
+ROWS = {"v1": ["0.500", "0.500"], "v0": ["0.500", "0.500"]}
+DELTA = {"variant": "v1", "against": "v0", "column": "a", "text": "a change"}
+
+
+def wrong(seeds, runs, *, item_sd=0.0, same_items=True, draws=4000):
+    """How often an honest mean of new runs is called different: by a confidence and by our prediction interval."""
+    rng = np.random.default_rng(0)
+    easy = rng.normal(0, item_sd, (2, draws))  # how easy the items are, ours and theirs
+    ours = rng.normal(0, 1, (draws, seeds)) + easy[0][:, None]
+    theirs = rng.normal(0, 1, (draws, runs)).mean(axis=1) + easy[0 if same_items else 1]
+    miss = np.abs(theirs - ours.mean(axis=1))
+    variances = ours.var(axis=1, ddof=1)
+    noises = [Noise(v / seeds, seeds - 1, item_sd**2) for v in variances]
+    confidence = [half_width(noise, 0.05) for noise in noises]
+    more = {"seeds": seeds, "runs": runs, "same_items": same_items, "alpha": 0.05}
+    prediction = [prediction_half_width(noise, **more) for noise in noises]
+    return float(np.mean(miss > confidence)), float(np.mean(miss > prediction))
+
+
+@pytest.mark.parametrize(("seeds", "before"), [(2, 0.08), (3, 0.15), (5, 0.25), (10, 0.45)])
+def test_an_honest_single_run_is_not_called_different(seeds, before):
+    confidence, prediction = wrong(seeds, 1)
+    assert confidence > before  # of our mean: the more seeds, the more honest runs lie outside
+    assert prediction == pytest.approx(0.05, abs=0.012)
+
+
+@pytest.mark.parametrize(("seeds", "runs", "item_sd"), [(3, 3, 0.5), (5, 1, 1.0), (10, 5, 0.3)])
+def test_an_honest_mean_on_other_items_is_not_called_different(seeds, runs, item_sd):
+    confidence, prediction = wrong(seeds, runs, item_sd=item_sd, same_items=False)
+    assert prediction <= 0.06
+    assert confidence > prediction
+
+
+def test_the_prediction_interval_by_hand():
+    half = prediction_half_width(Noise(0.01, 3, 9.0), seeds=4, runs=2, same_items=True, alpha=0.05)
+    assert half == pytest.approx(stats.t.ppf(0.975, 3) * 0.2 * (1 / 4 + 1 / 2) ** 0.5)
+    half = prediction_half_width(Noise(0.0, 3, 0.01), seeds=4, runs=2, same_items=False, alpha=0.05)
+    assert half == pytest.approx(stats.norm.ppf(0.975) * (2 * 0.01) ** 0.5)
+    assert isnan(prediction_half_width(Noise(nan, 0, 0.01), seeds=1, runs=1, same_items=False, alpha=0.05))
+    assert prediction_half_width(Noise(0.0, 2, 0.0), seeds=3, runs=1, same_items=True, alpha=0.05) == 0.0
+
+
+def test_reproduction_compares_like_with_like_only():
+    file = published({"v": ["0.05", "0.025", "0.0375"]})
+    ours = {"v": {"a": MeasuredCell(0.1, 0.04, 0.16, 3), "b": MeasuredCell(0.1, 0.08, 0.12, 2)}}
+    inside, outside = of_kind(audit(file, Measured(ours)), "reproduction")
+    assert "reproduced" in inside.sentence
+    assert inside.severity == "note"
+    assert "0.025, measured 0.100 [0.080, 0.120] on 2 seeds: differs" in outside.sentence
+    assert outside.severity == "warn"
+    for finding in of_kind(audit(file, Measured(ours, "ours is at scale demo")), "reproduction"):
+        assert "not comparable, ours is at scale demo" in finding.sentence
+
+
+def test_one_seed_neither_reproduces_nor_differs():
+    ours = {"v": {"a": MeasuredCell(0.1, nan, nan, 1)}}
+    [finding] = of_kind(audit(published({"v": ["0.05", "0.025", "0.0375"]}), Measured(ours)), "reproduction")
+    assert finding.severity == "note"
+    assert finding.sentence.endswith(
+        "measured 0.10 on 1 seed: one seed does not say how far another run may lie from it."
+    )
+
+
+def test_runs_that_went_wrong_are_named():
+    file = published({"v": ["0.05", "0.025", "0.0375"], "w": ["0.05", "0.025", "0.0375"]})
+    missing = MeasuredCell(nan, nan, nan, 0, "w seed 0 is not run")
+    ours = {
+        "v": {"a": MeasuredCell(0.1, 0.08, 0.12, 2, "v seed 1 is failed (out of memory)")},
+        "w": {"a": missing, "b": missing},
+    }
+    first, second = of_kind(audit(file, Measured(ours)), "reproduction")
+    assert first.sentence.endswith("on 2 seeds: not comparable, v seed 1 is failed (out of memory).")
+    assert second.sentence == "w: not measured, w seed 0 is not run."
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "difference", "severity", "said"),
+    [
+        (-0.03, -0.015, "", "note", "the intervals overlap."),
+        (-0.01, 0.02, "", "note", "the intervals overlap."),  # they touch
+        (0.01, 0.02, "", "warn", "the intervals do not overlap."),
+        (-0.05, -0.03, "", "warn", "the intervals do not overlap."),
+        (nan, nan, "", "note", "one seed does not say how far another run may lie from it."),
+        (
+            0.01,
+            0.02,
+            "ours is at scale demo",
+            "note",
+            "not overlap, but they are not comparable, ours is at scale demo.",
+        ),
+    ],
+)
+def test_reported_differences_stand_beside_ours_as_intervals(low, high, difference, severity, said):
+    deltas = [DELTA | {"low": "-0.020", "high": "-0.010"}]
+    file = published({}, target=None, items={}, columns=["a"], deltas=deltas)
+    ours = Measured({}, difference, {("v1", "v0", "a"): MeasuredCell(0.0, low, high, 1 if isnan(low) else 3)})
+    [finding] = audit(file, ours)
+    assert (finding.kind, finding.severity) == ("reproduction", severity)
+    assert "v1 minus v0, a: reported -0.020 to -0.010 (a change), measured" in finding.sentence
+    assert finding.sentence.endswith(said)
+    assert audit(file) == []  # nothing measured, nothing to compare
+    assert audit(file, Measured({}, "")) == []
+
+
+def is_required(field):
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def study(values, direction="max", states=None):
+    """Measurements of variants with one subset: {(variant, seed): values of items 0, 1, ...}."""
+    kept = {"parent": None, "why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
+    items = {run: {"a": pd.Series(row, [f"i{k}" for k in range(len(row))])} for run, row in values.items()}
+    return Measurements(
+        **{
+            **{f.name: None for f in dataclasses.fields(Measurements) if is_required(f)},
+            "analysis": Analysis(value="hit", protocol="test", subsets=["a"], direction=direction, margin=0.1),
+            "variants": [PlannedVariant(name=name, **kept) for name in ("v0", "v1")],
+            "values": items,
+            "states": {run: ("ok", "") for run in values} | (states or {}),
+            "aborted": {},
+            "duplicates": frozenset(),
+        }
+    )
+
+
+VALUES = {
+    ("v0", 0): [0.0, 1.0, 0.0, 0.0],
+    ("v0", 1): [0.0, 0.0, 0.0, 0.0],
+    ("v1", 0): [1.0, 1.0, 0.0, 0.0],
+    ("v1", 1): [1.0, 0.0, 0.0, 0.0],
+}
+
+
+def file_of(**more):
+    return published(ROWS, items={"a": 4}, columns=["a", "mean"], **more)
+
+
+def test_our_own_difference_is_paired_and_in_the_metrics_sense():
+    for direction in ("max", "min", {"target": 0.5}):  # never turned into a gain, nor into another metric
+        measurements, file = study(VALUES, direction), file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])
+        cell = _delta(measurements, file.deltas[0], file)
+        assert cell.value == pytest.approx(0.25)
+        assert cell.low <= cell.value <= cell.high
+        assert _delta(measurements, file.deltas[0].model_copy(update={"against": "v9"}), file) is None
+        assert _delta(measurements, file.deltas[0].model_copy(update={"column": "b"}), file) is None
+        distances = _delta(measurements, file.deltas[0], file_of(target="0.5"))
+        assert distances.value == pytest.approx(-0.25)  # |0.5 - 0.5| and |0.25 - 0.5| after 0.25 and 0.5
+
+
+@pytest.mark.parametrize("direction", ["max", "min", {"target": 0.5}])
+def test_a_published_score_is_compared_with_ours_and_not_with_its_distance(direction):
+    scores = _row(study(VALUES, direction), "v1", file_of(target=None))
+    assert scores["a"].value == scores["mean"].value == pytest.approx(0.375)
+    distances = _row(study(VALUES, direction), "v1", file_of(target="0.5"))
+    assert distances["a"].value == pytest.approx(0.125)
+    assert distances["a"].low == 0.0  # a distance is never below
+
+
+def test_a_failed_seed_is_not_dropped_in_silence():
+    failed = study(VALUES, states={("v1", 2): ("failed", "out of memory")})
+    cell = _row(failed, "v1", file_of(target=None))["a"]
+    assert (cell.seeds, cell.problem) == (2, "v1 seed 2 is failed (out of memory)")
+    none = study(VALUES, states={("v1", 0): ("missing", ""), ("v1", 1): ("missing", "")})
+    cell = _row(none, "v1", file_of(target=None))["a"]
+    assert (cell.seeds, cell.problem) == (0, "v1 seed 0 is not run; v1 seed 1 is not run")
+    delta = file_of(target=None, deltas=[DELTA | {"low": 0, "high": 1}])
+    assert "v1 seed 1 is not run" in _delta(none, delta.deltas[0], delta).problem

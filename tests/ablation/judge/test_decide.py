@@ -1,0 +1,194 @@
+"""Rounds of more seeds, with a simulated grid in the place of Snakemake; extra seeds and the plan that reads them."""
+
+import json
+
+import pytest
+
+from ablation.cli.analysis import run_decide
+from ablation.cli.parser import build_parser
+from ablation.config.settings import load_settings
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.judge.decide import decide, grid_command
+from ablation.plan.build import build_plan
+from ablation.plan.extra_seeds import extended, load_extra_seeds, save_extra_seeds
+from ablation.store.collect import collect
+from tests.ablation import toy_study
+from tests.simulate import Study, simulate
+
+ITEMS = {"gender": 400, "race": 400}
+FAN = {"v0": (None, {}), "far": ("v0", {"lr": (1, 2)}), "same": ("v0", {"beta": (1, 2)})}
+PER_SEED = 2 * 12.5 / 3600  # train and evaluate
+
+
+class Grid:
+    """Runs the plan that a real one would: every variant has its extra seeds, else three."""
+
+    def __init__(self, results, looks=(3, 5, 8), obedient=True, **arguments):
+        self.results, self.looks, self.obedient, self.calls = results, list(looks), obedient, 0
+        defaults = {"lineage": FAN, "items": ITEMS, "rho": 0.8, "seed_sd": 0.01}
+        self.arguments = defaults | {"distances": {"v0": 0.3, "far": 0.0, "same": 0.28}} | arguments
+
+    def __call__(self):
+        self.calls += 1
+        extra = load_extra_seeds(self.results).get("toy", {}) if self.obedient else {}
+        plan = simulate(self.results, [Study("toy", seeds=max([3, *extra.values()]), **self.arguments)])
+        content = json.loads(plan.read_text())
+        [study] = content["studies"]
+        study["analysis"] |= {"looks": self.looks, "margin": 0.001}
+        study["runs"] = [run for run in study["runs"] if run["seed"] < extra.get(run["variant"], 3)]
+        used = {key for run in study["runs"] for key in run["stages"].values()}
+        content["stages"] = [s for s in content["stages"] if s["key"] in used or s["study"] == "assets"]
+        plan.write_text(json.dumps(content))
+        collect(self.results)
+        return 0
+
+
+def quiet(_text):
+    pass
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run with budget enough, what it said, and its grid."""
+    results, said = tmp_path_factory.mktemp("finished"), []
+    grid = Grid(results)
+    return decide("toy", 100.0, results, grid, say=said.append), said, grid
+
+
+def test_seeds_go_to_undecided_edges_only(finished):
+    outcome, _, grid = finished
+    edges = {edge.child: edge for edge in outcome.edges}
+    assert edges["far"].verdict == "better"
+    assert edges["same"].verdict == "undecided"
+    counts = load_extra_seeds(grid.results)["toy"]
+    assert counts["same"] == counts["v0"] == 8
+    assert counts.get("far", 3) < 8
+    assert "last look (8 seeds)" in outcome.why
+    assert grid.calls == outcome.rounds + 1
+    assert edges["same"].cost_hours > edges["far"].cost_hours
+
+
+def test_spent_hours_are_those_of_the_added_stages(finished):
+    outcome, _, grid = finished
+    added = sum(count - 3 for count in load_extra_seeds(grid.results)["toy"].values())
+    assert outcome.spent_hours == pytest.approx(added * PER_SEED)
+
+
+def test_edges_per_device_hour_before_and_after(finished):
+    outcome, _, _ = finished
+    # The stage that all share, three seeds of three variants, and then five more of two; one edge decided at once.
+    start = 12.5 / 3600 + 9 * PER_SEED
+    assert (outcome.before.decided, outcome.before.hours) == (1, pytest.approx(start))
+    assert (outcome.after.decided, outcome.after.hours) == (1, pytest.approx(start + 10 * PER_SEED))
+    before, after, added = outcome.report().splitlines()
+    assert before == "before: 1 edges in 0.066 device-hours, 15.2 edges per device-hour"
+    assert after == "after: 1 edges in 0.135 device-hours, 7.38 edges per device-hour"
+    assert added == "added seeds: 0 edges in 0.069 device-hours, 0 edges per device-hour"
+
+
+def test_each_round_shows_its_table_before_it_runs(finished):
+    _, said, _ = finished
+    tables = [text for text in said if text.startswith("edge")]
+    assert len(tables) == 3
+    assert all("v0 -> same" in text and "v0 -> far" not in text for text in tables)
+    assert "chosen" in tables[0]
+    assert "no look left" in tables[-1]
+    assert said.index(tables[0]) < next(i for i, text in enumerate(said) if text.startswith("adding seeds"))
+
+
+def test_the_budget_is_kept(tmp_path):
+    outcome = decide("toy", 10.5 * PER_SEED, tmp_path, Grid(tmp_path), say=quiet)
+    assert outcome.spent_hours == pytest.approx(10 * PER_SEED)
+    nothing = decide("toy", 3.9 * PER_SEED, tmp_path / "b", Grid(tmp_path / "b"), say=quiet)
+    assert (nothing.rounds, nothing.spent_hours) == (0, 0.0)
+    assert "budget" in nothing.why
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(tmp_path, capsys):
+    with pytest.raises(TrackerError, match="run the grid first"):
+        decide("toy", 100.0, tmp_path / "none", lambda: 0, say=quiet, dry_run=True)
+    grid, said = Grid(tmp_path), []
+    grid()
+    outcome = decide("toy", 100.0, tmp_path, lambda: pytest.fail("ran"), say=said.append, dry_run=True)
+    assert outcome.why == "dry run"
+    assert outcome.before == outcome.after
+    assert "chosen" in said[-1]
+    assert load_extra_seeds(tmp_path) == {}
+    words = ["decide", "toy", "--budget", "100", "--dry-run", "--results", str(tmp_path)]
+    assert run_decide(build_parser().parse_args(words)) == 0
+    shown = capsys.readouterr().out
+    assert "edges per hour" in shown
+    assert "stopped: dry run; 0.000 device-hours in 0 rounds" in shown
+    assert "before: 1 edges in 0.066 device-hours" in shown
+    assert load_extra_seeds(tmp_path) == {}
+
+
+def test_edges_that_more_seeds_do_not_decide_get_none(tmp_path):
+    equal = {"v0": 0.3, "far": 0.0, "same": 0.3}  # and the margin is far below what the items can tell
+    outcome = decide("toy", 100.0, tmp_path, Grid(tmp_path, looks=(3, 5), distances=equal), say=quiet)
+    assert (outcome.rounds, outcome.why) == (0, "more seeds are not likely to decide the edges that are left")
+    confounded = FAN | {"same": ("v0", {"beta": (1, 2), "gamma": (1, 2)})}
+    grid = Grid(tmp_path / "b", lineage=confounded)
+    outcome = decide("toy", 100.0, tmp_path / "b", grid, say=quiet)
+    assert {edge.child: edge.verdict for edge in outcome.edges}["same"] == "confounded"
+    assert (outcome.rounds, grid.calls) == (0, 1)
+
+
+def test_nothing_is_added_where_every_edge_is_decided(tmp_path):
+    grid = Grid(tmp_path, states={("far", 0): "failed", ("same", 0): "failed"})
+    outcome = decide("toy", 100.0, tmp_path, grid, say=quiet)
+    assert "cannot be judged" in outcome.why
+    assert grid.calls == 1
+    assert load_extra_seeds(tmp_path) == {}
+
+
+def test_looks_must_be_declared_and_the_study_known(tmp_path):
+    with pytest.raises(ConfigError, match=r"analysis\.looks.*declare them before"):
+        decide("toy", 1.0, tmp_path, Grid(tmp_path, looks=()), say=quiet)
+    with pytest.raises(ConfigError, match="is not in the database"):
+        decide("other", 1.0, tmp_path, Grid(tmp_path), say=quiet)
+
+
+def test_a_grid_that_leaves_nothing_or_ignores_the_seeds_ends_it(tmp_path):
+    with pytest.raises(TrackerError, match="left no database"):
+        decide("toy", 1.0, tmp_path / "none", lambda: 1, say=quiet)
+    with pytest.raises(TrackerError, match="does not take up the seeds"):
+        decide("toy", 100.0, tmp_path, Grid(tmp_path, obedient=False), say=quiet)
+
+
+def test_extra_seeds_merge_and_never_shrink(tmp_path):
+    assert load_extra_seeds(tmp_path) == {}
+    save_extra_seeds(tmp_path, "a", {"v1": 4, "v2": 2})
+    save_extra_seeds(tmp_path, "a", {"v1": 3, "v3": 5})
+    save_extra_seeds(tmp_path, "b", {"v1": 2})
+    assert load_extra_seeds(tmp_path) == {"a": {"v1": 4, "v2": 2, "v3": 5}, "b": {"v1": 2}}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": 3}', '{"a": {"v": 0}}', '{"a": {"v": true}}', '{"a": {"v": "2"}}'])
+def test_a_broken_file_of_seeds_is_an_error(tmp_path, text):
+    (tmp_path / "seeds.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"seeds\.json"):
+        load_extra_seeds(tmp_path)
+
+
+def test_extended_keeps_the_seeds_and_adds_the_next():
+    assert extended((0, 1), 4) == (0, 1, 2, 3)
+    assert extended((0, 7), 4) == (0, 7, 1, 2)
+    assert extended((0, 1, 2), 2) == (0, 1, 2)
+
+
+def test_the_plan_takes_up_the_extra_seeds(tmp_path):
+    toy = toy_study.Toy(tmp_path)
+    settings = load_settings(configs=toy.configs)
+    before = build_plan(settings, root=tmp_path)
+    save_extra_seeds(settings.results, "toy", {"v3": 4})
+    after = build_plan(settings, root=tmp_path)
+    added = {(run.variant, run.seed) for run in after.runs} - {(run.variant, run.seed) for run in before.runs}
+    assert added == {("v3", 2), ("v3", 3)}
+    assert set(before.stages) < set(after.stages)  # what was run stays
+
+
+def test_the_grid_command_names_the_study_once():
+    command = grid_command("toy", "2", 1, ["scale=smoke", "study=other"])
+    assert command[-3:] == ["--config", "scale=smoke", "study=toy"]
+    assert command[3:7] == ["--cores", "2", "--resources", "gpu=1"]

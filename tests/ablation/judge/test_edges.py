@@ -1,0 +1,171 @@
+"""Looks, families and paths of studies in memory: which word an edge gets, and by which numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import false_discovery_control
+
+from ablation.judge.edges import judge_edges, study_prior
+from ablation.judge.pairing import paired_values
+from ablation.judge.paths import add_paths, path_level
+from tests.ablation.judge.studies import measurements
+
+
+def of_seeds(means, *, items=400, **analysis):
+    """Measurements of variants whose run in each seed has so many hits of `items`: {variant: (parent, [share])}."""
+    order = np.random.default_rng(0).permutation(items)
+    values = {
+        name: {"all": np.array([order < round(share * items) for share in shares])}
+        for name, (_, shares) in means.items()
+    }
+    parents = {name: parent for name, (parent, _) in means.items()}
+    return measurements(values, parents, factors={name: (name,) for name in parents if parents[name]}, **analysis)
+
+
+def test_a_plain_difference_is_found_at_the_first_look():
+    """0.49 without seed noise: with O'Brien and Fleming's spending and a look at two seeds it was undecided."""
+    [edge] = judge_edges(of_seeds({"v0": (None, [0.4] * 3), "v1": ("v0", [0.89] * 3)}, looks=[3, 5, 10]))
+    assert (edge.verdict, edge.effect) == ("better", pytest.approx(0.49))
+
+
+def test_the_word_is_that_of_the_look_that_decided():
+    """Three seeds agree; two more turn the mean. What the first look excluded is no difference, and not the gain."""
+    rates = [0.30, 0.31, 0.29, 0.90, 0.99]
+    [edge] = judge_edges(of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", rates)}, looks=[3, 5], alpha=0.2))
+    assert edge.effect > 0
+    assert edge.p == pytest.approx(edge.looks[0].p / edge.looks[0].weight)
+    assert edge.verdict == "worse"
+    assert "at the look at 3 seeds; in at least 58% of seeds, as 3 can tell" in edge.reason
+    assert edge.in_seeds == pytest.approx(0.2 ** (1 / 3))
+
+
+def test_equivalence_stays_decided_at_a_later_look():
+    """The sixth and seventh seed are far off; the look at five had decided."""
+    calm, wild = [0.5, 0.5025, 0.4975, 0.5, 0.5025], [0.7, 0.3]
+    study = of_seeds({"v0": (None, [0.5] * 7), "v1": ("v0", calm + wild)}, looks=[5, 7], margin=0.08)
+    [edge] = judge_edges(study)
+    assert (edge.verdict, edge.seeds) == ("equivalent", 7)
+    assert "at the look at 5 seeds; in at least 55% of seeds, as 5 can tell" in edge.reason
+    assert edge.high > 0.08
+    [again] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": []})))
+    assert again.verdict == "undecided"
+
+
+def test_a_look_of_too_few_seeds_makes_nothing_equivalent_later():
+    """Three seeds agree and say too little of others; the next two, which would have told, are far off."""
+    shares = [0.5, 0.5025, 0.4975, 0.62, 0.38]
+    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", shares)}, looks=[3, 5], margin=0.08)
+    [edge] = judge_edges(study)
+    assert edge.verdict == "undecided"
+    assert "at the look at 3 seeds, but of 3 seeds alone" in edge.reason
+
+
+def test_a_look_sees_the_seeds_in_the_order_in_which_they_were_added():
+    """Seeds 7, 8, 9 of the settings, then 0 and 1 that `decide` added."""
+    study = of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", [0.7, 0.3, 0.51, 0.5, 0.49])}, looks=[3, 5])
+    added = {0: 3, 1: 4, 2: 0, 3: 1, 4: 2}  # what was seed 0 above is the fourth that was added
+    order = sorted(study.states, key=lambda run: added[run[1]])
+    ordered = replace(study, states={run: study.states[run] for run in order})
+    assert paired_values(ordered, ["v1", "v0"])[1] == [2, 3, 4, 0, 1]
+    [edge] = judge_edges(ordered)
+    assert edge.looks[0].estimate.per_seed == pytest.approx((0.01, 0.0, -0.01))
+
+
+TREE = {
+    "v0": (None, [0.50, 0.52, 0.47]),
+    "v1": ("v0", [0.52, 0.55, 0.51]),
+    "v2": ("v1", [0.60, 0.63, 0.58]),
+    "v3": ("v1", [0.53, 0.52, 0.50]),
+    "v4": ("v2", [0.64, 0.66, 0.60]),
+}
+
+
+@pytest.mark.parametrize(("seeds", "looks"), [(1, []), (2, [3, 5])])
+def test_an_edge_that_is_not_tested_has_no_interval_for_all_edges_at_once(seeds, looks):
+    first = {name: (parent, shares[: seeds if name == "v3" else 3]) for name, (parent, shares) in TREE.items()}
+    edges = {edge.child: edge for edge in judge_edges(of_seeds(first, looks=looks))}
+    assert np.isnan([edges["v3"].p, edges["v3"].joint_low, edges["v3"].joint_high]).all()
+    assert np.isfinite([edges["v3"].low, edges["v3"].high, edges["v2"].joint_low, edges["v2"].joint_high]).all()
+
+
+def test_edges_may_be_those_to_the_root_or_pairs():
+    to_root = judge_edges(of_seeds(TREE, edges="root"))
+    assert [(edge.child, edge.parent) for edge in to_root] == [(f"v{n}", "v0") for n in range(1, 5)]
+    assert to_root[3].effect == pytest.approx(np.mean([0.14, 0.14, 0.13]))
+    assert to_root[3].factors == ("v1", "v2", "v4")  # all that lies between
+    pairs = judge_edges(of_seeds(TREE, edges=[["v4", "v3"], ["v1", "v0"]]))
+    assert [(edge.child, edge.parent, edge.factors) for edge in pairs] == [
+        ("v4", "v3", ("v2", "v3", "v4")),
+        ("v1", "v0", ("v1",)),
+    ]
+    assert pairs[0].effect == pytest.approx(np.mean([0.11, 0.14, 0.10]))
+
+
+def test_an_edge_says_whose_variance_it_used():
+    moderated, own = judge_edges(of_seeds(TREE)), judge_edges(of_seeds(TREE, variance="own"))
+    assert {(edge.variance, edge.prior_df) for edge in own} == {("own", 0.0)}
+    assert {edge.variance for edge in moderated} == {"moderated"}
+    assert 0 < moderated[0].prior_df <= 4 / 4  # a quarter of the edges
+    assert moderated[0].looks[-1].noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
+    two = of_seeds({name: (parent, shares[:2]) for name, (parent, shares) in TREE.items()})
+    assert {edge.variance for edge in judge_edges(two)} == {"own"}
+
+
+def test_seeds_between_looks_have_the_noise_that_a_look_at_them_would_use():
+    more = {name: (parent, [*shares, shares[0] + 0.01]) for name, (parent, shares) in TREE.items()}
+    between = judge_edges(of_seeds(more, looks=[3, 5]))
+    at_a_look = judge_edges(of_seeds(more, looks=[3, 4, 5]))
+    assert [edge.noise for edge in between] == [edge.looks[-1].noise for edge in at_a_look]
+    assert all(edge.noise.seed_df > 3 for edge in between)
+    before = judge_edges(of_seeds(more, looks=[5, 10]))
+    assert {edge.variance for edge in before} == {"moderated"}
+    assert np.isnan([edge.p for edge in before]).all()
+
+
+@pytest.mark.parametrize("correction", ["max-t", "holm"])
+def test_all_changes_since_the_root_at_once(correction):
+    study = of_seeds(TREE, correction=correction)
+    edges = judge_edges(study)
+    add_paths(study, edges)
+    v1, _, _, v4 = edges
+    assert (v4.root, v4.root_effect) == ("v0", pytest.approx(np.mean([0.14, 0.14, 0.13])))
+    [_, _, _, direct] = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"edges": "root"})))
+    assert v4.root_low < direct.low < v4.root_effect < direct.high < v4.root_high  # eight paths, not one
+    assert v1.root_low <= v1.joint_low <= v1.joint_high <= v1.root_high  # eight paths, not four edges
+    level = path_level(study, edges, study_prior(study))
+    assert level > 0.05 / 8 if correction == "max-t" else level == 0.05 / 8
+
+
+def test_the_correction_of_the_family_is_at_most_holms():
+    known, by_holm = judge_edges(of_seeds(TREE)), judge_edges(of_seeds(TREE, correction="holm"))
+    for ours, theirs in zip(known, by_holm, strict=True):
+        assert ours.p == theirs.p
+        assert ours.p_adjusted <= theirs.p_adjusted
+        assert theirs.joint_low <= ours.joint_low <= ours.low <= ours.effect <= ours.high <= ours.joint_high
+        assert ours.mde <= theirs.mde
+    assert any(ours.p_adjusted < theirs.p_adjusted for ours, theirs in zip(known, by_holm, strict=True))
+    assert "after the max-t correction" in known[0].reason
+    assert "after Holm's correction" in by_holm[0].reason
+
+
+def test_error_per_word_is_a_false_discovery_rate_with_intervals_for_the_words_found():
+    edges = judge_edges(of_seeds(TREE, error="per_word"))
+    np.testing.assert_allclose([e.p_adjusted for e in edges], false_discovery_control([e.p for e in edges]))
+    found = [edge for edge in edges if edge.p_adjusted <= 0.05]
+    assert 0 < len(found) < len(edges)
+    for edge in edges:
+        assert np.isnan(edge.joint_low) == (edge not in found)
+    for edge in found:
+        alone = edge.estimate.interval(edge.noise, 0.05 * len(found) / len(edges))
+        assert (edge.joint_low, edge.joint_high) == pytest.approx(alone)
+        assert "after Benjamini and Hochberg's correction" in edge.reason
+
+
+@pytest.mark.parametrize("correction", ["max-t", "holm"])
+def test_a_single_edge_is_not_called_corrected(correction):
+    tree = dict(list(TREE.items())[:2])
+    [edge] = judge_edges(of_seeds(tree, correction=correction))
+    assert edge.p == edge.p_adjusted
+    assert "p = " in edge.reason
+    assert "correct" not in edge.reason

@@ -1,0 +1,61 @@
+"""Power, detectable effects and seeds needed against closed forms and slow implementations."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablation.judge.power import minimal_detectable_effect, power, seeds_needed
+from ablation.judge.significance import Noise
+from ablation.judge.statistics import contrast
+
+
+@pytest.mark.parametrize(("seed_variance", "item_variance", "seeds"), [(0.5, 0.5, 4), (1e-4, 2e-5, 2), (0.0, 1.0, 3)])
+def test_the_detectable_effect_is_a_root_to_1e_12(seed_variance, item_variance, seeds):
+    noise = Noise(seed_variance, seeds - 1, item_variance)
+    effect = minimal_detectable_effect(noise, 0.01)
+    assert power(effect, noise, 0.01) == pytest.approx(0.8, rel=1e-12)
+    low, high = 0.0, 1000 * effect
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if power(middle, noise, 0.01) < 0.8 else (low, middle)
+    assert effect == pytest.approx(high, rel=1e-12)
+
+
+def test_power_integrates_over_the_estimated_variance():
+    """Item by item with scipy.stats, whose functions take longer to import."""
+    quantiles = stats.chi2.ppf((np.arange(400) + 0.5) / 400, 4) / 4
+    critical = np.sqrt(0.3 * quantiles * stats.t.isf(0.025, 4) ** 2 + 0.1 * stats.norm.isf(0.025) ** 2)
+    slow = np.mean([stats.norm.sf((c - 0.7) / 0.4**0.5) + stats.norm.cdf((-c - 0.7) / 0.4**0.5) for c in critical])
+    assert power(0.7, Noise(0.3, 4, 0.1), 0.05) == pytest.approx(slow, rel=1e-12)
+
+
+def test_power_at_the_minimal_detectable_effect_is_80_percent():
+    effect = minimal_detectable_effect(Noise(0.5, 3, 0.5), 0.01)
+    assert power(effect, Noise(0.5, 3, 0.5), 0.01) == pytest.approx(0.8, abs=1e-3)
+    # Items only: the normal formula (z + z) * SE.
+    assert minimal_detectable_effect(Noise(0.0, 4, 4.0), 0.05) == pytest.approx(2 * (1.959964 + 0.841621), rel=1e-3)
+    # Seeds only: Student's noncentral t.
+    alone = minimal_detectable_effect(Noise(1.0, 4, 0.0), 0.05)
+    assert stats.nct.sf(stats.t.ppf(0.975, 4), 4, alone) == pytest.approx(0.8, abs=0.01)
+
+
+def test_one_seed_and_too_few_clusters_know_no_detectable_effect():
+    values = [np.random.default_rng(0).integers(0, 2, (2, 1, 30)).astype(float)]
+    numbers = contrast(values, (1, -1), "max", clusters=[np.arange(30) % 3])
+    assert np.isnan([numbers.low, numbers.high, minimal_detectable_effect(numbers.noise, 0.05)]).all()
+
+
+def test_a_moderated_variance_asks_for_the_seeds_that_it_is_moderated_from():
+    """An effect of fifty standard errors: two seeds would do, could their variance be moderated."""
+    noise = Noise(0.0004, 4 + 2.5, 0.0)
+    assert seeds_needed(1.0, noise, 5, 0.05) == 3
+    assert seeds_needed(1.0, Noise(0.0004, 4, 0.0), 5, 0.05) == 2
+
+
+def test_seeds_needed_is_the_first_number_that_suffices():
+    needed = seeds_needed(1.0, Noise(0.5, 3, 0.01), 4, 0.05)
+    assert power(1.0, Noise(2.0 / needed, needed - 1, 0.01), 0.05) >= 0.8
+    assert power(1.0, Noise(2.0 / (needed - 1), needed - 2, 0.01), 0.05) < 0.8
+    assert seeds_needed(-1.0, Noise(0.5, 3, 0.01), 4, 0.05) == needed
+    assert seeds_needed(0.1, Noise(0.5, 3, 1.0), 4, 0.05) is None  # item noise alone hides it
+    assert seeds_needed(1.0, Noise(float("nan"), 0, 0.01), 1, 0.05) is None

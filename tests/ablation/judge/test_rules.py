@@ -1,0 +1,34 @@
+"""A change of what words and intervals say of the same numbers needs a line in `ablation.config.judging_rules`."""
+
+import numpy as np
+import pytest
+
+from ablation.config.judging_rules import RULES
+from ablation.judge.edges import judge_edges
+from tests.ablation.judge.studies import measurements, normal_study
+
+# p, low, high of one edge each, under the last of so many rules.
+KNOWN = 8
+
+
+def logged(seeds):
+    gains = 0.02 * np.random.default_rng(3).standard_normal((12, seeds)) * np.linspace(0.5, 4, 12)[:, None]
+    values = {f"v{n}": {"loss": row[:, None]} for n, row in enumerate(gains)}
+    return measurements(values, {name: None if name == "v0" else "v0" for name in values})
+
+
+STUDIES = {
+    "items": (lambda: normal_study(6, 5, 200), (0.9666, -0.050541, 0.070541)),
+    "clusters": (lambda: normal_study(6, 3, 200, size=5), (0.72203, -0.098935, 0.048935)),
+    "target": (lambda: normal_study(6, 5, 200, rate=0.5, direction={"target": 0.5}), (0.77632, -0.065493, 0.024982)),
+    "logged": (lambda: logged(3), (0.9734, -0.093132, 0.046397)),
+    "more seeds": (lambda: logged(6), (0.9891, -0.032764, 0.070083)),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_numbers_are_those_of_the_last_rule(name):
+    made, known = STUDIES[name]
+    edge = judge_edges(made())[3]
+    assert len(RULES) == KNOWN
+    assert (edge.p_adjusted, edge.low, edge.high) == pytest.approx(known, rel=1e-4)

@@ -1,0 +1,113 @@
+"""Intervals, p-values and Holm's correction against scipy, closed forms and slow implementations."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablation.judge.power import power
+from ablation.judge.significance import Noise, half_width, holm, p_value, sign_flip
+
+
+def test_half_width_is_students_normal_or_the_weighted_mean_of_both():
+    student, normal = stats.t.ppf(0.975, 2), stats.norm.ppf(0.975)
+    assert half_width(Noise(4.0, 2, 0.0), 0.05) == pytest.approx(2 * student)
+    assert half_width(Noise(0.0, 2, 4.0), 0.05) == pytest.approx(2 * normal)
+    assert half_width(Noise(3.0, 2, 1.0), 0.05) == pytest.approx((3 * student + normal) / 4 * 2)
+    assert half_width(Noise(0.0, 2, 0.0), 0.05) == 0.0
+
+
+def test_p_value_is_the_t_test_or_the_z_test_at_the_ends():
+    assert p_value(1.5, Noise(0.25, 3, 0.0)) == pytest.approx(2 * stats.t.sf(3, 3), rel=1e-6)
+    assert p_value(1.5, Noise(0.0, 3, 0.25)) == pytest.approx(2 * stats.norm.sf(3), rel=1e-6)
+    assert p_value(0.0, Noise(1.0, 2, 1.0)) == pytest.approx(1.0)
+    between = p_value(1.5, Noise(0.125, 3, 0.125))
+    assert 2 * stats.norm.sf(3) < between < 2 * stats.t.sf(3, 3)
+    assert np.isnan(p_value(1.0, Noise(1.0, 0, 1.0)))
+
+
+@pytest.mark.parametrize("level", [0.05, 0.005])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.97, 1.0])
+def test_p_value_is_at_most_its_level_for_every_ratio(level, share):
+    """Exact in the effect, integrated over the estimated seed variance with two seeds, where cruder rules fail."""
+    quantiles = stats.chi2.ppf((np.arange(20000) + 0.5) / 20000, 1)
+    critical = share * quantiles * stats.t.isf(level / 2, 1) ** 2 + (1 - share) * stats.norm.isf(level / 2) ** 2
+    assert np.mean(2 * stats.norm.sf(np.sqrt(critical))) <= level * 1.01
+    for ratio, square in zip(quantiles[::4000], critical[::4000], strict=True):
+        assert p_value(np.sqrt(square), Noise(share * ratio, 1, 1 - share)) == pytest.approx(level, rel=1e-9)
+    assert power(0.0, Noise(share, 1, 1 - share), level) <= level * 1.1
+
+
+def test_sign_flip_by_hand():
+    assert sign_flip([1.0, 2.0, 3.0]) == (0.25, 0.25)
+    assert sign_flip([1.0, 2.0, -3.0])[0] == 1.0
+    assert sign_flip([3.0, 2.0, -1.0])[0] == pytest.approx(4 / 8)  # sums 4, 6 and their mirror images
+    p, smallest = sign_flip([1.0] * 20)
+    assert p < 1e-3
+    assert smallest > 0
+    with pytest.raises(ValueError, match="no differences"):
+        sign_flip([])
+
+
+def slow_holm(p):
+    """Step down, one at a time: the smallest of m times m, the next times m - 1, never less than the one before."""
+    left, least, adjusted = dict(enumerate(p)), 0.0, {}
+    while left:
+        at = min(left, key=left.__getitem__)
+        least = max(least, min(1.0, left.pop(at) * (len(left) + 1)))
+        adjusted[at] = least
+    return [adjusted[index] for index in range(len(p))]
+
+
+def test_holm_by_hand_and_against_a_slow_one():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06], rel=1e-12)
+    assert holm([0.03, 0.03, 0.6]) == pytest.approx([0.09, 0.09, 0.6], rel=1e-12)
+    with_gap = holm([0.02, float("nan"), 0.5])
+    assert np.isnan(with_gap[1])
+    assert with_gap[[0, 2]] == pytest.approx([0.04, 0.5], rel=1e-12)
+    assert holm([]).shape == (0,)
+    assert np.isnan(holm([float("nan")] * 2)).all()
+    raw = np.random.default_rng(0).uniform(size=30) ** 3
+    assert holm(raw) == pytest.approx(slow_holm(raw), rel=1e-12)
+
+
+# Roots to 1e-12: closed forms, and the bisection that the library's root finding replaced.
+
+
+def bisected(effect, seed_variance, item_variance, seeds):
+    low, high = -80.0, 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        alpha = np.exp(middle)
+        student, normal = stats.t.ppf(alpha / 2, seeds - 1), stats.norm.ppf(alpha / 2)
+        if effect**2 >= seed_variance * student**2 + item_variance * normal**2:
+            high = middle
+        else:
+            low = middle
+    return np.exp(high)
+
+
+@pytest.mark.parametrize(
+    ("t", "seeds", "expected"),
+    [
+        (1.0, 2, 0.5),  # two seeds: a Cauchy variable is beyond 1 half of the time
+        (3.0**0.5, 2, 1 / 3),
+        (1.0, 3, 1 - (1 / 3) ** 0.5),  # three: P(|t| > x) = 1 - x / sqrt(2 + x^2)
+        (5.0, 3, 1 - 5 / 27**0.5),
+    ],
+)
+def test_p_values_in_closed_form(t, seeds, expected):
+    assert p_value(t * 0.3, Noise(0.09, seeds - 1, 0.0)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("effect", [1e-3, 0.01, 0.3, 1.0, 7.0, -1.0])
+@pytest.mark.parametrize(("seed_variance", "item_variance"), [(0.01, 0.02), (0.3, 1e-6), (1e-6, 0.3), (0.0, 0.1)])
+@pytest.mark.parametrize("seeds", [2, 5, 10])
+def test_p_values_are_those_of_a_bisection(effect, seed_variance, item_variance, seeds):
+    ours = p_value(effect, Noise(seed_variance, seeds - 1, item_variance))
+    assert ours == pytest.approx(bisected(effect, seed_variance, item_variance, seeds), rel=1e-12)
+
+
+def test_a_p_value_has_a_least():
+    assert (
+        p_value(1e9, Noise(0.0, 4, 1e-9)) == p_value(1.0, Noise(0.0, 4, 1e-30)) == pytest.approx(np.exp(-80), rel=1e-12)
+    )

@@ -1,0 +1,566 @@
+"""From simulated stage folders, through the database, to one word per edge."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ablation.cli.analysis import _reasons
+from ablation.judge.edges import judge_edges
+from ablation.judge.measurements import read_measurements
+from ablation.judge.pairing import item_clusters, paired_values
+from ablation.judge.sequential import look_weights
+from ablation.judge.statistics import contrast
+from ablation.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
+from ablation.show.page.plan_words import edges_gone
+from ablation.store.collect import collect
+from ablation.store.database import Store
+from tests.simulate import Study, simulate, stage_dir
+
+ITEMS = {"gender": 400, "race": 400}
+
+PAIR = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)})}
+
+
+def run(tmp_path, change=None, **arguments):
+    """Simulate one study, change plan or files, collect; return (edges by child, store path)."""
+    results = tmp_path / "results"
+    study = Study(**({"lineage": PAIR, "seeds": 4, "items": ITEMS, "rho": 0.8} | arguments))
+    plan = simulate(results, [study])
+    if change:
+        change(plan)
+    collect(results)
+    with Store(results / "tracker.duckdb") as store:
+        return edge_table(judge_studies(store)).set_index("child"), results
+
+
+def edit_analysis(**values):
+    def change(plan):
+        content = json.loads(plan.read_text())
+        for study in content["studies"]:
+            study["analysis"] |= values
+        plan.write_text(json.dumps(content))
+
+    return change
+
+
+def edit_items(study, variant, seed, edit):
+    def change(plan):
+        path = stage_dir(plan, study, variant, seed, "evaluate") / "items.parquet"
+        edit(pd.read_parquet(path)).to_parquet(path, index=False)
+
+    return change
+
+
+def add_clusters(of_item, *, study="toy", variants=("v0", "v1"), seeds=(0, 1, 2, 3)):
+    """Write a column `cluster` into items of evaluate stages: `of_item(variant, seed)(item) -> cluster`."""
+
+    def change(plan):
+        for variant in variants:
+            for seed in seeds:
+                path = stage_dir(plan, study, variant, seed, "evaluate") / "items.parquet"
+                rows = pd.read_parquet(path)
+                rows["cluster"] = rows["item"].map(of_item(variant, seed))
+                rows.to_parquet(path, index=False)
+
+    return change
+
+
+def test_clusters_are_read_by_item_and_shared_between_subsets(tmp_path):
+    _, results = run(tmp_path, add_clusters(lambda *_: lambda item: f"term {int(item[-4:]) // 8}"))
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    assert study.clusters["race"]["race-0009"] == "term 1"
+    gender, race = item_clusters(study, "v1", 2)
+    assert gender.tolist() == race.tolist() == [i // 8 for i in range(400)]
+
+
+def test_without_clusters_each_item_is_its_own(tmp_path):
+    _, results = run(tmp_path, add_clusters(lambda *_: lambda item: item, variants=()))
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    assert study.clusters == {}
+    assert np.concatenate(item_clusters(study, "v1", 2)).tolist() == list(range(800))
+
+
+def test_runs_without_clusters_may_stand_beside_runs_with(tmp_path):
+    edges, results = run(tmp_path, add_clusters(lambda *_: lambda item: item[-1], variants=["v0"], seeds=[1]))
+    assert edges.loc["v1"].verdict != "invalid"
+    with Store(results / "tracker.duckdb") as store:
+        assert len(set(read_measurements(store, "toy").clusters["gender"].values())) == 10
+
+
+def test_an_item_in_two_clusters_makes_edges_invalid(tmp_path):
+    edges, _ = run(tmp_path, add_clusters(lambda variant, seed: lambda item: f"{variant} {item[-1]}"))
+    assert edges.loc["v1"].verdict == "invalid"
+    assert "item gender-0000 of gender is in cluster v0 0 in one run and in v1 0 in another" in edges.loc["v1"].reason
+
+
+def test_a_stage_whose_items_lack_clusters_or_have_two_is_corrupt(tmp_path):
+    broken = {0: lambda item: "a" if item != "race-0003" else None}
+    change = add_clusters(lambda variant, seed: broken[seed], variants=["v1"], seeds=[0])
+    edges, _ = run(tmp_path, change)
+    assert "items.parquet: item race-0003 of race has no cluster: name one for every row" in edges.loc["v1"].reason
+
+
+@pytest.mark.parametrize(("distance", "word"), [(0.0, "better"), (0.3, "worse")])
+def test_a_large_effect_is_found(tmp_path, distance, word):
+    edges, _ = run(tmp_path, distances={"v0": 0.15, "v1": distance}, seeds=6)
+    edge = edges.loc["v1"]
+    assert (edge.verdict, edge.detail) == (word, word)
+    assert edge.low < 0.15 - distance < edge.high
+    assert edge.p_adjusted <= 0.05
+    assert edge.p_sign_flip == pytest.approx(2 / 64)
+    assert edge.in_seeds == pytest.approx(0.05 ** (1 / 6))
+    assert list(edges.reset_index()[EDGE_COLUMNS].columns) == EDGE_COLUMNS
+
+
+def test_effect_is_the_difference_of_the_table_cells(tmp_path):
+    edges, results = run(tmp_path)
+    with Store(results / "tracker.duckdb") as store:
+        cells = store.sql(
+            "SELECT variant, avg(value) v FROM results WHERE metric = 'edited/mean/distance' GROUP BY ALL"
+        )
+    cell = dict(zip(cells["variant"], cells["v"], strict=True))
+    assert edges.loc["v1"].effect == pytest.approx(cell["v0"] - cell["v1"])
+
+
+def test_no_difference_is_equivalent_within_a_wide_margin_and_undecided_within_a_narrow_one(tmp_path):
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=0.95, seeds=5)
+    narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=0.95)
+    assert wide.loc["v1"].verdict == "equivalent"
+    assert narrow.loc["v1"].verdict == "undecided"
+    assert "would be needed" in narrow.loc["v1"].reason
+
+
+def test_a_change_that_changes_no_item_says_so(tmp_path):
+    wide, _ = run(tmp_path / "wide", edit_analysis(margin=0.2), rho=1.0, seeds=5)
+    narrow, _ = run(tmp_path / "narrow", edit_analysis(margin=0.0001), rho=1.0)
+    assert wide.loc["v1"].effect == narrow.loc["v1"].effect == 0
+    assert wide.loc["v1"].verdict == "equivalent"
+    said = (
+        "no item differs, in any seed: the change had no effect on these runs; in at least 55% of seeds, as 5 can tell"
+    )
+    assert wide.loc["v1"].reason == said
+    assert narrow.loc["v1"].verdict == "undecided"
+    assert "too rare" in narrow.loc["v1"].reason
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rare", "word"), [(4, 0.5, "undecided"), (4, 0.6, "equivalent"), (5, 0.4, "undecided")]
+)
+def test_equivalent_needs_seeds_enough(tmp_path, seeds, rare, word):
+    edges, _ = run(tmp_path, edit_analysis(margin=0.2, rare=rare), rho=0.95, seeds=seeds)
+    edge = edges.loc["v1"]
+    assert edge.verdict == word
+    assert edge.in_seeds == pytest.approx(0.05**0.25 if word == "equivalent" else float("nan"), nan_ok=True)
+    if word == "equivalent":
+        assert edge.reason.endswith("in at least 47% of seeds, as 4 can tell")
+    elif seeds == 4:
+        assert "leave 53% of seeds that may behave otherwise; 5 seeds would leave at most 50%" in edge.reason
+
+
+def test_few_clusters_speak_about_these_items_only(tmp_path):
+    change = add_clusters(lambda *_: lambda item: "ab"[int(item[-4:]) % 3 > 0], seeds=range(6))
+
+    def both(plan):
+        change(plan)
+        edit_analysis(margin=0.2)(plan)
+
+    edges, _ = run(tmp_path, both, rho=0.95, seeds=6)
+    assert edges.loc["v1"].verdict == "equivalent"
+    assert (
+        "items of 2 clusters are too few to stand for others: this is about these items only" in edges.loc["v1"].reason
+    )
+
+
+def weigh(weights):
+    """Write `weights.json` into the train stages: {(variant, seed): (digest, moved)}."""
+
+    def change(plan):
+        for (variant, seed), (digest, moved) in weights.items():
+            folder = stage_dir(plan, "toy", variant, seed, "train")
+            (folder / "weights.json").write_text(json.dumps({"digest": digest, "moved": moved}))
+
+    return change
+
+
+def test_equal_weights_after_training_are_said(tmp_path):
+    same = {(variant, seed): (f"d{seed}", [1.0, 2.0]) for variant in ("v0", "v1") for seed in range(4)}
+    edges, _ = run(tmp_path / "equal", weigh(same))
+    said = "train ended with equal weights in 4 of 4 seeds: the change had no effect on training"
+    assert said in edges.loc["v1"].reason
+    one = same | {("v1", 2): ("other", [2.0, 1.0])}
+    edges, _ = run(tmp_path / "one", weigh(one))
+    assert "train ended with equal weights in 3 of 4 seeds" in edges.loc["v1"].reason
+    nearly = {run: (f"{run[0]}s{run[1]}", [1.0 + 0.001 * (run[0] == "v1"), 2.0]) for run in same}
+    edges, _ = run(tmp_path / "nearly", weigh(nearly))
+    assert "nearly equal weights in 4 of 4 seeds (apart by at most 0.04% of" in edges.loc["v1"].reason
+    apart = {run: (f"{run[0]}s{run[1]}", [1.0 + (run[0] == "v1"), 2.0]) for run in same}
+    edges, _ = run(tmp_path / "apart", weigh(apart))
+    assert "weights" not in edges.loc["v1"].reason
+
+
+def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
+    """Few items that all agree are no proof; the same models, measured in the same way, are one."""
+
+    def alike(digests, stage="evaluate"):
+        def change(plan):
+            edit_analysis(margin=0.001)(plan)
+            for seed in range(6):
+                source = stage_dir(plan, "toy", "v0", seed, "evaluate") / "items.parquet"
+                target = stage_dir(plan, "toy", "v1", seed, "evaluate")
+                shutil.copy(source, target / "items.parquet")
+                size = (target / "items.parquet").stat().st_size
+                status = json.loads((target / "status.json").read_text())
+                if status.get("files"):
+                    status["files"]["items.parquet"] = size
+                    (target / "status.json").write_text(json.dumps(status))
+                for variant in ("v0", "v1"):
+                    folder = stage_dir(plan, "toy", variant, seed, stage)
+                    if digest := digests(variant, seed):
+                        (folder / "weights.json").write_text(json.dumps({"digest": digest, "moved": []}))
+
+        return change
+
+    words = {
+        "unknown": run(tmp_path / "a", alike(lambda variant, seed: None), seeds=6)[0].loc["v1"],
+        "other": run(tmp_path / "b", alike(lambda variant, seed: f"{variant}{seed * (seed > 3)}"), seeds=6)[0].loc[
+            "v1"
+        ],
+        "earlier": run(tmp_path / "d", alike(lambda variant, seed: f"d{seed}", "train"), seeds=6)[0].loc["v1"],
+        "equal": run(tmp_path / "c", alike(lambda variant, seed: f"d{seed}"), seeds=6)[0].loc["v1"],
+    }
+    for name in ("unknown", "other", "earlier"):  # earlier: the last stage says nothing of its own models
+        assert words[name].verdict == "undecided", name
+        assert "would not have been seen" in words[name].reason
+    assert words["equal"].verdict == "equivalent"
+    assert (words["equal"].low, words["equal"].high) == (0, 0)
+    assert "the models that were measured are equal in every seed, so no item can differ" in words["equal"].reason
+
+
+def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
+    """v1 has another torch in two seeds, in both stages, and another processor in one; v2 shares all that v0 had."""
+
+    def change(plan):
+        for variant in ("v0", "v1", "v2"):
+            for seed in range(4):
+                packages = {"torch": "2.10.0" if variant == "v1" and seed < 2 else "2.9.0", "numpy": f"2.{seed}"}
+                processor = "Xeon" if variant == "v1" and seed == 0 else "EPYC\x1b"
+                for stage in ("train", "evaluate"):
+                    made = {"packages": packages, "hardware": {"processor": processor, "gpus": []}}
+                    folder = stage_dir(plan, "toy", variant, seed, stage)
+                    (folder / "provenance.json").write_text(json.dumps(made))
+                    status = json.loads((folder / "status.json").read_text())
+                    if variant == "v2" and stage == "train":
+                        status |= {"device": f"{seed + 1} x H100", "devices": seed + 1}
+                    (folder / "status.json").write_text(json.dumps(status))
+
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v0", {"lr": (1, 3)})}
+    edges, _ = run(tmp_path, change, lineage=lineage)
+    assert edges.loc["v1", "reason"].endswith(
+        "; train and evaluate ran on different processors in 1 of 4 seeds: EPYC\\x1b for v0, Xeon for v1; train and "
+        "evaluate ran with different versions of torch in 2 of 4 seeds: 2.9.0 for v0, 2.10.0 for v1"
+    )
+    assert edges.loc["v2", "reason"].endswith(
+        "; train ran on different processors in 4 of 4 seeds: EPYC\\x1b for v0, H100 for v2"
+    )
+
+
+def test_weights_that_cannot_be_read_make_the_stage_corrupt(tmp_path):
+    def broken(plan):
+        (stage_dir(plan, "toy", "v1", 0, "train") / "weights.json").write_text('{"digest": "x"}')
+
+    edges, _ = run(tmp_path, broken)
+    assert "weights.json" in edges.loc["v1"].reason
+
+
+def test_a_change_that_cannot_have_an_effect_is_said_in_its_edge(tmp_path):
+    def note(plan):
+        content = json.loads(plan.read_text())
+        child = next(variant for variant in content["studies"][0]["variants"] if variant["name"] == "v1")
+        [change] = child["changes"]
+        change["no_effect"] = "both act as 3"
+        plan.write_text(json.dumps(content))
+
+    edges, _ = run(tmp_path, note)
+    assert "lr can have no effect: both act as 3; nothing that this edge changes can have an effect" in (
+        edges.loc["v1"].reason
+    )
+
+
+def test_confounded_keeps_its_effect(tmp_path):
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
+    edges, _ = run(tmp_path, lineage=lineage, distances={"v0": 0.3, "v1": 0.0}, seeds=6)
+    edge = edges.loc["v1"]
+    assert (edge.verdict, edge.detail, edge.confounded) == ("confounded", "better", True)
+    assert edge.factors == ("beta", "lr")
+    assert edge.effect > 0.2
+
+
+@pytest.mark.parametrize(
+    ("state", "word", "said"),
+    [("failed", "invalid", "failed"), ("diverged", "invalid", "diverged"), ("missing", "not run", "not run")],
+)
+@pytest.mark.parametrize("variant", ["v0", "v1"])
+def test_a_run_that_is_not_ok_makes_its_edge_invalid_and_one_that_is_to_come_not_run(
+    tmp_path, state, word, said, variant
+):
+    edges, _ = run(tmp_path, states={(variant, 1): state})
+    edge = edges.loc["v1"]
+    assert edge.verdict == edge.detail == word
+    assert f"{variant} seed 1 is {said}" in edge.reason
+    assert np.isnan(edge.p_adjusted)
+    assert edge.seeds == 3
+    assert np.isfinite(edge.effect)
+
+
+def test_an_edge_is_not_run_only_where_nothing_else_is_wrong(tmp_path):
+    """What has failed stays wrong whatever is still to come; two factors at once can wait for runs too."""
+    both = {("v0", 1): "missing", ("v1", 2): "failed"}
+    assert run(tmp_path / "a", states=both)[0].loc["v1"].verdict == "invalid"
+    none = {(variant, seed): "missing" for variant in ("v0", "v1") for seed in range(4)}
+    edges, _ = run(tmp_path / "b", states=none)
+    assert (edges.loc["v1"].verdict, edges.loc["v1"].seeds) == ("not run", 0)
+    apart = edit_items("toy", "v1", 0, lambda frame: frame[frame["item"] != "gender-0003"])
+    assert run(tmp_path / "c", apart, states={("v1", 2): "missing"})[0].loc["v1"].verdict == "invalid"
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "beta": (1, 2)})}
+    edge = run(tmp_path / "d", lineage=lineage, states={("v1", 0): "missing"})[0].loc["v1"]
+    assert (edge.verdict, edge.confounded) == ("not run", True)
+
+
+def test_an_abort_event_makes_its_edge_invalid_and_a_warning_does_not(tmp_path):
+    event = {"rule": "collapse", "metric": "lms", "severity": "abort", "first_step": 1, "last_step": 2, "value": 0.1}
+    event |= {"diagnosis": "the model collapsed", "remedy": "lower lr"}
+    edges, _ = run(tmp_path / "a", health={("v1", 0): [event]})
+    assert edges.loc["v1"].verdict == "invalid"
+    assert "v1 seed 0 is unhealthy (collapse: the model collapsed)" in edges.loc["v1"].reason
+    edges, _ = run(tmp_path / "b", health={("v1", 0): [event | {"severity": "warn"}]})
+    assert edges.loc["v1"].verdict != "invalid"
+
+
+def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    event |= {"diagnosis": "words are lost", "remedy": "lower lr"}
+    noted = {"rule": "slow", "metric": "speed", "severity": "note", "first_step": 1, "last_step": 2, "value": 0.1}
+    healthy, _ = run(tmp_path / "a")
+    warned, results = run(tmp_path / "b", health={("v1", 0): [event], ("v1", 2): [event], ("v0", 1): [noted]})
+    ours, theirs = warned.loc["v1"], healthy.loc["v1"]
+    assert ours.reason == f"{theirs.reason}; unhealthy (warn): lms-low: words are lost (v1 seed 0, v1 seed 2)"
+    assert ours.drop("reason").equals(theirs.drop("reason"))
+    everyone = {(variant, seed): [event] for variant in ("v0", "v1") for seed in range(4)}
+    edges, _ = run(tmp_path / "c", health=everyone)
+    assert edges.loc["v1"].reason.endswith("lms-low: words are lost (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
+    with Store(results / "tracker.duckdb") as store:
+        assert len(store.health("toy")) == 3  # the note is kept, but is no part of a verdict
+
+
+def test_a_warning_is_told_with_an_invalid_edge(tmp_path):
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    edges, _ = run(tmp_path, states={("v1", 1): "diverged"}, health={("v1", 1): [event]})
+    assert edges.loc["v1"].verdict == "invalid"
+    assert "v1 seed 1 is diverged (train/m00 is not finite); unhealthy (warn): lms-low" in edges.loc["v1"].reason
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda frame: frame[frame["item"] != "gender-0003"], "unpaired items of gender"),
+        (lambda frame: frame[frame["subset"] != "race"], "no items of race"),
+        (lambda frame: pd.concat([frame, frame.head(1)]), "has an item twice"),
+        (lambda frame: frame.assign(value=frame["value"].where(frame["item"] != "race-0001")), "not finite"),
+        (lambda frame: frame.assign(item=frame["item"] + "x"), "0 in common"),
+    ],
+)
+@pytest.mark.parametrize("variant", ["v0", "v1"])
+def test_items_must_be_the_same(tmp_path, edit, reason, variant):
+    edges, _ = run(tmp_path, edit_items("toy", variant, 2, edit))
+    assert edges.loc["v1"].verdict == "invalid"
+    assert reason in edges.loc["v1"].reason
+
+
+def test_the_order_of_items_in_the_file_does_not_matter(tmp_path):
+    plain, _ = run(tmp_path / "a")
+    shuffled, _ = run(tmp_path / "b", edit_items("toy", "v1", 2, lambda frame: frame.sample(frac=1, random_state=0)))
+    pd.testing.assert_frame_equal(plain, shuffled)
+
+
+def test_other_seeds_are_unpaired_and_more_seeds_are_not(tmp_path):
+    _, results = run(tmp_path)
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    longer = replace(study, states={run: s for run, s in study.states.items() if run not in {("v1", 2), ("v1", 3)}})
+    [edge] = judge_edges(longer)
+    assert (edge.seeds, edge.verdict != "invalid") == (2, True)
+    apart = {run: s for run, s in study.states.items() if run not in {("v1", 0), ("v0", 3)}}
+    [edge] = judge_edges(replace(study, states=apart))
+    assert edge.verdict == "invalid"
+    assert "v1 has seeds [1, 2, 3]; v0 has seeds [0, 1, 2]" in edge.reason
+
+
+def test_one_seed_is_undecided_and_says_what_it_knows(tmp_path):
+    edges, _ = run(tmp_path, seeds=1, distances={"v0": 0.4, "v1": 0.0})
+    edge = edges.loc["v1"]
+    assert edge.verdict == "undecided"
+    assert "seed noise is unknown; item noise alone would say better" in edge.reason
+    assert np.isnan(edge.p)
+    assert edge.low > 0
+    assert edge.mde > 0
+    assert pd.isna(edge.seeds_needed)
+
+
+def test_holm_counts_the_edges_that_were_tested(tmp_path):
+    edges, _ = run(tmp_path, lineage=None, variants=6, distances={"v1": 0.3}, states={("v5", 0): "failed"})
+    tested = edges[edges["verdict"] != "invalid"]
+    assert len(tested) == 4
+    assert tested["p"].min() < 0.25
+    assert tested["p_adjusted"].min() == pytest.approx(4 * tested["p"].min())
+
+
+def test_cost_is_what_the_child_added(tmp_path):
+    edges, _ = run(tmp_path, seeds=4)
+    assert edges.loc["v1"].cost_hours == pytest.approx(4 * 2 * 12.5 / 3600)  # train and evaluate; prepare is shared
+
+
+def test_cost_counts_devices(tmp_path):
+    def on_two_devices(plan):
+        path = stage_dir(plan, "toy", "v1", 2, "train") / "status.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "NVIDIA H100", "devices": 2}))
+
+    edges, _ = run(tmp_path, on_two_devices)
+    assert edges.loc["v1"].cost_hours == pytest.approx((4 * 2 + 1) * 12.5 / 3600)
+
+
+def test_looks_spend_alpha(tmp_path):
+    fixed, _ = run(tmp_path / "a", distances={"v0": 0.15, "v1": 0.1}, seeds=4)
+    looks, results = run(tmp_path / "b", edit_analysis(looks=[3, 4]), distances={"v0": 0.15, "v1": 0.1}, seeds=4)
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    values, _, _ = paired_values(study, ["v1", "v0"])
+    weights = look_weights([3, 4])
+    early = contrast([subset[:, :3] for subset in values], (1, -1), {"target": 0.5})
+    expected = min(1.0, early.p / weights[3], fixed.loc["v1"].p / weights[4])
+    assert looks.loc["v1"].p == pytest.approx(expected)
+    assert looks.loc["v1"].p > fixed.loc["v1"].p
+    last = contrast(values, (1, -1), {"target": 0.5})
+    shown = (looks.loc["v1"].low, looks.loc["v1"].high)  # the interval is one at the level of the look
+    assert shown == pytest.approx(last.interval(last.noise, 0.05 * weights[4]))
+    assert shown[1] - shown[0] > fixed.loc["v1"].high - fixed.loc["v1"].low
+    waiting = judge_edges(replace(study, analysis=study.analysis.model_copy(update={"looks": [6, 8]})))[0]
+    assert waiting.verdict == "undecided"
+    assert "before the first look, at 6 seeds" in waiting.reason
+
+
+def test_seeds_are_read_in_the_order_of_the_plan(tmp_path):
+    def last_first(plan):
+        content = json.loads(plan.read_text())
+        content["studies"][0]["runs"].sort(key=lambda run: (run["variant"], (run["seed"] + 2) % 4))
+        plan.write_text(json.dumps(content))
+
+    _, results = run(tmp_path, last_first)
+    with Store(results / "tracker.duckdb") as store:
+        study = read_measurements(store, "toy")
+    assert paired_values(study, ["v1", "v0"])[1] == [2, 3, 0, 1]
+
+
+def test_interaction_is_the_combination_minus_the_sum_of_its_parts(tmp_path):
+    lineage = {name: ("v0", {name: (0, 1)}) for name in ("a", "b")}
+    lineage = {"v0": (None, {}), **lineage, "ab": ("a", {"b": (0, 1)})}
+    distances = {"v0": 0.4, "a": 0.3, "b": 0.3, "ab": 0.05}  # 0.35 gained, 0.2 by the parts
+    _, results = run(
+        tmp_path, edit_analysis(combinations={"ab": ["a", "b"]}), lineage=lineage, distances=distances, rho=0.9
+    )
+    with Store(results / "tracker.duckdb") as store:
+        [row] = interaction_table(judge_studies(store)).to_dict("records")
+        tables = store.sql(
+            "SELECT variant, avg(value) v FROM results WHERE metric = 'edited/mean/distance' GROUP BY ALL"
+        )
+    cell = dict(zip(tables["variant"], tables["v"], strict=True))
+    assert (row["parts"], row["baseline"], row["seeds"]) == ("a + b", "v0", 4)
+    assert row["effect"] == pytest.approx(-cell["ab"] + cell["a"] + cell["b"] - cell["v0"])
+    assert row["low"] < 0.15 < row["high"]
+    assert row["low"] > 0
+
+
+def test_a_combination_needs_known_parts_with_one_parent(tmp_path):
+    _, results = run(tmp_path, edit_analysis(combinations={"v1": ["v0", "nobody"]}))
+    with Store(results / "tracker.duckdb") as store:
+        [row] = interaction_table(judge_studies(store)).to_dict("records")
+    assert row["reason"] == "no variant 'nobody'"
+    assert np.isnan(row["effect"])
+
+
+def test_same_database_same_verdicts(tmp_path):
+    edges, results = run(tmp_path)
+    with Store(results / "tracker.duckdb") as store:
+        pd.testing.assert_frame_equal(edge_table(judge_studies(store)).set_index("child"), edges)
+
+
+def test_a_reason_is_made_of_parts_that_nobody_has_to_take_apart(tmp_path):
+    """The diagnosis holds what separates parts of a reason: `; `, `: `, brackets."""
+    diagnosis = "too large; see (a): b"
+    event = {"rule": "big-one", "metric": "big/value", "severity": "warn", "first_step": 3, "last_step": 4}
+    event |= {"value": 1.0, "diagnosis": diagnosis, "remedy": "none"}
+    results = tmp_path / "results"
+    simulate(results, [Study(lineage=PAIR, seeds=2, items=ITEMS, health={("v1", 0): [event], ("v1", 1): [event]})])
+    collect(results)
+    with Store(results / "tracker.duckdb") as store:
+        [judged] = judge_studies(store)
+    [edge] = judged.edges
+    [warned] = edge.warnings
+    assert (warned.rule.id, warned.rule.diagnosis) == ("big-one", diagnosis)
+    assert warned.runs == ("v1 seed 0", "v1 seed 1")
+    assert edge.reason == f"{edge.why}; unhealthy (warn): big-one: {diagnosis} (v1 seed 0, v1 seed 1)"
+    printed = " ".join(_reasons(judged.edges).split())
+    assert printed.count("big-one") == 2  # beside the edge, and with what it means
+    assert f"big-one: {diagnosis}" in printed
+
+
+def test_an_edge_that_is_gone_after_results_is_a_changed_plan(tmp_path):
+    """A variant less makes the family smaller and every other p; one more does not help anybody."""
+
+    def keep(*names):
+        def change(plan):
+            content = json.loads(plan.read_text())
+            [study] = content["studies"]
+            for key in ("variants", "runs"):
+                study[key] = [e for e in study[key] if e.get("variant", e.get("name")) in names]
+            plan.write_text(json.dumps(content))
+
+        return change
+
+    lineage = {**PAIR, "v2": ("v0", {"beta": (1, 2)})}
+    _, results = run(tmp_path, keep("v0", "v1"), lineage=lineage, seeds=1)
+    full, histories = json.loads((results / "plan.json").read_text()), []
+    simulate(tmp_path / "other", [Study(lineage=lineage, seeds=1, items=ITEMS)])
+    whole = json.loads((tmp_path / "other" / "plan.json").read_text())["studies"][0]
+    for names in (("v0", "v1", "v2"), ("v0", "v1", "v2"), ("v0", "v2")):
+        full["studies"][0] |= {"variants": whole["variants"], "runs": whole["runs"]}
+        (results / "plan.json").write_text(json.dumps(full))
+        keep(*names)(results / "plan.json")
+        collect(results)
+        with Store(results / "tracker.duckdb") as store:
+            histories.append(read_measurements(store, "toy").history)
+    assert [len(history) for history in histories] == [1, 1, 2]
+    assert histories[1][0]["edges"] == [["v1", "v0"], ["v2", "v0"]]
+    assert edges_gone(*histories[2]) == [["v1", "v0"]]
+
+
+def test_changing_the_analysis_after_results_is_remembered(tmp_path):
+    def digest(text):
+        def change(plan):
+            content = json.loads(plan.read_text())
+            content["studies"][0]["analysis_digest"] = text
+            plan.write_text(json.dumps(content))
+
+        return change
+
+    _, results = run(tmp_path, digest("one"))
+    for text in ("one", "two"):
+        digest(text)(results / "plan.json")
+        collect(results)
+    with Store(results / "tracker.duckdb") as store:
+        assert [entry["digest"] for entry in read_measurements(store, "toy").history] == ["one", "two"]

@@ -1,0 +1,60 @@
+"""Who holds a lock is alone, also where the one before has removed its file."""
+
+import fcntl
+import os
+import threading
+
+import pytest
+
+from ablation.contract.errors import TrackerError
+from ablation.plan.alone import alone
+
+
+def is_free(lock):
+    handle = os.open(lock, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def test_who_waited_for_a_lock_that_was_removed_holds_the_one_that_others_find(tmp_path, monkeypatch):
+    lock = tmp_path / "folder/.lock"
+    waits, holds, done = threading.Event(), threading.Event(), threading.Event()
+    flock = fcntl.flock
+
+    def waiting(handle, kind):
+        if threading.current_thread() is second:
+            waits.set()
+        flock(handle, kind)
+
+    monkeypatch.setattr(fcntl, "flock", waiting)
+
+    def wait():
+        with alone(lock):
+            holds.set()
+            done.wait(20)
+
+    second = threading.Thread(target=wait)
+    with alone(lock):
+        assert not is_free(lock)
+        second.start()
+        assert waits.wait(20)
+        assert not holds.wait(0.05)
+        lock.unlink()
+        lock.parent.rmdir()
+    assert holds.wait(20)
+    assert not is_free(lock)
+    done.set()
+    second.join()
+    assert is_free(lock)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    said = r"file/below: cannot be written .*; mend the folder"
+    with pytest.raises(TrackerError, match=said), alone(tmp_path / "file/below/.lock"):
+        pass

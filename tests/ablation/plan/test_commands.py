@@ -1,0 +1,228 @@
+"""A study of commands: its keys and types, what counts for the keys, and what is refused before any job."""
+
+import copy
+import json
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ablation.contract.errors import ConfigError
+from tests.ablation.plan.test_plan import build
+from tests.ablation.toy_study import STUDY
+
+BASE = {"steps": 4, "lr": 1e-3, "task": {"name": "sums", "sizes": [1, 2], "extra": {}}, "clip": None, "eval": 8}
+STAGES = {
+    "train": {
+        "command": "{python} 'my train.py' {config} --seed {seed} --out {output}",
+        "code": ["my train.py", "src/"],
+        "reads": ["steps", "lr", "task", "clip"],
+        "seeded": True,
+        "steps": "steps",
+        "resources": {"gpu": 1},
+    },
+    "evaluate": {
+        "command": ["{python}", "evaluate.py", "{input:train}/model", "--items={value:eval}"],
+        "code": ["evaluate.py"],
+        "inputs": {"train": "train"},
+        "reads": ["eval"],
+        "seeded": False,
+        "collect": ["metrics", {"items": "scores/*.csv"}],
+    },
+}
+VARIANTS = {
+    "base": {"why": "the start"},
+    "v2": {"extends": "base", "why": "faster", "lr": 1},
+    "v3": {"extends": "base", "why": "larger", "task": {"sizes": [3], "extra": {"any": 1}}, "clip": 0.2},
+    "v4": {"extends": "base", "why": "other items", "eval": 9},
+}
+
+
+@pytest.fixture
+def commands(toy):
+    for path in toy.folder.glob("*.yaml"):
+        path.unlink()
+    for name in ("my train.py", "src/model.py", "src/settings.json", "lib/used.py", "lib/unused.py"):
+        toy.code(name, "1\n")
+    toy.code("evaluate.py", "import lib.used\n")
+    toy.declare = lambda stages=STAGES, base=BASE, **changes: toy.study(
+        stages=stages, base=base, **{"factors": {}, "exclusions": [], "health": [], "published": None, **changes}
+    )
+    kept = {key: value for key, value in STUDY.items() if key != "config"}
+    write = toy.yaml
+    toy.study = lambda **changes: write("studies/toy/_study.yaml", kept | changes)
+    toy.declare()
+    for name, variant in VARIANTS.items():
+        toy.variant(name, variant)
+    return toy
+
+
+def changed(stage, **fields):
+    """Return the stages, one of them changed; a field that is None is left out."""
+    stages = copy.deepcopy(STAGES)
+    stages[stage] = {key: value for key, value in (stages[stage] | fields).items() if value is not None}
+    return stages
+
+
+def keys(toy):
+    return {run.variant: run.stages for run in build(toy, seeds=1).runs}
+
+
+def refused(toy, *parts):
+    with pytest.raises(ConfigError) as caught:
+        build(toy)
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)
+
+
+def test_the_plan_of_a_command(commands):
+    plan = build(commands, seeds=1)
+    found = keys(commands)
+    assert len({stages["train"] for stages in found.values()}) == 3  # v4 shares the training of its parent
+    train = plan.stage("toy.train", found["v3"]["train"])
+    assert (train.entry, train.resources.gpu) == ("ablation.runner.command", 1)
+    config = plan.configs["toy.train", found["v3"]["train"]]
+    assert config["config"] == {
+        "steps": 4,
+        "lr": 1e-3,
+        "task": {"name": "sums", "sizes": [3], "extra": {"any": 1}},
+        "clip": 0.2,
+    }
+    assert config["model"] is None
+    assert list(config["code"]["files"]) == ["my train.py", "src/model.py", "src/settings.json"]
+    assert config["command"]["words"][:3] == ["{python}", "my train.py", "{config}"]
+    assert plan.configs["toy.evaluate", found["v3"]["evaluate"]]["command"]["collect"] == [
+        {"reader": "metrics", "place": "."},
+        {"reader": "items", "place": "scores/*.csv"},
+    ]
+    assert json.loads(json.dumps(config)) == json.loads(json.dumps(config | {"code": config["code"]}))
+
+
+@pytest.mark.parametrize(
+    ("change", "reruns"),
+    [
+        (lambda toy: toy.code("my train.py", "1  # a comment\n"), ""),
+        (lambda toy: toy.code("my train.py", "2\n"), "train evaluate"),
+        (lambda toy: toy.code("src/settings.json", "1 \n"), "train evaluate"),
+        (lambda toy: toy.code("src/new.py", ""), "train evaluate"),
+        (lambda toy: toy.code("evaluate.py", "2\n"), "evaluate"),
+        (lambda toy: toy.code("lib/used.py", "2\n"), "evaluate"),
+        (lambda toy: toy.code("lib/unused.py", "2\n"), ""),
+        (lambda toy: toy.declare(base=BASE | {"eval": 7}), "evaluate"),
+        (lambda toy: toy.declare(changed("evaluate", collect=["items"])), "evaluate"),
+        (lambda toy: toy.declare(changed("train", command=STAGES["train"]["command"] + " -v")), "train evaluate"),
+        (lambda toy: toy.declare(changed("train", time_limit=3, steps=None)), ""),
+        (lambda toy: toy.declare(changed("train", resources={"gpu": 2, "threads": 2})), ""),
+    ],
+)
+def test_what_runs_again(commands, change, reruns):
+    before = keys(commands)["base"]
+    change(commands)
+    after = keys(commands)["base"]
+    assert [stage for stage in before if before[stage] != after[stage]] == reruns.split()
+
+
+def test_the_whole_project_may_be_the_code(commands):
+    commands.declare(changed("evaluate", code=["."]))
+    before = keys(commands)["base"]
+    for name in ("results/stages/toy/log.txt", "reports/index.html"):
+        commands.code(name, "")
+    assert keys(commands)["base"] == before
+    commands.code("readme.txt", "")
+    assert keys(commands)["base"]["evaluate"] != before["evaluate"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "parts"),
+    [
+        ({"stps": 1}, ("v2.yaml: stps = 1", "is not a key of this configuration", "did you mean 'steps'?")),
+        ({"task": {"nam": "x"}}, ("v2.yaml: task.nam = 'x'", "did you mean")),
+        ({"steps": 1.5}, ("v2.yaml: steps = 1.5", "integer")),
+        ({"lr": "1e-3 "}, ("v2.yaml: lr = '1e-3 '", "number")),
+        ({"task": {"sizes": ["x"]}}, ("v2.yaml: task.sizes.0", "integer")),
+        ({"task": 3}, ("v2.yaml: task = 3",)),
+        ({"lr": 1e-3}, ("v2.yaml: lr = 0.001", "has this value already")),
+    ],
+)
+def test_a_variant_is_checked_against_base(commands, variant, parts):
+    commands.variant("v2", {"extends": "base", "why": "wrong", **variant})
+    refused(commands, *parts)
+
+
+@pytest.mark.parametrize(
+    ("stage", "fields", "parts"),
+    [
+        ("train", {"code": ["gone.py"]}, ("_study.yaml: stages.train.code = 'gone.py': names no file in",)),
+        ("train", {"code": ["src/"]}, ("'my train.py' is a file of the project", "add my train.py")),
+        ("train", {"command": "x {config} {seed} --a=src/model.py", "code": ["my train.py"]}, ("add src/model.py",)),
+        ("train", {"code": ["/etc/passwd"]}, ("stages.train.code", "must be relative to the folder")),
+        ("train", {"command": "python {sed}"}, ("stages.train", "{sed} is no placeholder")),
+        ("train", {"command": "python 'x"}, ("stages.train", "no closing quotation")),
+        ("train", {"command": "x {config}"}, ("the stage is seeded, and the command does not get {seed}",)),
+        ("train", {"command": "x {seed}"}, ("gets none of what the stage reads", "add {config}, {overrides}")),
+        ("train", {"command": "x {config} {seed}", "reads": None}, ("stages.train.reads", "is empty")),
+        ("train", {"seeded": False}, ("stages.train.seeded = False: the command gets {seed}",)),
+        ("train", {"steps": "stps"}, ("stages.train.steps = 'stps'", "did you mean 'steps'?")),
+        ("train", {"steps": "eval"}, ("stages.train.steps = 'eval'", "add eval to its `reads`")),
+        ("train", {"entry": "trainers.toy.train"}, ("stages.train", "give either `entry` or `command`")),
+        ("train", {"command": None}, ("stages.train", "give either `entry` or `command`")),
+        ("train", {"command": None, "entry": "trainers.toy.train", "code": None, "steps": None}, ("config model",)),
+        ("train", {"command": None, "entry": "trainers.toy.train", "steps": None}, ("code belongs to a `command`",)),
+        ("evaluate", {"command": "x {input:tran} {value:eval}"}, ("{input:tran}", "did you mean 'train'?")),
+        ("evaluate", {"command": "x {value:lr} {input:train}"}, ("the stage does not read lr",)),
+        ("evaluate", {"collect": ["itms"]}, ("stages.evaluate.collect = 'itms'", "did you mean 'items'?")),
+        ("evaluate", {"collect": [{"items": "../x"}]}, ("stages.evaluate.collect", "must lie in")),
+        ("evaluate", {"collect": None}, ("stages.evaluate.collect", "name a reader")),
+        ("evaluate", {"reads": [], "command": "x {input:train}"}, ("base.eval = 8: no stage gets it",)),
+        ("train", {"command": "x {value:lr} {value:task} {seed}"}, ("base.clip: no stage gets it", "{value:KEY}")),
+        ("train", {"command": "x {value:task.name} {seed}"}, ("base.clip: no stage gets it",)),
+    ],
+)
+def test_what_is_wrong_with_a_command_is_said_before_any_job(commands, stage, fields, parts):
+    commands.declare(changed(stage, **fields))
+    refused(commands, *parts)
+
+
+@pytest.mark.parametrize(
+    ("base", "parts"),
+    [
+        ({"_private": 1}, ("base._private", "is no usable key")),
+        ({"task": {"a.b": 1}}, ("base.task.a.b", "is no usable key")),
+        ({"why": 1}, ("base.why", "is reserved")),
+        ({"model_dump": 1}, ("base.model_dump", "is reserved")),
+    ],
+)
+def test_keys_that_cannot_be(commands, base, parts):
+    commands.declare(base=BASE | base)
+    refused(commands, *parts)
+
+
+def test_an_asset_may_be_an_input(commands):
+    source = {"source": "path", "path": "data.jsonl"}
+    stages = changed("evaluate", inputs={"train": "train", "data": "asset:data"})
+    stages["evaluate"]["command"] += ["{input:data}"]
+    commands.declare(stages, base=BASE | {"data": {"kind": "questions", "sources": [source]}})
+    commands.code("data.jsonl", "{}\n")
+    plan = build(commands, seeds=1)
+    assert [stage.id for stage in plan.stages.values()].count("assets") == 1
+    commands.declare(stages, base=BASE | {"data": {"kind": "nothing", "sources": [source]}})
+    refused(commands, "_study.yaml: base.data.kind = 'nothing'")
+    commands.declare(stages)
+    refused(commands, "base.data", "is an asset of `inputs`")
+
+
+def test_the_study_of_the_page_can_be_planned(commands):
+    page = (Path(__file__).resolve().parents[3] / "docs" / "any-program.md").read_text(encoding="utf-8")
+    blocks = [textwrap.dedent(block) for block in re.findall(r"(?:^ {4}.*\n)+", page, flags=re.MULTILINE)]
+    study = {key: value for block in blocks for key, value in yaml.safe_load(block).items()}
+    assert set(study) == {"stages", "base", "table", "analysis"}
+    study["base"]["lr"] = 1e-5  # PyYAML alone reads 1e-5 as text
+    for name in ("train.py", "src/model.py", "evaluate.py"):
+        commands.code(name, "1\n")
+    commands.study(**study, factors={}, exclusions=[], health=[], published=None, curves=[])
+    for name in ("v2", "v3", "v4"):
+        (commands.folder / f"{name}.yaml").unlink()
+    commands.variant("v2", {"extends": "base", "why": "another reward", "reward": {"weight": 2}})
+    assert {stage.id for stage in build(commands, seeds=1).stages.values()} == {"toy.train", "toy.evaluate"}

@@ -1,0 +1,157 @@
+"""The policy for uncommitted files, in a repository of its own."""
+
+import json
+import subprocess
+
+import pytest
+
+from ablation.config.settings import load_settings
+from ablation.contract.errors import ConfigError
+from ablation.plan.build import build_plan
+from ablation.plan.collected import COLLECTED
+from ablation.plan.dirty_tree import check_trees, dirty_files
+from ablation.plan.retry import states_of
+from ablation.plan.start import prepare
+from tests.ablation.toy_study import Toy
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """The toy study, committed; results and reports are not ignored."""
+    root = tmp_path / "project"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    toy = Toy(root)
+    (root / ".gitignore").write_text("__pycache__/\n")
+    commit(toy)
+    return toy
+
+
+def commit(toy):
+    if not (toy.root / ".git").exists():
+        git(toy.root, "init", "-q")
+    git(toy.root, "add", "-A")
+    git(toy.root, "commit", "-q", "--allow-empty", "-m", "state")
+
+
+def plan_with(toy, policy, **overrides):
+    toy.study(**({} if policy is None else {"dirty_tree": policy}))
+    commit(toy)
+    return build_plan(load_settings(overrides, configs=toy.configs), root=toy.root)
+
+
+def check(plan, root):
+    return check_trees(plan, root, states_of(plan))
+
+
+def end(stages, state="ok"):
+    for stage in stages:
+        stage.status.parent.mkdir(parents=True, exist_ok=True)
+        stage.status.write_text(json.dumps({"state": state, "key": stage.key}))
+
+
+def test_changed_new_and_removed_files_are_dirty_ignored_ones_are_not(toy):
+    assert dirty_files(toy.root) == []
+    toy.code("trainers/shared.py", "LIMIT = 4\n")
+    toy.code("new folder/ä.py", "")
+    toy.code("trainers/__pycache__/x.pyc", "")
+    (toy.root / "trainers/objectives/b.py").unlink()
+    assert dirty_files(toy.root) == ["new folder/ä.py", "trainers/objectives/b.py", "trainers/shared.py"]
+    git(toy.root, "add", "-A")  # staged is not committed
+    assert len(dirty_files(toy.root)) == 3
+    assert dirty_files(toy.root / "new folder") == ["new folder/ä.py"]
+
+
+def test_results_and_reports_of_the_project_are_not_dirt(toy):
+    toy.code("results/stages/x/status.json", "{}")
+    toy.code("reports/index.html", "")
+    toy.code("results2/x", "")
+    outside = [toy.root / "results", toy.root / "reports", toy.root.parent / "elsewhere"]
+    assert dirty_files(toy.root, outside) == ["results2/x"]
+    plan = plan_with(toy, "refuse", reports="out")
+    plan.write()
+    toy.code("out/index.html", "")
+    assert check(plan, toy.root) == []
+
+
+def test_by_default_a_dirty_tree_is_a_warning_per_study(toy):
+    plan = plan_with(toy, None)
+    assert check(plan, toy.root) == []
+    for name in "abcde":
+        toy.code(f"{name}.py", "")
+    [warning] = check(plan, toy.root)
+    assert warning.startswith("toy: uncommitted files (a.py, b.py, c.py and 2 more); ")
+    assert warning.endswith("_study.yaml: dirty_tree)")
+    assert "\n" not in warning
+
+
+def test_refuse_is_one_line_with_the_files_and_the_remedy(toy):
+    plan = plan_with(toy, "refuse")
+    assert check(plan, toy.root) == []
+    toy.code("trainers/shared.py", "LIMIT = 4\n")
+    with pytest.raises(ConfigError) as caught:
+        check(plan, toy.root)
+    text = str(caught.value)
+    assert "_study.yaml: dirty_tree = 'refuse': uncommitted files (trainers/shared.py), " in text
+    assert "the study toy does not start its 18 stages; commit or remove them, or set `dirty_tree: warn`" in text
+    assert "\n" not in text
+
+
+def test_allow_says_nothing(toy):
+    plan = plan_with(toy, "allow")
+    toy.code("new.py", "")
+    assert check(plan, toy.root) == []
+
+
+def test_only_a_study_with_stages_to_run_is_asked(toy):
+    plan = plan_with(toy, "refuse")
+    toy.code("new.py", "")
+    end(plan.selected())
+    assert check(plan, toy.root) == []
+    last = plan.selected()[-1]
+    end([last], "failed")
+    assert check(plan, toy.root) == []  # what failed runs again only where that is asked for
+    toy.code("new.py", "")
+    again = build_plan(load_settings({"retry": "failed"}, configs=toy.configs), root=toy.root)
+    with pytest.raises(ConfigError, match="its 1 stage;"):
+        check(again, toy.root)
+    last.status.unlink()
+    with pytest.raises(ConfigError, match="its 1 stage;"):
+        check(plan, toy.root)
+
+
+def test_a_stage_that_runs_again_since_its_files_are_damaged_counts(toy):
+    plan = plan_with(toy, "refuse")
+    toy.code("new.py", "")
+    end(plan.selected())
+    (toy.root / "results" / COLLECTED).write_text(json.dumps({"corrupt": {plan.selected()[-1].key: "torn"}}))
+    with pytest.raises(ConfigError, match="its 1 stage;"):
+        prepare(plan, states_of(plan), toy.root)
+
+
+def test_a_selection_asks_for_its_own_stages(toy):
+    plan = plan_with(toy, "refuse", variant="base", seed=0)
+    toy.code("new.py", "")
+    with pytest.raises(ConfigError, match="its 4 stages"):  # the asset, prepare, train, evaluate
+        check(plan, toy.root)
+    end(plan.selected())
+    assert check(plan, toy.root) == []
+
+
+def test_without_git_there_is_no_commit_to_name(toy):
+    plan = plan_with(toy, "refuse")
+    (toy.root / ".git").rename(toy.root.parent / "gone")
+    assert dirty_files(toy.root) is None
+    with pytest.raises(ConfigError, match=r"in no git repository, .*; put it into one, or set"):
+        check(plan, toy.root)
+
+
+def test_another_word_is_an_error(toy):
+    with pytest.raises(ConfigError, match="dirty_tree = 'perhaps'"):
+        plan_with(toy, "perhaps")

@@ -1,0 +1,269 @@
+"""Will it fit: what the plan says of memory, what is refused before any job, and the table of docs/scale.md."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ablation.cli.main import main
+from ablation.config.settings import load_settings
+from ablation.contract.errors import ConfigError
+from ablation.contract.footprint import GIB, Footprint, Held, Work
+from ablation.plan import fit as plan_fit
+from ablation.plan.build import build_plan
+from ablation.plan.fit import USABLE, _halved, check_fit, fullest, needs_of, problem_of
+from ablation.plan.retry import states_of
+from ablation.plan.start import prepare
+
+ROOT = Path(__file__).resolve().parents[3]
+# Of Qwen2.5-7B, without norms: queries and outputs, keys and values, their biases, three matrices of the MLP.
+QWEN_BLOCK = 2 * 3_584 * 3_584 + 2 * 3_584 * 512 + 3_584 + 2 * 512 + 3 * 3_584 * 18_944
+
+
+def plan_of(study, tmp_path, /, **overrides):
+    given = {"scale": "paper", "studies": study, "seeds": 1, "results": str(tmp_path / "results"), **overrides}
+    given.setdefault("reports", str(tmp_path / "reports"))
+    return build_plan(load_settings(given, configs=ROOT / "configs"), root=ROOT)
+
+
+@cache
+def planned(study, /, **overrides):
+    """A plan of which no stage has run, that several tests look at."""
+    return plan_of(study, Path("nowhere"), **overrides)
+
+
+def needs(plan, memory=80.0):
+    return {need.stage.stage: need for need in fullest(needs_of(plan, plan.content.stages, device_memory=memory))}
+
+
+def end(plan, name, state="ok"):
+    for stage in plan.content.stages:
+        if stage.stage == name:
+            stage.dir.mkdir(parents=True)
+            stage.status.write_text(json.dumps({"state": state, "key": stage.key}))
+
+
+def test_sums():
+    made = Footprint(
+        held=(Held("policy", 40), Held("reference", 10)),
+        works=(Work("update", 8, {"logits": 16, "activations": 8}, 3), Work("reference", 8, {"logits": 30}, 5)),
+        host={"models": 30, "data": 4},
+    )
+    assert [made.held_size, made.peak, made.least, made.host_size] == [50, 50 + 30, 50 + 5, 34]
+
+
+def test_what_does_not_fit_is_refused_before_any_job_and_nothing_is_written(tmp_path):
+    plan = plan_of("gad", tmp_path, gpus=8, device_memory=48)
+    with pytest.raises(ConfigError) as error:
+        prepare(plan, states_of(plan))
+    text = str(error.value)
+    assert "gad.seqkd" in text
+    assert "student: weights 14.2, student: gradients 14.2, student: optimiser 28.4" in text
+    assert "gpu: 4 (with mem_mb of" in text
+    assert not plan.file.exists()
+    assert "\n" not in text
+
+
+def test_a_refused_retry_sets_no_failure_aside(tmp_path):
+    plan = plan_of("gad", tmp_path, retry="failed", gpus=8, device_memory=48)
+    end(plan, "seqkd", "failed")
+    with pytest.raises(ConfigError, match=r"needs 71\.5 GiB"):
+        prepare(plan, states_of(plan))
+    assert "failed" in {state.state for state in states_of(plan).values()}
+
+
+def test_paper_asks_for_as_many_devices_as_it_needs():
+    for study in ("debias", "demonstrations", "gad", "gspo", "innovations"):
+        for need in needs(planned(study)).values():
+            assert need.devices == need.enough.devices, need.stage.id
+            assert need.fits_host
+
+
+def test_what_is_held_is_named_as_it_is_divided():
+    need = needs(planned("gad"))["gad"]
+    assert "student: optimiser 11.3" in problem_of(replace(need, memory=1)).problem
+    problem = problem_of(need.on(2)).problem
+    assert "student: optimiser 28.4, reference: weights 7.1, critic: weights 13.2" in problem
+
+
+def test_halved_is_what_is_too_large():
+    works = (Work("update", 8, {"logits": 60, "gathered weights": 50}, 53), Work("sampling", 8, {"cache": 60}, 5))
+    made = replace(needs(planned("gspo"))["reinforce"], footprint=Footprint((Held("policy", 30),), works), memory=100)
+    line = _halved(made)
+    assert line.endswith("update (8 rows at once: <0.1 GiB)")
+
+
+def test_the_configuration_with_the_largest_batches_is_warned_of(monkeypatch):
+    plan = planned("gspo")
+    need = needs(plan)["reinforce"]
+    made = [
+        Footprint(works=(Work(name, 8, {"logits": size}, least),))
+        for name, size, least in (("a", 60, 50), ("b", 90, 40))
+    ]
+    monkeypatch.setattr(
+        plan_fit, "needs_of", lambda *_, **__: [replace(need, footprint=each, memory=80) for each in made]
+    )
+    (line,) = check_fit(plan, states_of(plan))
+    assert "b (8 rows at once" in line
+
+
+def test_student_critic_and_reference_are_as_by_hand():
+    need = needs(planned("gad"))["gad"].on(1)
+    student, critic = 7_615_616_512, 7_070_619_136 + 3584 + 1
+    sizes = {part.name: part.size for part in need.footprint.held}
+    assert sizes["student: optimiser"] == 8 * student
+    assert sizes["critic: weights"] == sizes["critic: gradients"] == 4 * critic
+    assert sizes["reference: weights"] == 2 * student
+    assert need.footprint.held_size == 18 * student + 16 * critic
+    assert need.footprint.host_size == 4 * student
+    # On several devices all is divided; the first process copies the student for the reference before that.
+    assert need.on(2).footprint.held_size == 9 * student + 8 * critic
+    assert need.on(2).footprint.host_size == need.on(5).footprint.host_size == 6 * student
+    # 2 devices hold half of it, and while they sample a copy of the student, nearly all of it in bfloat16.
+    draw = next(work for work in need.on(2).footprint.works if work.name == "sampling")
+    linear, embedding, norms = 28 * QWEN_BLOCK, 152_064 * 3_584, (2 * 28 + 1) * 3_584
+    assert student == linear + 2 * embedding + norms
+    assert draw.parts["gathered weights"] == 2 * (linear + embedding) + 4 * (embedding + norms)
+    enough = need.enough
+    assert enough.footprint.least <= USABLE * 80 * GIB < need.on(enough.devices - 1).footprint.least
+    # The student of an evaluation is whole on each, its critic is divided.
+    other = needs(planned("gad"))["evaluate"]
+    assert other.on(8).footprint.held_size == 2 * student + -(-4 * critic // 8)
+
+
+def test_what_has_ended_or_is_not_selected_is_not_refused(tmp_path):
+    plan = plan_of("gad", tmp_path)
+    for name in ("seqkd", "warmup", "gad"):
+        end(plan, name)
+    (line,) = check_fit(plan, states_of(plan))
+    assert line.startswith("gad.evaluate (d-original) will halve its batches: 91.5 GiB as configured")
+    for other in (planned("gspo"), planned("gad,gspo", study="gspo")):
+        assert check_fit(other, states_of(other)) == []
+
+
+def test_a_smaller_device_is_one_setting_away():
+    plan = planned("gspo", device_memory=16)
+    with pytest.raises(
+        ConfigError, match=r"gspo.reinforce \(ppo\) needs 19\.\d GiB on a device with one row at a time"
+    ):
+        check_fit(plan, states_of(plan))
+    fits = planned("gspo", device_memory=24)
+    assert any("gspo.reinforce" in line for line in check_fit(fits, states_of(fits)))  # halved
+    unknown = planned("gad", device_memory=0)
+    assert unknown.settings.device_memory is None
+    assert check_fit(unknown, states_of(unknown)) == []
+
+
+def test_remedies_are_those_that_exist_and_were_tried():
+    plan = planned("innovations", device_memory=11)
+    need = needs(plan, 11.0)["reinforce"]
+    problem = problem_of(need)
+    assert problem is not None
+    assert "gpu: 2 (with mem_mb of" in problem.remedy
+    assert "which fits" in problem.remedy
+    assert "precision.compute" not in problem.remedy  # it is bfloat16 already
+    whole = planned("debias")
+    need = needs(whole, 1.0)["prepare"]
+    assert "dtype: bfloat16 makes it" in problem_of(need).remedy
+
+
+def test_the_memory_of_the_machine_counts_as_well():
+    plan = planned("gspo")
+    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and "ppo" in stage.variants)
+    small = stage.model_copy(update={"resources": stage.resources.model_copy(update={"mem_mb": 1500})})
+    (need,) = needs_of(plan, [small], device_memory=80)
+    problem = problem_of(need)
+    assert not need.fits_host
+    assert "models while they are loaded or saved 1.8 GiB" in problem.problem
+    assert "studies.gspo.resources.reinforce.mem_mb" in problem.remedy
+
+
+@pytest.mark.parametrize(("study", "stages"), [("debias", 3), ("demonstrations", 3)])
+def test_the_machine_holds_what_each_process_reads_for_itself(study, stages):
+    read = [need for need in needs(planned(study)).values() if "weights" in need.footprint.host]
+    assert len(read) == stages
+    for need in read:
+        assert need.on(4).footprint.host_size == 4 * need.on(1).footprint.host_size > 0
+
+
+def test_every_study_says_what_each_stage_with_a_model_holds():
+    plan = planned("debias,demonstrations,gad,gspo,innovations", scale="smoke")
+    found = {need.stage.id for need in needs_of(plan, plan.content.stages, device_memory=None)}
+    having = {stage.id for stage in plan.content.stages if stage.resources.gpu > 0}
+    assert having - found == {"innovations.judge"}  # which no variant of it asks for
+
+
+@pytest.mark.parametrize("value", ["a lot", "-1", "nan", "inf", True])
+def test_a_size_that_is_none_is_refused(value):
+    with pytest.raises(ConfigError, match="device_memory"):
+        load_settings({"device_memory": value}, configs=ROOT / "configs")
+
+
+def test_a_module_that_is_not_there_is_one_line(tmp_path, toy):
+    toy.study(footprint="trainers.toy.nothing")
+    plan = build_plan(load_settings(configs=toy.configs), root=toy.root)
+    with pytest.raises(ConfigError, match=r"_study.yaml: footprint = 'trainers.toy.nothing': cannot be used"):
+        needs_of(plan, plan.content.stages, device_memory=None)
+
+
+def test_a_study_that_names_no_module_is_left_out(toy):
+    toy.study()
+    plan = build_plan(load_settings(configs=toy.configs), root=toy.root)
+    assert needs_of(plan, plan.content.stages, device_memory=1.0) == []
+
+
+def fit(capsys, *words):
+    status = main(["fit", *words, "--configs", str(ROOT / "configs"), "--config", "results=nowhere"])
+    return status, capsys.readouterr().out
+
+
+def test_the_command_shows_needs_and_measured_peaks(tmp_path, capsys):
+    plan = plan_of("gspo", tmp_path, seeds=2)
+    stage = next(stage for stage in plan.content.stages if stage.stage == "reinforce" and stage.seed == 1)
+    stage.dir.mkdir(parents=True)
+    stage.status.write_text(json.dumps({"memory_mb": 13312, "device_memory_mb": 20480}))
+    words = ["fit", "gspo", "--scale", "paper", "--configs", str(ROOT / "configs")]
+    folders = [f"results={tmp_path / 'results'}", f"reports={tmp_path / 'reports'}"]
+    assert main([*words, "--config", *folders]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "reinforce " in line)
+    assert "host 13.0, device 20.0" in line
+
+
+def test_the_commands_exit_status_says_whether_all_fits(capsys):
+    assert fit(capsys, "gspo", "--scale", "paper")[0] == 0
+    assert fit(capsys, "gad", "--scale", "paper")[0] == 0
+    status, text = fit(capsys, "gad", "--scale", "paper", "--device-memory", "48")
+    assert status == 1
+    assert "does not fit: gad.gad" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gat"], "there is no such study; did you mean 'gad'?"),
+        (["gad", "--device-memory", "nan"], "device_memory = 'nan': is no size"),
+        (["gad", "--device-memory", "-1"], "device_memory = '-1.0': is no size"),
+        (["gad", "--devices", "1", "0"], "--devices = 0: is no number of devices"),
+    ],
+)
+def test_what_the_command_refuses(words, said, capsys):
+    assert main(["fit", *words, "--configs", str(ROOT / "configs")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_validate_says_what_will_be_refused(capsys):
+    given = ["--config", "studies=gad", "device_memory=48"]
+    assert main(["validate", "--scale", "paper", "--configs", str(ROOT / "configs"), *given]) == 0
+    assert "will be refused: gad.seqkd (seqkd) needs" in capsys.readouterr().out
+
+
+def test_the_table_of_the_documentation_is_what_the_command_says(capsys, monkeypatch):
+    page = (ROOT / "docs" / "scale.md").read_text()
+    # What other sources on this machine say of the models is not of this page.
+    monkeypatch.setenv("HF_HUB_CACHE", str(ROOT / "nowhere"))
+    for words in (["--scale", "paper"], ["--scale", "paper", "--devices", *map(str, (1, 2, 4, 8, 16))]):
+        _, text = fit(capsys, *words)
+        for line in text.splitlines():
+            assert line in page.splitlines(), line

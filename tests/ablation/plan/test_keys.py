@@ -1,0 +1,290 @@
+"""What a key depends on, and what it does not: in a toy study, and in the study `debias` itself."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from ablation.config.settings import load_settings
+from ablation.contract.absent import Absent
+from ablation.plan import keys
+from ablation.plan.build import build_plan
+from ablation.store.health_events import as_rule
+from tests.ablation import toy_study
+from tests.ablation.toy_study import VARIANTS
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def build(toy, **overrides):
+    return build_plan(load_settings(overrides, configs=toy.configs), root=toy.root)
+
+
+def keys_of(plan):
+    """(variant, seed, stage) -> key."""
+    return {(run.variant, run.seed, stage): key for run in plan.runs for stage, key in run.stages.items()}
+
+
+def changed(before, after):
+    """The names in both plans whose key differs."""
+    one, two = keys_of(before), keys_of(after)
+    return {name for name in one.keys() & two.keys() if one[name] != two[name]}
+
+
+def names(stages, variants, seeds=(0, 1)):
+    return {(variant, seed, stage) for variant in variants for seed in seeds for stage in stages}
+
+
+ALL = tuple(VARIANTS)
+BELOW = ("train", "evaluate")
+
+
+def test_same_input_same_keys(toy):
+    assert keys_of(build(toy)) == keys_of(build(toy))
+
+
+def test_a_key_is_the_digest_of_canonical_json():
+    assert keys.canonical({"b": 1.0, "a": [None, True, "é"]}) == '{"a":[null,true,"\\u00e9"],"b":1.0}'
+    # printf '{"a":1}' | sha256sum
+    assert keys.key_of({"a": 1}) == "015abd7f5cc57a2d"
+    with pytest.raises(ValueError, match="JSON"):
+        keys.canonical(float("nan"))
+
+
+def test_seeds_change_seeded_stages_only(toy):
+    run0, run1 = build(toy).runs[:2]
+    assert run0.stages["prepare"] == run1.stages["prepare"]
+    assert run0.stages["train"] != run1.stages["train"]
+    assert keys_of(build(toy)).items() <= keys_of(build(toy, seeds=5)).items()
+
+
+def test_a_value_rekeys_its_stage_those_below_and_the_children(toy):
+    before = build(toy)
+    toy.variant("v2", {**VARIANTS["v2"], "reward": {"weight": 0.75}})
+    assert changed(before, build(toy)) == names(BELOW, ("v2", "v3", "v10"))
+
+
+def test_a_key_that_a_stage_does_not_read_changes_nothing(toy):
+    before = build(toy)
+    toy.study(base={"size": 7})
+    after = build(toy)
+    assert changed(before, after) == names(("prepare", *BELOW), ALL)
+    one = keys_of(before)["base", 0, "train"]
+    assert before.configs["toy.train", one]["config"].keys() == {"lr", "reward", "bold", "patience"}
+
+
+def test_texts_order_and_layout_change_nothing(toy):
+    before = build(toy)
+    text = (toy.folder / "v10.yaml").read_text()
+    toy.study(title="Other", question="Other?", curves=[])
+    (toy.folder / "v10.yaml").write_text("# comment\n\nlr: 1.0e-2\nreward:  {kind: 'b'}\nwhy: another\nextends: v2\n")
+    assert text != (toy.folder / "v10.yaml").read_text()
+    assert changed(before, build(toy)) == set()
+
+
+def test_a_new_variant_changes_no_other(toy):
+    before = build(toy)
+    toy.variant("v4", {"extends": "v3", "why": "x", "lr": 0.5})
+    assert changed(before, build(toy)) == set()
+
+
+def test_stating_a_default_in_the_base_changes_nothing(toy):
+    before = build(toy)
+    toy.study(base={"lr": 0.001, "reward": {"kind": "a"}})
+    assert changed(before, build(toy)) == set()
+
+
+def with_field(toy, monkeypatch, name, annotation, default):
+    """Give the toy's config model one more field, which train reads."""
+    wider = type("ToyConfig", (toy_study.ToyConfig,), {"__annotations__": {name: annotation}, name: default})
+    monkeypatch.setattr(toy_study, "ToyConfig", wider)
+    stages = yaml.safe_load((toy.folder / "_study.yaml").read_text())["stages"]
+    if name not in stages["train"]["reads"]:
+        stages["train"]["reads"].append(name)
+    toy.study(stages=stages)
+    return build(toy)
+
+
+def test_a_new_field_reruns_its_readers_unless_it_says_what_its_absence_meant(toy, monkeypatch):
+    before = build(toy)
+    assert changed(before, with_field(toy, monkeypatch, "extra", int, 5)) == names(BELOW, ALL)
+    marked = with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 5)
+    assert changed(before, marked) == set()
+    (train, *_) = [stage for stage in marked.stages.values() if stage.id == "toy.train"]
+    assert (
+        marked.configs[train.id, train.key]["config"]["extra"] == 5
+    )  # written although it is not hashed: no stage fills up from defaults
+    # The mark says what was, so another default is another value, and the old one leads back to the old keys.
+    assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 6)) == names(BELOW, ALL)
+    toy.variant("base", {"why": "the start", "extra": 5})
+    again = with_field(toy, monkeypatch, "extra", Annotated[int, Absent(5)], 6)
+    assert changed(before, again) == set()
+
+
+def test_a_new_field_inside_a_new_field(toy, monkeypatch):
+    class Early(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        key: str = "loss"
+
+    class Later(Early):
+        patience: Annotated[int, Absent(1)] = 1
+
+    mark = Absent({"key": "loss"})
+    before = with_field(toy, monkeypatch, "early", Annotated[Early, mark], Early())
+    assert changed(before, with_field(toy, monkeypatch, "early", Annotated[Later, mark], Later())) == set()
+    after = with_field(toy, monkeypatch, "early", Annotated[Later, mark], Later(patience=2))
+    assert changed(before, after) == names(BELOW, ALL)
+
+
+def test_false_is_not_zero(toy, monkeypatch):
+    before = build(toy)
+    assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int | bool, Absent(0)], False)) != set()
+    assert changed(before, with_field(toy, monkeypatch, "extra", Annotated[int | bool, Absent(0)], 0)) == set()
+
+
+def test_a_changed_default_takes_no_results_of_another_value(toy, monkeypatch):
+    """The default 0.001 ran in a variant; then 0.02 is the default and the root states nothing: not its results."""
+    toy.study(base={"lr": 0.02})
+    toy.variant("other", {"extends": "base", "why": "x", "lr": 0.001})
+    before = build(toy)
+    smaller = type("ToyConfig", (toy_study.ToyConfig,), {"__annotations__": {"lr": float}, "lr": 0.02})
+    monkeypatch.setattr(toy_study, "ToyConfig", smaller)
+    toy.study(base={})
+    after = build(toy)
+    assert changed(before, after) == set()
+    assert stages_of(after, "base")["train"] != stages_of(before, "other")["train"]
+
+
+def stages_of(plan, variant):
+    return next(run.stages for run in plan.runs if run.variant == variant)
+
+
+def test_abort_rules_count_by_their_numbers(toy):
+    before = build(toy)
+    rule = before.studies["toy"].written.health[0].model_dump(mode="json")
+    toy.study(health=[{**rule, "id": "other", "diagnosis": "other", "remedy": "other"}])
+    assert changed(before, build(toy)) == set()
+    toy.study(health=[{**rule, "range": {"max": 6.0}}])
+    assert changed(before, build(toy)) == names(BELOW, ALL)
+    warned = build_with_rule(toy, {**rule, "severity": "warn"})
+    assert changed(warned, build_with_rule(toy, {**rule, "severity": "warn", "range": {"max": 9.0}})) == set()
+
+
+def build_with_rule(toy, rule):
+    toy.study(health=[rule])
+    return build(toy)
+
+
+def test_code_rekeys_what_reaches_it(toy):
+    before = build(toy)
+    toy.code("trainers/toy/helper.py", "def add(a, b):\n    return a - b\n")
+    assert changed(before, build(toy)) == names(BELOW, ALL)
+
+
+def test_an_objective_rekeys_the_variants_that_use_it(toy):
+    before = build(toy)
+    toy.code("trainers/objectives/b.py", "def loss(x):\n    # only a comment\n    return 2 * x\n")
+    assert changed(before, build(toy)) == set()
+    toy.code("trainers/objectives/b.py", "def loss(x):\n    return 3 * x\n")
+    assert changed(before, build(toy)) == names(BELOW, ("v10",))
+
+
+def test_a_path_asset_counts_by_content(toy, monkeypatch):
+    data = toy.root / "missing.jsonl"
+    absent = build(toy)
+    data.write_text("1\n")
+    present = build(toy)
+    assert changed(absent, present) == names(("prepare", *BELOW), ALL)
+    data.write_text("2, and more\n")
+    assert changed(present, build(toy)) == names(("prepare", *BELOW), ALL)
+    data.write_text("1\n")
+    assert changed(present, build(toy)) == set()
+    data.unlink()
+    data.mkdir()
+    (data / "x").write_text("1\n")
+    folder = build(toy)
+    assert changed(present, folder) == names(("prepare", *BELOW), ALL)
+    (data / "x").rename(data / "y")
+    assert changed(folder, build(toy)) == names(("prepare", *BELOW), ALL)
+
+
+def test_the_stage_of_a_path_is_told_the_digests_that_are_in_its_key(toy):
+    (toy.root / "missing.jsonl").write_text("1\n")
+    [config] = [config for (id, _), config in build(toy).configs.items() if id == "assets"]
+    assert list(config["digests"].values()) == [{"missing.jsonl": hashlib.sha256(b"1\n").hexdigest()}]
+
+
+# The study `debias` itself
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    for name in ("configs", "trainers", "ablation"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def debias(root, **overrides):
+    return build_plan(
+        load_settings({"scale": "smoke", "studies": ["debias"], "seeds": 2, **overrides}, configs=root / "configs"),
+        root=root,
+    )
+
+
+V8_FAMILY = ("v8", "v8.1", "v9", "v10", "v8-earlystop", "v8-earlystop-max", "v8-earlystop-mixed")
+
+
+def edit(file, old, new):
+    text = file.read_text()
+    assert text.count(old) >= 1
+    file.write_text(text.replace(old, new, 1))
+
+
+def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
+    before = debias(copy)
+    file = copy / "trainers/objectives/debias/rcs_adaptive.py"
+    file.write_text("# a comment\n" + file.read_text() + "\n# another\n")
+    assert changed(before, debias(copy)) == set()
+    file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
+    assert changed(before, debias(copy)) == names(BELOW, V8_FAMILY)
+
+
+def test_editing_the_fairness_term_rekeys_v10_only(copy):
+    before = debias(copy)
+    file = copy / "trainers/objectives/debias/fairness.py"
+    file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
+    assert changed(before, debias(copy)) == names(BELOW, ("v10",))
+
+
+def test_editing_the_edit_loss_rekeys_everything(copy):
+    before = debias(copy)
+    file = copy / "trainers/objectives/debias/bias_edit.py"
+    file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
+    assert names(BELOW, before.studies["debias"].variants) <= changed(before, debias(copy))
+
+
+def test_changing_the_alphas_of_v8_rekeys_v8_and_its_children(copy):
+    before = debias(copy)
+    edit(copy / "configs/studies/debias/v8.yaml", "alphas: [0.0, 1.0, 2.0]", "alphas: [0.0, 1.0, 3.0]")
+    # v8.1 replaces the alphas, so that nothing changes for it.
+    assert changed(before, debias(copy)) == names(BELOW, set(V8_FAMILY) - {"v8.1"})
+
+
+def test_the_grid_of_debias(copy):
+    plan = debias(copy)
+    assert len(plan.studies["debias"].variants) == 16
+    assert len(plan.runs) == 32
+    assert len(plan.stages) == 2 + 1 + 32 + 32
+
+
+def test_health_rules_of_debias_are_rules_of_the_health_package(copy):
+    rules = {rule.id: as_rule(rule) for rule in debias(copy).studies["debias"].written.health}
+    assert rules["lms-collapse"].is_outside(-0.9)
+    assert not rules["lms-collapse"].is_outside(0.0)
+    assert rules["loss-not-finite"].is_outside(float("nan"))
+    assert rules["bias-grows"].measure == "change"

@@ -1,0 +1,220 @@
+import json
+import time
+
+import pytest
+import yaml
+
+from ablation.config.settings import load_settings
+from ablation.contract.errors import ConfigError
+from ablation.plan.build import build_plan
+from ablation.plan.start import selection_note
+from tests.ablation.toy_study import VARIANTS
+
+
+def build(toy, **overrides):
+    return build_plan(load_settings(overrides, configs=toy.configs), root=toy.root)
+
+
+def test_shared_work_is_planned_once(toy):
+    plan = build(toy)
+    count = {id: sum(stage.id == id for stage in plan.stages.values()) for id in {s.id for s in plan.stages.values()}}
+    assert count == {"assets": 1, "toy.prepare": 1, "toy.train": 8, "toy.evaluate": 8}
+    assert len(plan.runs) == 8
+    prepare = next(stage for stage in plan.stages.values() if stage.id == "toy.prepare")
+    assert prepare.label == "all variants"
+    assert prepare.variants == ("base", "v2", "v3", "v10")
+    assert prepare.seed is None
+
+
+def test_folders_inputs_and_order(toy):
+    plan = build(toy)
+    seen = set()
+    for stage in plan.stages.values():
+        for above, path in zip(plan.upstream[stage.id, stage.key], stage.inputs.values(), strict=True):
+            assert above in seen
+            assert plan.stage(*above).dir == path
+        seen.add((stage.id, stage.key))
+    run = plan.runs[0]
+    train = plan.stage("toy.train", run.stages["train"])
+    assert train.dir == toy.root / "results/stages/toy/train" / run.stages["train"]
+    assert train.status == train.dir / "status.json"
+    asset = next(stage for stage in plan.stages.values() if stage.id == "assets")
+    assert asset.dir == toy.root / "results/stages/assets" / asset.key
+    assert set(train.inputs) == {"prepare"}
+    with pytest.raises(ConfigError, match="plan again"):
+        plan.stage("toy.train", "0" * 16)
+
+
+def test_labels(toy):
+    for number in range(4, 8):
+        toy.variant(f"v{number}", {"extends": "base", "why": "x", "size": number})
+    labels = {stage.label for stage in build(toy).stages.values()}
+    assert "base seed 0" in labels
+    assert "base, v2 and 2 more" in labels
+    assert "v4" in labels
+    # Their inputs differ, so no two of them share a training.
+    assert "v4 seed 1" in labels
+
+
+def test_labels_of_shared_seeded_stages(toy):
+    stages = yaml.safe_load((toy.folder / "_study.yaml").read_text())["stages"]
+    # So that v2 and v3, which load the same objective, share their training.
+    stages["evaluate"]["reads"] = stages["train"].pop("reads")
+    toy.study(stages=stages)
+    labels = {stage.label for stage in build(toy).stages.values() if stage.id == "toy.train"}
+    assert labels == {"base, v2 and v3, seed 0", "base, v2 and v3, seed 1", "v10 seed 0", "v10 seed 1"}
+
+
+def test_a_study_has_as_many_runs_as_the_scale_gives_it_seeds(toy):
+    toy.yaml("scales/full.yaml", {"seeds": 2, "studies": {"toy": {"seeds": 3}}})
+    assert {run.seed for run in build(toy).runs} == {0, 1, 2}
+    assert {run.seed for run in build(toy, seeds=1).runs} == {0}
+
+
+def test_a_missing_entry_is_named(toy):
+    (toy.root / "trainers/toy/train.py").unlink()
+    with pytest.raises(ConfigError, match=r"_study\.yaml: stages\.train\.entry = 'trainers\.toy\.train'"):
+        build(toy)
+
+
+def test_gpu_of_a_variant_reaches_its_stages(toy):
+    toy.variant("v10", {**VARIANTS["v10"], "gpu": 2})
+    gpus = {(s.label, s.id): s.resources.gpu for s in build(toy).stages.values()}
+    assert gpus["v10 seed 0", "toy.train"] == 2
+    assert gpus["v2 seed 0", "toy.train"] == 1
+    assert gpus["v10 seed 0", "toy.evaluate"] == 0  # needs none, and gets none
+
+
+# Selection
+
+
+def test_selection_brings_its_upstream(toy):
+    plan = build(toy, variant="v10", seed=1)
+    assert [(stage.id, stage.label) for stage in plan.selected()] == [
+        ("assets", "stereoset missing.jsonl"),
+        ("toy.prepare", "all variants"),
+        ("toy.train", "v2 seed 1"),
+        ("toy.train", "v10 seed 1"),
+        ("toy.evaluate", "v2 seed 1"),
+        ("toy.evaluate", "v10 seed 1"),
+    ]
+    assert plan.statuses() == [stage.dir / "status.json" for stage in plan.selected()]
+    assert len(plan.stages) == len(build(toy).stages)
+    assert plan.selected("other") == []
+    assert build(toy).selected() == list(build(toy).stages.values())
+
+
+def test_several_variants_are_selected(toy):
+    labels = {stage.label for stage in build(toy, variant="v10, base", seed=0).selected() if stage.id == "toy.train"}
+    assert labels == {"base seed 0", "v10 seed 0", "v2 seed 0"}  # v2 is the parent of v10
+    assert build(toy, variant=["v10", "v2"]).selected() == build(toy, variant="v2,v10").selected()
+
+
+def test_the_parent_of_a_variant_is_selected_and_said(toy):
+    assert selection_note(build(toy, variant="v10")) == ["toy: v2 runs as well: a change is judged against the parent"]
+    assert build(toy, variant="v3,v10").parents_added == {"toy": ["v2"]}
+    for nothing_to_add in ("base", "base,v2", ""):
+        assert selection_note(build(toy, variant=nothing_to_add)) == []
+    assert build(toy).selected() == list(build(toy).stages.values())
+
+
+@pytest.mark.parametrize("wanted", ["v11", "v2,v11"])
+def test_unknown_variant(toy, wanted):
+    with pytest.raises(ConfigError, match="did you mean 'v10'"):
+        build(toy, variant=wanted)
+
+
+# Files
+
+
+def test_plan_file_follows_the_contract(toy):
+    plan = build(toy)
+    plan.write()
+    written = json.loads(plan.file.read_text())
+    assert set(written) == {"scale", "results", "reports", "studies", "stages"}
+    (study,) = written["studies"]
+    assert set(study) == {
+        "name", "title", "question", "source", "table", "curves", "figures", "analysis", "analysis_digest", "health",
+        "trained_model", "published", "variants", "runs", "last_stage",
+    }  # fmt: skip
+    assert study["last_stage"] == "evaluate"
+    by_name = {variant["name"]: variant for variant in study["variants"]}
+    assert set(by_name["v10"]) == {"name", "parent", "why", "file", "gpu", "resolved", "factors", "changes"}
+    assert {"key": "lr", "from": 0.001, "to": 0.01, "factor": "lr", "no_effect": ""} in by_name["v10"]["changes"]
+    for stage in written["stages"]:
+        assert set(stage) == {
+            "id", "study", "stage", "key", "seed", "label", "entry", "dir", "inputs", "resources", "variants",
+        }  # fmt: skip
+        assert set(stage["resources"]) == {"threads", "mem_mb", "runtime", "gpu", "nodes"}
+    known = {(stage["id"], stage["key"]) for stage in written["stages"]}
+    for run in study["runs"]:
+        assert list(run["stages"]) == ["prepare", "train", "evaluate"]
+        assert {(f"toy.{name}", key) for name, key in run["stages"].items()} <= known
+
+
+def test_config_file_follows_the_contract(toy):
+    plan = build(toy, variant="v10", seed=1)
+    plan.write()
+    train = plan.selected()[3]
+    code = plan.configs[train.id, train.key]["code"]
+    assert json.loads((train.dir / "config.json").read_text()) == {
+        "stage": "toy.train",
+        "key": train.key,
+        "seed": 1,
+        "entry": "trainers.toy.train",
+        "model": "tests.ablation.toy_study:ToyConfig",
+        "reads": ["lr", "reward", "bold", "patience"],
+        "config": {
+            "lr": 0.01,
+            "reward": {"kind": "b", "weight": 0.5, "levels": [0.1, 0.2]},
+            "bold": False,
+            "patience": None,
+        },
+        "abort_rules": [plan.studies["toy"].written.health[0].model_dump(mode="json")],
+        "code": json.loads(json.dumps(code)),
+    }
+    assert {"trainers.toy.train", "trainers.toy.helper", "trainers.objectives.b"} <= code["trees"].keys()
+    folders = sorted(path.parent.name for path in toy.root.glob("results/stages/**/config.json"))
+    assert folders == sorted(stage.key for stage in plan.selected())
+    assert not list(toy.root.glob("results/**/.*"))  # no temporary file is left
+
+
+def test_the_written_config_gives_the_resolved_values_back(toy):
+    plan = build(toy)
+    for stage in plan.stages.values():
+        if stage.id == "toy.train":
+            resolved, config = (
+                plan.studies["toy"].variants[stage.variants[0]].resolved,
+                plan.configs[stage.id, stage.key],
+            )
+            assert config["config"] == resolved.model_dump(mode="json", include=set(config["reads"]))
+
+
+def test_writing_twice_touches_nothing(toy):
+    plan = build(toy)
+    plan.write()
+    files = [plan.file, *toy.root.glob("results/stages/**/config.json")]
+    before = {file: file.stat().st_mtime_ns for file in files}
+    build(toy).write()
+    assert {file: file.stat().st_mtime_ns for file in files} == before
+    files[1].write_text("")  # as after a power cut
+    build(toy).write()
+    assert json.loads(files[1].read_text())["key"] == files[1].parent.name
+    build(toy, seeds=1).write()
+    assert plan.file.stat().st_mtime_ns != before[plan.file]
+
+
+# Size
+
+
+@pytest.mark.slow
+def test_ten_thousand_stages_in_ten_seconds(toy):
+    for number in range(200):
+        toy.variant(f"w{number}", {"extends": "v2", "why": "x", "lr": round(0.1 + number / 1000, 4)})
+    started, cpu = time.perf_counter(), time.process_time()
+    plan = build(toy, seeds=25)
+    plan.write()
+    took = time.process_time() - cpu  # what other processes of a busy machine cannot change
+    print(f"{len(plan.stages)} stages: {took:.1f} s of CPU, {time.perf_counter() - started:.1f} s in all")
+    assert len(plan.stages) == 204 * 25 * 2 + 2
+    assert took < 10

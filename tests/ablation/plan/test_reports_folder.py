@@ -1,0 +1,76 @@
+"""A folder of reports shows the results of one folder."""
+
+import os
+
+import pytest
+
+from ablation.cli.main import main
+from ablation.contract.errors import ConfigError
+from ablation.plan.reports import MARKER, claim_reports
+from tests.simulate import simulate
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name in ("one", "two", "reports"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "one", tmp_path / "two", tmp_path / "reports"
+
+
+def test_the_reports_of_one_results_folder_are_refused_to_another(folders):
+    one, two, reports = folders
+    claim_reports(one, reports)
+    claim_reports(one, reports)
+    with pytest.raises(ConfigError) as caught:
+        claim_reports(two, reports)
+    text = str(caught.value)
+    assert str(reports) in text
+    assert f"shows the results in {one}, not those in {two}; name another one (reports=... or --reports)" in text
+
+
+def test_both_may_move_together(folders, tmp_path):
+    claim_reports(folders[0], folders[2])
+    (tmp_path / "elsewhere").mkdir()
+    for folder in (folders[0], folders[2]):
+        folder.rename(tmp_path / "elsewhere" / folder.name)
+    claim_reports(tmp_path / "elsewhere/one", tmp_path / "elsewhere/reports")
+
+
+def test_reports_without_a_note_are_drawn_again(folders):
+    one, _, reports = folders
+    (reports / "toy").mkdir()
+    for name in ("toy/table.md", "toy/table.html", "mine.txt"):
+        (reports / name).write_text("of whom?")
+    claim_reports(one, reports)
+    assert (reports / "toy/table.md").stat().st_mtime == 1  # older than any database
+    assert (reports / "mine.txt").stat().st_mtime > 1
+    os.utime(reports / "toy/table.md")
+    claim_reports(one, reports)
+    assert (reports / "toy/table.md").stat().st_mtime > 1
+
+
+def test_a_note_that_cannot_be_read_is_an_error(folders):
+    one, _, reports = folders
+    os.mkfifo(reports / MARKER)
+    with pytest.raises(ConfigError, match=r"cannot be read \(\.results is a pipe"):
+        claim_reports(one, reports)
+
+
+@pytest.mark.parametrize("odd", ["/dev/null", "file"])
+def test_what_is_no_folder_is_an_error(folders, tmp_path, odd):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"is no folder; name another one"):
+        claim_reports(folders[0], tmp_path / odd)
+
+
+def test_the_commands_refuse_the_reports_of_other_results(tmp_path, capsys):
+    for name in ("one", "two"):
+        simulate(tmp_path / name)
+    reports = ["--reports", str(tmp_path / "reports")]
+    assert main(["tables", "--results", str(tmp_path / "one"), *reports]) == 0
+    before = (tmp_path / "reports/toy/table.md").read_bytes()
+    for command in ("tables", "figures", "report"):
+        assert main([command, "--results", str(tmp_path / "two"), *reports]) == 2
+        assert "shows the results in" in capsys.readouterr().err
+    assert (tmp_path / "reports/toy/table.md").read_bytes() == before
+    assert main(["report", "--results", str(tmp_path / "two"), "--out", str(tmp_path / "two.html")]) == 0

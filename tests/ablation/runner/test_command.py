@@ -1,0 +1,554 @@
+"""The stage that is a command: what it gets, how it ends, what it leaves, and that nothing of it outlives its stage."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from ablation.contract.code_files import code_files
+from ablation.contract.lock import is_locked
+from ablation.contract.status import read_state
+from tests.workflow.project import wait_for
+
+pytestmark = pytest.mark.slow  # each test starts processes
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = "0123456789abcdef"
+WRITE = """
+import csv, json, pathlib, sys, yaml
+config, out, seed = yaml.safe_load(open(sys.argv[1])), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+print("it says", config)
+rows = [("step", "train/loss")] + [(step, 1 / (step + 1)) for step in range(config["steps"])]
+csv.writer(open(out / "metrics.csv", "w")).writerows(rows)
+items = [("item", "subset", "name", "value")] + [(i, s, "correct", (i + seed) % 2) for i in range(4) for s in "ab"]
+csv.writer(open(out / "items.csv", "w")).writerows(items)
+"""
+
+
+@dataclasses.dataclass
+class Command:
+    """A stage below a folder whose name has a space and a quote."""
+
+    root: Path
+
+    def write(self, words, program="", collect=(), config=None, **more):
+        (self.root / "program.py").write_text(program)
+        self.out.mkdir(parents=True)
+        plan = {
+            "stage": "toy.train",
+            "key": KEY,
+            "seed": 1,
+            "entry": "ablation.runner.command",
+            "model": None,
+            "reads": [],
+        }
+        plan |= {"config": config or {}, "abort_rules": more.pop("abort_rules", [])}
+        outside = [self.root / "results"]
+        plan["code"] = code_files(["program.py"], self.root, outside, words)._asdict()
+        command = {"words": words, "collect": [{"place": ".", **entry} for entry in collect]}
+        command |= {"steps": None, "time_limit": None, "reader": "ablation.cli.collected", **more}
+        (self.out / "config.json").write_text(json.dumps(plan | {"command": command}))
+        return self
+
+    @property
+    def out(self):
+        return self.root / "results" / "it's" / KEY
+
+    def words(self, *more):
+        return [
+            sys.executable,
+            "-m",
+            "ablation.runner.run",
+            "--config",
+            str(self.out / "config.json"),
+            "--out",
+            str(self.out),
+            *more,
+        ]
+
+    def environment(self, **more):
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "CUDA_", "ABLATION_"))}
+        return {
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "ABLATION_LEASES": str(self.root / "leases"),
+            "ABLATION_GRACE": "2.5",
+            **more,
+        }
+
+    def run(self, *more, **environment):
+        done = subprocess.run(
+            self.words(*more),
+            check=False,
+            cwd=self.root,
+            env=self.environment(**environment),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return done, json.loads((self.out / "status.json").read_text()) if (self.out / "status.json").exists() else None
+
+    def start(self, *more):
+        return subprocess.Popen(self.words(*more), cwd=self.root, env=self.environment(), stderr=subprocess.DEVNULL)
+
+    def log(self):
+        return (self.out / "log.txt").read_text()
+
+
+@pytest.fixture
+def command(tmp_path):
+    root = tmp_path / "a b"
+    root.mkdir()
+    return Command(root)
+
+
+PYTHON = ["{python}", "program.py"]
+
+
+def test_a_command_that_ends_well(command):
+    words = [*PYTHON, "{config}", "{output}", "{seed}"]
+    command.write(words, WRITE, [{"reader": "metrics"}, {"reader": "items"}], {"steps": 3, "like": "1e-5"})
+    done, status = command.run("--gpus", "1", "--threads", "2", ABLATION_FAKE_GPUS="2")
+    assert done.returncode == 0, done.stderr
+    assert (status["state"], status["attempt"], status["devices"], status["device"]) == ("ok", 1, 1, "cpu"), status
+    assert "it says {'steps': 3, 'like': '1e-5'}" in command.log()
+    rows = {
+        (row["step"], row["name"]): row["value"] for row in pq.read_table(command.out / "metrics.parquet").to_pylist()
+    }
+    assert rows == {
+        (0, "train/loss"): 1.0,
+        (1, "train/loss"): 0.5,
+        (2, "train/loss"): 1 / 3,
+        (2, "test/a/correct"): 0.5,
+        (2, "test/b/correct"): 0.5,
+        (2, "test/mean/correct"): 0.5,
+    }
+    items = pq.read_table(command.out / "items.parquet").to_pylist()
+    assert len(items) == 8
+    assert {"item": "0", "subset": "a", "protocol": "test", "name": "correct", "value": 1.0} in items
+    assert read_state(command.out, KEY).state == "ok"
+    assert not (command.out / "progress.json").exists()
+
+
+READS = """
+import json, multiprocessing, os, pathlib, subprocess, sys
+import sitecustomize
+import used, package.module
+sys.path.append("late")
+__import__("by_name")  # from its cache the second time
+def child():
+    open(b"by_a_fork.txt").close()
+if __name__ == "__main__":
+    print("their sitecustomize:", sitecustomize.__dict__.get("THEIRS"), [p for p in sys.path if "opened" in p])
+    os.close(os.open("data/a b.jsonl", os.O_RDONLY))
+    os.chdir("data")
+    open("../data/c.json").close()
+    open(os.path.abspath("c.json"), "rb").close()
+    os.chdir("..")
+    pathlib.Path("written.txt").write_text("by us")
+    pathlib.Path("written.txt").read_text()
+    pathlib.Path(sys.argv[1]).read_text()
+    pathlib.Path(".hidden").read_text()
+    child() if sys.argv[2] == "alone" else multiprocessing.get_context("fork").Process(target=child).start()
+    subprocess.run(["sh", "-c", sys.executable + " -c 'open(\\"by_a_shell.txt\\").close()'"], check=True)
+    for name in ("gone.txt", "data"):
+        try:
+            open(name)
+        except OSError as error:
+            print("an error as ever:", type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("before", ["", "env PYTHONPATH=theirs"])
+def test_files_that_it_opens_and_code_does_not_name_are_told(command, before):
+    names = ("data/a b.jsonl", "data/c.json", "by_a_fork.txt", "by_a_shell.txt", "late/by_name.py")
+    code = {"used.py": "", "package/__init__.py": "", "package/module.py": "", "theirs/sitecustomize.py": "THEIRS = 1"}
+    for name, text in {**dict.fromkeys(names, ""), **code, ".hidden": ""}.items():
+        (command.root / name).parent.mkdir(exist_ok=True)
+        (command.root / name).write_text(text)
+    theirs = {} if before else {"PYTHONPATH": f"{ROOT}{os.pathsep}theirs"}
+    unnamed = sorted(
+        [*names, *([] if before else ["theirs/sitecustomize.py"])]
+    )  # where the command shows it, it counts
+    command.write([*before.split(), *PYTHON, "{config}", "fork"], READS)
+    for _ in range(2):
+        done, status = command.run(**theirs)
+        assert status["state"] == "ok", status
+        warned = re.findall("opened (.*), and a change of it would not run the stage again", command.log())
+        assert warned == unnamed
+        assert (
+            f"opened by_a_fork.txt, by_a_shell.txt, data/a b.jsonl and {len(unnamed) - 3} more, and a change"
+            in done.stderr
+        )
+        assert "their sitecustomize: 1 []" in command.log()
+        assert command.log().count("an error as ever: ") == 2
+        assert pq.read_table(command.out / "metrics.parquet").to_pylist() == [
+            {"step": 0, "name": "code/unnamed", "value": len(unnamed)}
+        ]
+        for left in ("status.json", "status.kept.json", "log.txt"):
+            (command.out / left).unlink()
+
+
+def test_it_gets_devices_threads_inputs_and_a_folder_of_its_own(command):
+    names = "('CUDA_VISIBLE_DEVICES', 'OMP_NUM_THREADS')"
+    program = f"import os, sys\nprint('got', sys.argv[1:], [os.environ[name] for name in {names}])"
+    command.write([*PYTHON, "{devices}", "{input:model}", "{input:data}/x y", "{out}"], program)
+    before = {}
+    for name, plan in {"model": {"command": {}}, "data": {}}.items():
+        before[name] = command.root / name
+        before[name].mkdir()
+        (before[name] / "config.json").write_text(json.dumps(plan))
+        (before[name] / "status.json").write_text(json.dumps({"state": "ok", "stage": "toy.x", "key": "1"}))
+    inputs = [word for name in before for word in ("--input", f"{name}={name}")]
+    _, status = command.run("--gpus", "2", "--threads", "3", *inputs, ABLATION_FAKE_GPUS="4")
+    assert status["state"] == "ok", status
+    assert status["devices"] == 2
+    folders = [str(before["model"] / "output"), str(before["data"] / "x y"), str(command.out / "output")]
+    assert f"got {['2', *folders]} ['0,1', '3']" in command.log()
+
+
+@pytest.mark.parametrize(
+    ("words", "program", "reason"),
+    [
+        (PYTHON, "raise SystemExit(3)", "RuntimeError: exit status 3"),
+        (
+            PYTHON,
+            "print('a'); raise ValueError('lr must be positive')",
+            "exit status 1: ValueError: lr must be positive",
+        ),
+        (
+            PYTHON,
+            "import sys; sys.stderr.write('torch.OutOfMemoryError: no room\\n  (more)\\n"
+            "subprocess.CalledProcessError: Command [...] died\\n'); sys.exit(1)",
+            "exit status 1: torch.OutOfMemoryError: no room",
+        ),
+        (PYTHON, "import os; os.abort()", "the command was ended by SIGABRT"),
+        (PYTHON, "print('\\r 1/2\\r 2/2 done'); raise SystemExit(2)", "exit status 2: 2/2 done"),
+        (["no-such-program", "x"], "", "exit status 127: error: no-such-program: No such file or directory"),
+    ],
+)
+def test_a_command_that_does_not_end_well_says_why_and_exits_0(command, words, program, reason):
+    done, status = command.write(words, program).run()
+    assert done.returncode == 0
+    assert status["state"] == "failed"
+    assert reason in status["reason"]
+
+
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", "sys.exit(137)"])
+def test_a_command_that_is_ended_from_outside_leaves_no_status_and_goes_on_in_its_folder(command, how):
+    program = f"""
+import os, pathlib, sys
+mark = pathlib.Path(sys.argv[1]) / "checkpoint"
+if not mark.exists():
+    mark.touch()
+    {how}
+"""
+    command.write([*PYTHON, "{output}"], program)
+    done, status = command.run()
+    assert (done.returncode, status) == (74, None), done.stderr
+    assert "ended by SIG" in done.stderr
+    done, status = command.run()
+    assert (status["state"], status["attempt"]) == ("ok", 2)
+
+
+FAMILY = """
+import os, signal, subprocess, sys, time, pathlib
+out = pathlib.Path(sys.argv[1])
+def stubborn(name, session):
+    program = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1], 'w'); time.sleep(1000)"
+    return subprocess.Popen([sys.executable, "-c", program, str(out / name)], start_new_session=session)
+stubborn("child", False)
+stubborn("daemon", True)
+if os.fork() == 0:  # an orphan
+    os.setsid()
+    if os.fork() == 0:
+        (out / "orphan").touch()
+        time.sleep(1000)
+    os._exit(0)
+os.wait()
+signal.signal(15, lambda *_: (print("saves", flush=True), (out / "asked").touch(), sys.exit(0)))
+while len(list(out.iterdir())) < 3:
+    time.sleep(0.02)
+(out / "ready").touch()
+"""
+
+
+def alive(root):
+    """Return the processes that work in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "cwd").resolve() == root.resolve():
+                found.append((entry / "cmdline").read_bytes())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(command, number):
+    command.write([*PYTHON, "{output}"], FAMILY + "time.sleep(1000)")
+    running = command.start()
+    wait_for((command.out / "output" / "ready").exists)
+    running.send_signal(number)
+    assert running.wait(90) == -number
+    samples = []
+    while not samples or samples[-1][1]:
+        samples.append((is_locked(command.out), alive(command.root)))  # in this order: what is alive after it held it
+        time.sleep(0.02)
+    assert len(samples) > 1, "the stubborn ones have their time"
+    assert all(held for held, left in samples if any(b"command_guard" not in words for words in left))
+    assert not is_locked(command.out)
+    assert (command.out / "output" / "asked").exists()
+    assert "saves" in command.log().splitlines()
+
+
+def test_a_guard_that_is_killed_leaves_nothing_either(command):
+    command.write([*PYTHON, "{output}"], FAMILY + "time.sleep(1000)")
+    running = command.start()
+    wait_for((command.out / "output" / "ready").exists)
+    (guard,) = (int(entry.name) for entry in Path("/proc").iterdir() if is_guard_of(entry, running.pid))
+    os.kill(guard, signal.SIGKILL)
+    assert running.wait(90) == 74
+    assert alive(command.root) == []
+
+
+def test_a_runner_and_a_guard_that_are_killed_at_once_leave_nothing_to_the_next_attempt(command):
+    """What they leave is held by nobody: it is ended before the command is started in the same folder again."""
+    program = FAMILY + "time.sleep(0 if (out / 'again').exists() else 1000)"
+    command.write([*PYTHON, "{output}"], program)
+    running = command.start()
+    wait_for((command.out / "output" / "ready").exists)
+    (guard,) = (int(entry.name) for entry in Path("/proc").iterdir() if is_guard_of(entry, running.pid))
+    running.send_signal(signal.SIGSTOP)
+    os.kill(guard, signal.SIGKILL)
+    running.kill()
+    running.wait()
+    left = alive(command.root)
+    assert left, "the children of the command outlive both"
+    (command.out / "output" / "again").touch()
+    _, status = command.run()
+    assert (status["state"], status["attempt"]) == ("ok", 2)
+    assert alive(command.root) == []
+    assert "of an earlier attempt" in command.log()
+
+
+def test_an_end_that_nobody_expected_leaves_nothing(command):
+    """Of the runner's own code: the exception comes when the command is gone, and its folder may be used again."""
+    script = f"""
+import sys; sys.path.insert(0, {str(ROOT)!r})
+from ablation.runner.command import _run_guarded
+def follow():
+    if (out / "ready").exists():
+        raise RuntimeError("of the follower")
+import pathlib; out = pathlib.Path(sys.argv[1])
+_run_guarded([sys.executable, "program.py", str(out)], [], follow)
+"""
+    command.write([], FAMILY + "time.sleep(1000)")
+    (command.out / "output").mkdir()
+    words = [sys.executable, "-c", script, str(command.out / "output")]
+    done = subprocess.run(
+        words, cwd=command.root, env=command.environment(), capture_output=True, text=True, check=False
+    )
+    assert "RuntimeError: of the follower" in done.stderr
+    assert alive(command.root) == []
+
+
+def is_guard_of(entry, process):
+    try:
+        parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+        return parent == str(process) and b"command_guard.py" in (entry / "cmdline").read_bytes()
+    except (OSError, IndexError):
+        return False
+
+
+def test_what_it_leaves_running_is_ended(command):
+    command.write([*PYTHON, "{output}"], FAMILY)
+    _, status = command.run()
+    assert status["state"] == "ok"
+    assert alive(command.root) == []
+    assert "the command left 3 processes running: ended" in command.log()
+
+
+def test_it_ends_with_its_parent(command):
+    command.write([*PYTHON, "{output}"], FAMILY + "time.sleep(1000)")
+    script = "import subprocess, sys, time, os\nsubprocess.Popen([*sys.argv[1:], '--parent', str(os.getpid())])\n"
+    script += "time.sleep(1000)"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, *command.words()], cwd=command.root, env=command.environment()
+    )
+    wait_for((command.out / "output" / "ready").exists)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not alive(command.root))
+
+
+def test_a_time_limit_ends_it(command):
+    command.write(PYTHON, "import time; time.sleep(1000)", time_limit=0.02)
+    _, status = command.run()
+    assert (status["state"], status["reason"]) == ("failed", "RuntimeError: ended after its time_limit of 0.02 minutes")
+    assert alive(command.root) == []
+
+
+def test_an_abort_rule_is_about_what_it_logged(command):
+    rule = {"metric": "loss", "severity": "abort", "diagnosis": "not finite", "remedy": "lower lr"}
+    program = "import sys; open(sys.argv[1] + '/metrics.csv', 'w').write('step,loss\\n0,1\\n1,nan\\n')"
+    command.write([*PYTHON, "{output}"], program, [{"reader": "metrics"}], abort_rules=[rule])
+    _, status = command.run()
+    assert status["state"] == "diverged"
+    assert status["reason"].startswith("loss = nan at step 1")
+
+
+@pytest.mark.parametrize(
+    ("collect", "program", "reason"),
+    [
+        ({"reader": "metrics"}, "", "output = 'metrics': is not there; let the program write one of metrics.csv"),
+        ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': holds nothing to read"),
+        ({"reader": "items", "place": "e.csv"}, "", "e.csv: collect = 'items': there is nothing"),
+        ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,nan\\n')", "line 2: value = 'nan': cannot"),
+        ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,1\\na,2\\n')", "1 items are there twice"),
+    ],
+)
+def test_files_that_cannot_be_read_fail_the_stage(command, collect, program, reason):
+    program = f"import os, sys; os.chdir(sys.argv[1]); {program}"
+    _, status = command.write([*PYTHON, "{output}"], program, [collect]).run()
+    assert status["state"] == "failed"
+    assert reason in status["reason"], status["reason"]
+
+
+def test_a_reader_that_is_ended_from_outside_is_no_result(command):
+    """As for want of memory: the stage is started again."""
+    (command.root / "reader.py").write_text("import os; os.kill(os.getpid(), 9)")
+    done, status = command.write(PYTHON, "", [{"reader": "metrics"}], reader="reader").run()
+    assert (done.returncode, status) == (74, None)
+    assert "the reader was ended by SIGKILL" in done.stderr
+
+
+def test_what_it_says_is_read_from_its_end_however_much_it_is(command):
+    program = """
+import os, sys
+for _ in range(30):
+    os.write(1, b"x" * 1_000_000)
+print("\\nValueError: at last")
+sys.exit(1)
+"""
+    done, status = command.write(PYTHON, program).run()
+    assert status["reason"] == "RuntimeError: exit status 1: ValueError: at last"
+    assert len(done.stderr) < 10_000
+
+
+def test_a_log_keeps_the_beginning_and_the_end_of_very_much(command):
+    program = """
+for number in range(1_200_000):
+    print(f"{number:07d} " + "x" * 91)
+"""
+    _, status = command.write(PYTHON, program).run()
+    assert status["state"] == "ok"
+    log = command.out / "log.txt"
+    assert 48 << 20 < log.stat().st_size <= 65 << 20
+    numbers = [int(line[:7]) for line in command.log().splitlines() if line.endswith("x" * 91)]
+    (cut,) = [at for at, number in enumerate(numbers) if number != at][:1]
+    assert numbers[cut:] == list(range(numbers[cut], 1_200_000))  # whole lines; lost are those in one place
+    (note,) = [line for line in command.log().splitlines() if line.startswith("[about ")]
+    lost = (numbers[cut] - cut) * 100 / 1e6
+    assert note == f"[about {round(lost)} MB of the command's output are left out here]"
+
+
+def test_children_that_nobody_waits_for_are_no_reason_to_wait(command):
+    """A hundred zombies of its own, and a hundred orphans that have ended before it."""
+    program = """
+import os, pathlib, time
+for n in range(200):
+    if os.fork() == 0:
+        if n % 2 and os.fork() == 0:
+            time.sleep(0.02)
+        os._exit(0)
+time.sleep(1)
+states = [path.read_text().rpartition(")")[2].split()[:2] for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
+print("zombies", states.count(["Z", str(os.getpid())]), "of the guard", states.count(["Z", str(os.getppid())]))
+"""
+    _, status = command.write(PYTHON, program).run()
+    assert status["state"] == "ok"
+    assert "zombies 200 of the guard 0" in command.log()
+    assert "left" not in command.log().replace("left_", "")
+
+
+def test_a_grace_that_is_no_number_starts_nothing(command):
+    done, status = command.write(PYTHON, "print('it runs')").run(ABLATION_GRACE="ten")
+    assert (done.returncode, status) == (74, None)
+    assert "ABLATION_GRACE = 'ten': is not a number of seconds" in done.stderr
+    assert "it runs" not in command.log()
+
+
+def test_a_changed_program_is_not_run(command):
+    command.write(PYTHON, "print(1)")
+    (command.root / "program.py").write_text("print(2)")
+    done, status = command.run()
+    assert (done.returncode, status) == (78, None)
+    assert "program.py" in done.stderr
+
+
+def test_progress_is_that_of_its_bar(command):
+    program = """
+import sys, time
+for n in range(1, 4):
+    print(f"\\r {33 * n}%|##   | {n}/3 [00:0{n}<00:02,  1.00it/s]", end="", flush=True)
+    print(f"\\r 50%|##   | 5/9 [00:0{n}<00:02,  1.00it/s]", end="", flush=True)
+    time.sleep(0.1)
+while not __import__("os").path.exists("go on"):
+    time.sleep(0.1)
+"""
+    command.write(PYTHON, program, config={"train": {"steps": 3}}, steps="train.steps")
+    running = command.start()
+    progress = command.out / "progress.json"
+    wait_for(lambda: progress.exists() and json.loads(progress.read_text())["done"] == 3)
+    assert json.loads(progress.read_text())["total"] == 3
+    assert read_state(command.out).state == "running"
+    (command.root / "go on").touch()
+    running.wait(90)
+
+
+ONCE = """
+import os, pathlib, signal, sys
+out = pathlib.Path(sys.argv[1])
+if not (out / "again").exists():
+    (out / "again").touch()
+    (out / "items.csv").write_text("item,name,value\\na,correct,1\\n")
+    for number in range(5_000):
+        (out / f"{number:040}").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+(out / "done").touch()
+if sys.argv[2] == "new":
+    (out / "items.csv").write_text("item,name,value\\na,correct,0\\n")
+"""
+
+
+@pytest.mark.parametrize(("writes", "place"), [("new", "items.csv"), ("nothing", "items.csv"), ("nothing", ".")])
+def test_files_of_a_killed_attempt_are_not_the_results_of_the_next(command, writes, place):
+    command.write([*PYTHON, "{output}", writes], ONCE, [{"reader": "items", "place": place}])
+    _, status = command.run()
+    assert status is None
+    _, status = command.run()
+    assert status["attempt"] == 2
+    if writes == "new":
+        assert status["state"] == "ok"
+        assert pq.read_table(command.out / "items.parquet")["value"].to_pylist() == [0.0]
+    else:
+        assert status["state"] == "failed"
+        assert "collect = 'items': holds files of an earlier attempt only" in status["reason"]
+
+
+def test_code_that_is_edited_while_the_command_runs_is_no_result(command):
+    command.write(PYTHON, "open('program.py', 'a').write('late = 1')\n")
+    done, status = command.run()
+    assert status is None
+    assert done.returncode != 0
+    assert "its code is not that of the plan (program.py)" in done.stderr

@@ -1,0 +1,328 @@
+"""The fork server: a stage that is forked is what a new process would be, and whatever is killed leaves nothing behind.
+
+The test process stands for Snakemake: one server serves most tests, and ends with them.
+"""
+
+import fcntl
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ablation.runner.fork_client import socket_of
+from tests.trainers.toy_stage import CONFIG, ROOT, TRAINER, command, environment, status, write_stage
+from tests.workflow.project import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="needs pidfd and Unix sockets")]
+
+CLIENT = str(ROOT / "ablation/runner/fork_client.py")
+LOOK = """
+import json, os, resource, signal, sys
+import torch
+
+
+def run(stage):
+    print("said", flush=True)
+    seen = {"argv": sys.argv[0], "folder": os.getcwd(), "path": sys.path, "threads": torch.get_num_threads()}
+    seen |= {"environment": dict(os.environ), "umask": os.umask(0), "main": sys.modules["__main__"].__spec__.name}
+    seen |= {"signals": [str(signal.getsignal(number)) for number in (2, 15)], "group": os.getpgid(0)}
+    seen |= {"limits": resource.getrlimit(resource.RLIMIT_CORE), "files": sorted(map(int, os.listdir("/proc/self/fd")))}
+    seen |= {"deterministic": torch.get_deterministic_debug_mode(), "tasks": len(os.listdir("/proc/self/task"))}
+    seen |= {"project": sorted(name for name in sys.modules if name.split(".")[0] in ("trainers", "ablation"))}
+    (stage.out / "seen.json").write_text(json.dumps(seen))
+    if stage.config.mode == "leave":
+        os._exit(7)
+"""
+LIGHT = """
+NEEDS_TORCH = False
+import sys
+
+
+def run(stage):
+    assert "torch" not in sys.modules
+    found = [name for name in sys.modules if name.startswith(("torch", "transformers"))]
+    assert not found, found
+    if stage.config.mode == "import":
+        from torch.nn import functional
+        import torch
+        assert functional is torch.nn.functional and torch.zeros(1).item() == 0
+        assert torch.__spec__.loader is not None and torch.__spec__.origin
+"""
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory):
+    """Where the stages' modules are; and the environment, which is the same for all."""
+    folder = tmp_path_factory.mktemp("toys")
+    (folder / "toy_config.py").write_text(CONFIG)
+    (folder / "toy_trainer.py").write_text(TRAINER)
+    for name, text in (("look", LOOK), ("light", LIGHT)):
+        (folder / f"toy_{name}.py").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def stage(toys, tmp_path):
+    """Make a stage's folder."""
+
+    def make(name="stage", entry="toy_trainer", **config):
+        out = write_stage(tmp_path / name, **config)
+        plan = json.loads((out / "config.json").read_text())
+        (out / "config.json").write_text(json.dumps(plan | {"entry": entry}))
+        return out
+
+    return make
+
+
+def words(out, *extra, threads="1", parent=None):
+    """The command by which Snakemake starts a stage."""
+    alone = command(out, "--threads", threads, *extra, "--parent", str(parent or os.getpid()))
+    return [sys.executable, "-I", "-S", CLIENT, *alone[3:]]
+
+
+def surroundings(toys, **values):
+    kept = environment(toys / "out", ABLATION_FAKE_GPUS="2", **values)
+    kept.pop("PYTEST_CURRENT_TEST", None)  # a server serves one environment
+    return kept
+
+
+def forked(out, toys, *extra, **values):
+    return subprocess.run(
+        words(out, *extra), env=surroundings(toys, **values), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def alone(out, toys, *extra):
+    whole = [*command(out, "--threads", "1", *extra), "--parent", str(os.getpid())]
+    return subprocess.run(whole, env=surroundings(toys), capture_output=True, text=True, timeout=120, check=False)
+
+
+def start(out, toys, parent=None):
+    return subprocess.Popen(words(out, "--gpus", "1", parent=parent), env=surroundings(toys), stderr=subprocess.PIPE)
+
+
+def process_of(out):
+    return int((out / ".lock").read_text().split()[0])
+
+
+def is_running(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def command_of(process):
+    return Path(f"/proc/{process}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+
+
+def server_of(parent=None):
+    """The process that listens at the socket."""
+    path = socket_of(parent or os.getpid())
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and is_running(entry.name) and path.encode() in command_of(entry.name)[2:3]:
+            return int(entry.name)
+    return None
+
+
+def is_free(path):
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def metrics(out):
+    return pd.read_parquet(out / "metrics.parquet")
+
+
+def test_the_same_bits_with_and_without(toys, stage):
+    outs = [stage(name) for name in ("forked", "again", "alone")]
+    for out, run in zip(outs, (forked, forked, alone), strict=True):
+        done = run(out, toys)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert done.stderr.splitlines()[0] == "    toy.train  v8 seed 1   started"
+        assert status(out)["state"] == "ok"
+        assert "chatter of C code" in (out / "log.txt").read_text()
+    first, again, plain = (metrics(out).value.tolist() for out in outs)
+    assert first == again == plain
+    assert server_of() is not None
+    provenance = [json.loads((out / "provenance.json").read_text()) for out in outs]
+    assert provenance[0]["packages"] == provenance[2]["packages"]
+    assert provenance[0]["hardware"] == provenance[2]["hardware"]
+    assert {"cpu_s", "memory_mb"} <= status(outs[0]).keys()
+
+
+def test_a_fork_sees_what_a_new_process_sees(toys, stage):
+    seen = []
+    old = os.umask(0o027)
+    try:
+        for name, run in (("forked", forked), ("alone", alone)):
+            out = stage(name, entry="toy_look", mode=name)
+            assert run(out, toys).returncode == 0
+            assert status(out)["state"] == "ok", status(out)["reason"]
+            seen.append(json.loads((out / "seen.json").read_text()))
+    finally:
+        os.umask(old)
+    seen[1]["environment"].pop("_", None)
+    seen[0]["environment"].pop("_", None)
+    assert seen[0].pop("tasks") == 1
+    assert seen[1].pop("tasks") <= 2  # Arrow's allocator has one where nobody forks
+    for key in seen[0]:
+        assert seen[0][key] == seen[1][key], key
+    assert seen[0]["umask"] == 0o027
+
+
+def test_exit_status_and_output_are_those_of_the_stage(toys, stage):
+    out = stage(entry="toy_look", mode="leave")
+    assert forked(out, toys).returncode == 7
+    assert "said" in (out / "log.txt").read_text()
+    done = forked(stage("bad"), toys, "--nonsense")
+    assert done.returncode == 2
+    assert "unrecognized arguments: --nonsense" in done.stderr
+    (out / "config.json").write_text("{")
+    done = forked(out, toys)
+    assert done.returncode == 74
+    assert "start snakemake again" in done.stderr
+
+
+def test_a_stage_without_torch_has_none(toys, stage):
+    out = stage(entry="toy_light")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert forked(out, toys).returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert status(out)["state"] == "ok", status(out)["reason"]
+    client = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert client + status(out)["cpu_s"] < 1.2  # 0.25 on an idle core; 2.5 and more in a process of its own
+    out = stage("imports", entry="toy_light", mode="import")
+    assert forked(out, toys).returncode == 0
+    assert "imported torch unseeded" in status(out)["reason"]
+
+
+def test_code_is_loaded_anew_in_each_fork(toys, stage):
+    out = stage("before")
+    assert forked(out, toys).returncode == 0
+    text = (toys / "toy_trainer.py").read_text()
+    (toys / "toy_trainer.py").write_text(text.replace("weight.square()", "(2 * weight).square()"))
+    try:
+        edited = stage("after")
+        assert forked(edited, toys).returncode == 0
+    finally:
+        (toys / "toy_trainer.py").write_text(text)
+    losses = [metrics(o).query("name == 'train/loss'").value.tolist() for o in (out, edited)]
+    assert losses[1] == pytest.approx([4 * loss for loss in losses[0]])
+    refused = stage("refused")
+    plan = json.loads((refused / "config.json").read_text())
+    plan["code"]["text"], plan["code"]["trees"]["ablation.runner.stage"] = "other", "other"
+    (refused / "config.json").write_text(json.dumps(plan))
+    assert forked(refused, toys).returncode == 78
+
+
+def test_stages_run_side_by_side_on_devices_of_their_own(toys, stage):
+    outs = [stage(str(number), pause=0.3) for number in range(3)]
+    clients = [start(out, toys) for out in outs]
+    for client in clients:
+        assert client.wait(timeout=60) == 0
+    spans = [(status(out)["started"], status(out)["ended"]) for out in outs]
+    assert max(begun for begun, _ in spans[:2]) < min(ended for _, ended in spans)
+    assert {(out / "threads").read_text() for out in outs} == {"1 '0'", "1 '1'"}
+
+
+@pytest.mark.parametrize("victim", ["client", "stage", "server"])
+def test_what_is_killed_leaves_nothing_and_the_next_goes_on(toys, stage, victim):
+    out = stage(pause=0.5, steps=6)
+    client = start(out, toys)
+    wait_for((out / "checkpoint/state.json").exists)
+    process, server = process_of(out), server_of()
+    assert process != client.pid
+    assert command_of(process)[1:4] == [b"-m", b"ablation.runner.run", b"--config"]  # what `ps` shows
+    os.kill({"client": client.pid, "stage": process, "server": server}[victim], signal.SIGKILL)
+    if victim == "server":  # nobody is left to ask: the client runs it itself
+        assert client.wait(timeout=60) == 0
+    else:
+        assert client.wait(timeout=10) == -signal.SIGKILL
+        wait_for(lambda: not is_running(process), seconds=5)
+        assert is_free(out / ".lock")
+        assert all(map(is_free, (toys / "leases").glob("*.lock")))
+        assert forked(out, toys).returncode == 0
+    assert not is_running(process)
+    assert (status(out)["state"], status(out)["attempt"]) == ("ok", 2)
+    assert "resumed after step" in (out / "log.txt").read_text()
+    whole = stage("whole", steps=6)
+    assert forked(whole, toys).returncode == 0
+    pd.testing.assert_frame_equal(metrics(whole), metrics(out), check_exact=True)
+    assert server_of() is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_stage_and_client_at_once(toys, stage, number):
+    out = stage(pause=30.0)
+    client = start(out, toys)
+    wait_for((out / "checkpoint/state.json").exists)
+    process = process_of(out)
+    assert os.getpgid(process) == os.getpgid(client.pid)  # what a terminal sends reaches both
+    client.send_signal(number)
+    assert client.wait(timeout=10) == -number
+    wait_for(lambda: not is_running(process), seconds=5)
+    assert not (out / "status.json").exists()
+
+
+def test_a_killed_snakemake_takes_stage_and_server_with_it(toys, stage):
+    out = stage(pause=30.0)
+    line = [sys.executable, "-c", "import subprocess, sys, os; subprocess.run(sys.argv[1:] + [str(os.getpid())])"]
+    parent = subprocess.Popen([*line, *words(out)[:-1]], env=surroundings(toys))
+    wait_for((out / "checkpoint/state.json").exists)
+    process, server, path = process_of(out), server_of(parent.pid), socket_of(parent.pid)
+    assert server is not None
+    assert Path(path).is_socket()
+    assert os.stat(path).st_mode & 0o077 == 0
+    assert os.stat(Path(path).parent).st_mode & 0o077 == 0
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not is_running(process) and not is_running(server), seconds=5)
+    wait_for(lambda: not list(Path(path).parent.glob(f"{Path(path).name}*")), seconds=5)
+    assert is_free(out / ".lock")
+
+
+def test_what_a_fork_cannot_be_is_run_alone(toys, stage):
+    """Libraries have read their environment and counted their threads, and may have been replaced since."""
+    assert forked(stage("first"), toys).returncode == 0  # the server has the environment of its first job
+    for threads, values, installed in (("2", {}, ()), ("1", {"OTHER": "value"}, ()), ("1", {}, ["toy-2.0.dist-info"])):
+        out = stage(f"{threads} {values} {installed}", pause=0.3)
+        for name in installed:
+            (toys / name).mkdir()
+        whole, around = words(out, threads=threads), surroundings(toys, **values)
+        client = subprocess.Popen(whole, env=around, stderr=subprocess.PIPE)
+        wait_for(lambda out=out: (out / "checkpoint/state.json").exists())
+        assert process_of(out) == client.pid
+        assert client.wait(timeout=60) == 0
+        assert (out / "threads").read_text().startswith(threads)
+        for name in installed:
+            (toys / name).rmdir()
+
+
+def test_a_server_that_cannot_start_is_not_waited_for_twice(toys, stage, tmp_path):
+    broken = tmp_path / "broken"
+    (broken / "torch").mkdir(parents=True)
+    (broken / "torch/__init__.py").write_text("import os\nif 'ROOM' in os.environ: raise SystemExit(1)\n")
+    out, folder = stage(entry="toy_light"), Path(socket_of(os.getpid())).parent
+    # A second server would write its error over the mark.
+    mark = f'for f in {folder}/fork-$$-*.off; do test -e "$f" && echo kept > "$f" || exit 9; done'
+    path = f"{broken}:{toys}:{ROOT}"
+    values = {"env": {**surroundings(toys), "PYTHONPATH": path, "ROOM": "1"}, "capture_output": True, "text": True}
+    script = f'echo $$; run() {{ "$@" $$; }}; run "$@" && {mark} && run "$@" && grep -qx kept {folder}/fork-$$-*.off'
+    shell = ["bash", "-c", script, "bash", *words(out)[:-1]]
+    done = subprocess.run(shell, **values, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert status(out)["state"] == "ok"
+    shell_id = done.stdout.split()[0]  # others start servers meanwhile
+    assert list(folder.glob(f"fork-{shell_id}-*.off"))
+    assert not list(folder.glob(f"fork-{shell_id}-*.log"))

@@ -1,0 +1,44 @@
+"""Where a result comes from is enough to find the code again."""
+
+import json
+import subprocess
+
+from ablation.runner.provenance import describe_tree, write_provenance
+
+
+def git(folder, *arguments):
+    name = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run(["git", *name, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_dirty_tree_is_described_with_its_diff(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.py").write_text("x = 1\n")
+    git(tmp_path, "add", "a.py")
+    git(tmp_path, "commit", "-qm", "first")
+    clean = describe_tree(tmp_path)
+    assert len(clean["commit"]) == 40
+    assert (clean["dirty"], clean["diff"], clean["untracked"]) == (False, "", [])
+    (tmp_path / "a.py").write_text("x = 2\n")
+    (tmp_path / "new.py").write_text("")
+    dirty = describe_tree(tmp_path)
+    assert dirty["dirty"] is True
+    assert dirty["untracked"] == ["new.py"]
+    assert "-x = 1\n+x = 2" in dirty["diff"]
+
+
+def test_outside_git_nothing_is_claimed(tmp_path):
+    assert describe_tree(tmp_path) == {"commit": None, "dirty": None, "untracked": None, "diff": None}
+
+
+def test_inputs_are_named_by_their_keys(tmp_path):
+    above = tmp_path / "above"
+    above.mkdir()
+    (above / "status.json").write_text(json.dumps({"state": "ok", "stage": "assets", "key": "ab12"}))
+    out = tmp_path / "out"
+    out.mkdir()
+    write_provenance(out, {"model": above}, ["run.py", "--out", "x"])
+    found = json.loads((out / "provenance.json").read_text())
+    assert found["inputs"]["model"]["key"] == "ab12"
+    assert found["argv"] == ["run.py", "--out", "x"]
+    assert (found["git"]["diff_file"] is not None) == (out / "diff.patch").exists()

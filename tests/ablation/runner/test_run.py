@@ -1,0 +1,416 @@
+"""The runner: how a stage ends, what it leaves, and what happens when it is killed, blocked or started twice."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from ablation.contract.fingerprint import code_of
+from ablation.contract.status import read_state
+from ablation.runner.run import _used, hold_code
+from tests.trainers.toy_stage import command, environment, run_stage, status, write_stage
+from tests.workflow.project import wait_for
+
+pytestmark = pytest.mark.slow  # each test starts processes that import torch
+
+
+def metrics(out):
+    return pd.read_parquet(out / "metrics.parquet")
+
+
+def test_a_stage_that_ends_well(tmp_path):
+    out = write_stage(tmp_path)
+    done = run_stage(out, "--threads", "2", "--gpus", "1", cold=True, ABLATION_FAKE_GPUS="2")
+    assert done.returncode == 0, done.stderr
+    found = status(out)
+    assert (found["state"], found["reason"], found["stage"], found["seed"]) == ("ok", "", "toy.train", 1)
+    assert (found["attempt"], found["device"], found["devices"], found["key"]) == (1, "cpu", 1, "0123456789abcdef")
+    assert found["started"] < found["ended"]
+    assert metrics(out).groupby("name").step.apply(list).to_dict() == {
+        "train/loss": [0, 1, 2, 3, 4, 5],
+        "train/norm": [0, 1, 2, 3, 4, 5],
+    }
+    assert list(pd.read_parquet(out / "items.parquet").columns) == ["item", "subset", "protocol", "name", "value"]
+    assert (out / "threads").read_text() == "2 '0'"  # exactly the declared threads, and the leased device only
+    assert not (out / "checkpoint").exists()
+    assert not (out / "progress.json").exists()
+    assert not (out / "tensorboard").exists()  # `python -m ablation tensorboard` makes event files of the metrics
+    assert not list(out.glob(".*.tmp.*"))
+    provenance = json.loads((out / "provenance.json").read_text())
+    assert provenance["packages"]["torch"]
+    assert provenance["hardware"]["cores"] == os.cpu_count()
+
+
+def test_the_terminal_gets_a_few_lines_and_the_log_the_rest(tmp_path):
+    out = write_stage(tmp_path, mode="raise")
+    done = run_stage(out)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "    toy.train  v8 seed 1   started"
+    assert lines[1].endswith("RuntimeError: the first line and the second")
+    assert len(lines) == 2
+    assert done.stdout == ""
+    log = (out / "log.txt").read_text()
+    for text in ("chatter of a library", "chatter of C code", "Traceback", "and the second"):
+        assert text in log
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "reason"),
+    [
+        ({"mode": "raise"}, "failed", "RuntimeError: the first line and the second"),
+        ({"mode": "surrogate"}, "failed", "ValueError: caf\\udce9 \\x1b[31mred"),
+        ({"mode": "exit"}, "failed", "SystemExit: 3"),
+        ({"mode": "unread"}, "failed", "AttributeError: config.source is not in the stage's `reads`"),
+        ({"mode": "diverge"}, "diverged", "collapsed"),
+        ({"lr": -1.0}, "failed", "lr must be positive"),
+        ({"unknown": 1}, "failed", "unknown"),
+    ],
+)
+def test_a_stage_that_does_not_end_well_says_why_and_exits_0(tmp_path, settings, state, reason):
+    out = write_stage(tmp_path, **settings)
+    done = run_stage(out)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stderr
+    assert status(out)["state"] == state
+    assert reason in status(out)["reason"]
+    assert "\n" not in status(out)["reason"]
+
+
+def test_an_abort_rule_ends_it_as_diverged_and_keeps_the_metrics(tmp_path):
+    rule = {"metric": "train/loss", "severity": "abort", "diagnosis": "not finite", "remedy": "lower lr"}
+    out = write_stage(tmp_path, abort_rules=[rule], mode="nan")
+    run_stage(out)
+    assert status(out)["state"] == "diverged"
+    assert status(out)["reason"] == "train/loss = nan at step 3, healthy is train/loss finite: not finite; lower lr"
+    assert metrics(out).step.max() == 3
+
+
+@pytest.mark.parametrize("content", ['{"state": "failed", "reason": "no memory"}', None, "{"])
+def test_an_input_that_is_not_ok_blocks(tmp_path, content):
+    out = write_stage(tmp_path)
+    above = tmp_path / "above"
+    above.mkdir()
+    if content is not None:
+        (above / "status.json").write_text(content)
+    assert run_stage(out, "--input", f"prepare={above}").returncode == 0
+    assert status(out)["state"] == "blocked"
+    assert status(out)["reason"].startswith("input prepare: ")
+    if content and "memory" in content:
+        assert status(out)["reason"] == "input prepare: failed: no memory"
+    assert not (out / "metrics.parquet").exists()
+
+
+def test_killed_in_the_middle_it_ends_with_the_same_bits(tmp_path):
+    whole = write_stage(tmp_path / "whole", steps=8)
+    run_stage(whole)
+    killed = write_stage(tmp_path / "killed", steps=8, mode="die")
+    assert run_stage(killed).returncode == -signal.SIGKILL
+    assert not (killed / "status.json").exists()
+    (killed / "log.txt").unlink()  # as Snakemake does
+    assert run_stage(killed).returncode == 0
+    assert status(killed)["state"] == "ok"
+    assert status(killed)["attempt"] == 2
+    pd.testing.assert_frame_equal(metrics(whole), metrics(killed), check_exact=True)
+    assert "resumed after step 4" in (killed / "log.txt").read_text()
+    assert "chatter" in (killed / "log.attempt-1.txt").read_text()
+
+
+def test_same_key_same_bits_and_another_seed_others(tmp_path):
+    outs = [write_stage(tmp_path / str(n), seed=seed) for n, seed in enumerate((1, 1, 2))]
+    for out in outs:
+        run_stage(out)
+    first, again, other = (metrics(out).value.tolist() for out in outs)
+    assert first == again
+    assert first != other
+
+
+def test_a_second_process_is_refused_and_changes_nothing(tmp_path):
+    out = write_stage(tmp_path)
+    descriptor = os.open(out / ".lock", os.O_RDWR | os.O_CREAT)
+    os.write(descriptor, b"4242\n")
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    before = sorted(os.listdir(out))
+    done = run_stage(out)
+    os.close(descriptor)
+    assert done.returncode == 75
+    assert "process 4242 is running this stage" in done.stderr
+    assert sorted(os.listdir(out)) == before
+
+
+def test_a_finished_stage_is_adopted_not_run_again(tmp_path):
+    out = write_stage(tmp_path)
+    run_stage(out)
+    ended = status(out)["ended"]
+    assert run_stage(out).returncode == 0
+    assert status(out)["ended"] == ended
+
+
+def test_a_second_process_waits_and_takes_over_the_result(tmp_path):
+    """Snakemake was killed, its scheduler's job goes on, and the next Snakemake starts the stage again."""
+    out = write_stage(tmp_path, pause=0.5)
+    first = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    second = run_stage(out, "--wait", "1")
+    assert first.wait() == second.returncode == 0
+    assert f"waits for process {first.pid} on " in second.stderr
+    assert "finished by another process" in second.stderr
+    assert status(out)["attempt"] == 1
+    assert not (out / "log.attempt-2.txt").exists()
+
+
+def test_a_second_process_goes_on_where_the_first_was_killed(tmp_path):
+    out = write_stage(tmp_path, pause=2.0)
+    first = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    second = subprocess.Popen(command(out, "--wait", "1"), env=environment(out), stderr=subprocess.PIPE, text=True)
+    assert "waits for" in second.stderr.readline()
+    first.kill()
+    assert second.wait(timeout=120) == 0
+    assert status(out)["attempt"] == 2
+    assert "resumed after step" in (out / "log.txt").read_text()
+    first.wait()
+
+
+def test_a_younger_result_is_taken_over_although_its_status_was_deleted(tmp_path):
+    out, asked = write_stage(tmp_path), tmp_path / "asked"
+    asked.touch()
+    run_stage(out)
+    before, log = status(out), (out / "log.txt").read_text()
+    for name in ("status.json", "log.txt"):  # as Snakemake does
+        (out / name).unlink()
+    done = run_stage(out, "--since", str(asked))
+    assert "finished by another process" in done.stderr
+    assert (status(out), (out / "log.txt").read_text()) == (before, log)
+
+
+@pytest.mark.parametrize("why", ["an older result", "no file to compare with", "another key", "not ok"])
+def test_no_other_result_is_taken_over(tmp_path, why):
+    out, asked = write_stage(tmp_path), tmp_path / "asked"
+    asked.touch()
+    run_stage(out)
+    (out / "status.json").unlink()
+    kept = out / "status.kept.json"
+    words = {"another key": ("0123", "3210"), "not ok": ('"ok"', '"failed"')}.get(why, ("", ""))
+    kept.write_text(kept.read_text().replace(*words))
+    if why == "an older result":
+        os.utime(asked)
+    if why == "no file to compare with":
+        asked.unlink()
+    run_stage(out, "--since", str(asked))
+    assert (status(out)["state"], status(out)["attempt"]) == ("ok", 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_promptly_without_status(tmp_path, number):
+    out = write_stage(tmp_path, pause=60)
+    process = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    process.send_signal(number)
+    assert process.wait(timeout=5) == -number
+    assert not (out / "status.json").exists()
+
+
+def test_it_ends_with_its_parent(tmp_path):
+    out = write_stage(tmp_path, pause=60)
+    script = f"import subprocess, time; subprocess.Popen({command(out)!r}); time.sleep(600)"
+    parent = subprocess.Popen([sys.executable, "-c", script], env=environment(out), stderr=subprocess.DEVNULL)
+    wait_for((out / "checkpoint" / "state.json").exists)
+    child = int((out / ".lock").read_text().split()[0])
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not is_running(child), seconds=5)
+
+
+def is_running(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_does_not_start_under_a_parent_that_is_gone(tmp_path):
+    out = write_stage(tmp_path)
+    assert run_stage(out, "--parent", "1", cold=True).returncode == -signal.SIGKILL
+    assert not (out / "status.json").exists()
+
+
+def test_more_devices_than_there_are_is_no_result(tmp_path):
+    out = write_stage(tmp_path)
+    done = run_stage(out, "--gpus", "3", ABLATION_FAKE_GPUS="2")
+    assert done.returncode == 74
+    assert "3 devices asked, 2 visible" in done.stderr
+    assert not (out / "status.json").exists()
+
+
+def test_wandb_that_is_asked_for_and_missing_is_said(tmp_path):
+    out = write_stage(tmp_path)
+    done = run_stage(out, ABLATION_WANDB="sometimes")
+    assert done.returncode == 74
+    assert "must be offline or online" in done.stderr
+
+
+LIGHT = """
+NEEDS_TORCH = False
+import random, sys
+import numpy
+
+
+def run(stage):
+    {body}
+    stage.log_metrics(0, {{"drawn": random.random() + numpy.random.rand()}})
+    (stage.out / "torch").write_text(str("torch" in sys.modules))
+"""
+
+
+def test_a_stage_that_needs_no_torch_does_without_and_is_seeded(tmp_path):
+    drawn = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        out = write_stage(tmp_path / name, seed=seed)
+        (tmp_path / name / "toy_trainer.py").write_text(LIGHT.format(body="pass"))
+        assert run_stage(out, "--gpus", "1", ABLATION_FAKE_GPUS="1").returncode == 0
+        assert (status(out)["state"], status(out)["device"]) == ("ok", "cpu")
+        assert (out / "torch").read_text() == "False"
+        assert json.loads((out / "provenance.json").read_text())["packages"]["torch"]
+        drawn += metrics(out).value.tolist()
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_stage_that_says_so_and_imports_it_fails(tmp_path):
+    out = write_stage(tmp_path)
+    (tmp_path / "toy_trainer.py").write_text(LIGHT.format(body="import torch"))
+    assert run_stage(out).returncode == 0
+    assert status(out)["state"] == "failed"
+    assert "imported torch unseeded: remove its NEEDS_TORCH = False" in status(out)["reason"]
+
+
+def test_a_broken_plan_of_a_stage_is_one_line_and_no_result(tmp_path):
+    out = write_stage(tmp_path)
+    (out / "config.json").write_text("{")
+    done = run_stage(out)
+    assert done.returncode == 74
+    [line] = done.stderr.splitlines()
+    assert "start snakemake again" in line
+    assert not (out / "status.json").exists()
+
+
+def edited_plan(out, **code):
+    """Make the plan's config.json one of another state of the code."""
+    plan = json.loads((out / "config.json").read_text())
+    plan["code"] |= {name: plan["code"][name] | value if name == "trees" else value for name, value in code.items()}
+    (out / "config.json").write_text(json.dumps(plan))
+
+
+def test_code_that_is_not_the_plans_is_refused(tmp_path):
+    out = write_stage(tmp_path)
+    edited_plan(out, text="other", trees={"trainers.checkpoint": "0123"})
+    done = run_stage(out)
+    assert done.returncode == 78
+    assert not (out / "status.json").exists()  # under this key there must be no result of other code
+    (line,) = done.stderr.splitlines()
+    assert "toy.train  v8 seed 1: its code is not that of the plan (trainers.checkpoint)" in line
+    assert line.endswith("start snakemake again")
+
+
+def test_a_module_that_is_reached_no_more_is_a_change(tmp_path):
+    out = write_stage(tmp_path)
+    edited_plan(out, text="other", trees={"trainers.gone": "0123"})
+    assert "(trainers.gone)" in run_stage(out).stderr
+
+
+def test_comments_that_changed_since_the_plan_are_no_change(tmp_path):
+    out = write_stage(tmp_path)
+    edited_plan(out, text="other")
+    assert run_stage(out).returncode == 0
+    assert status(out)["state"] == "ok"
+
+
+def test_a_comment_that_is_written_while_a_stage_runs_is_no_change_of_a_late_import(tmp_path, monkeypatch):
+    late = tmp_path / "trainers" / "late.py"
+    late.parent.mkdir()
+    late.write_text("x = 1\n")
+    monkeypatch.setattr("ablation.runner.run._PROJECT", tmp_path)
+    monkeypatch.setattr("sys.meta_path", [])
+    code = code_of(["trainers.late"], tmp_path)
+    assert not hold_code(code)
+    (guard,) = sys.meta_path
+    late.write_text("x = 1  # a number\n")
+    assert guard.find_spec("trainers.late") is None
+    for text in ("x = 2\n", "x = (\n"):  # the second is half of an edit
+        late.write_text(text)
+        with pytest.raises(OSError, match=r"trainers\.late was edited after the stage began"):
+            guard.find_spec("trainers.late")
+        assert "late" in hold_code(code)
+
+
+def test_the_status_says_how_long_the_files_are_that_the_stage_left(tmp_path):
+    out = write_stage(tmp_path)
+    run_stage(out)
+    left = status(out)["files"]
+    assert {"metrics.parquet", "provenance.json"} <= left.keys()
+    assert all((out / name).stat().st_size == size for name, size in left.items())
+    assert status(out)["sha256"].keys() == left.keys()
+    assert read_state(out, status(out)["key"]).state == "ok"
+    whole = (out / "metrics.parquet").read_bytes()
+    (out / "metrics.parquet").unlink()
+    assert read_state(out).reason == "metrics.parquet: it has gone"
+    shorter = pd.read_parquet(BytesIO(whole)).iloc[:-1]
+    shorter.to_parquet(out / "metrics.parquet", index=False)
+    assert "and the stage left" in read_state(out).reason
+    below = write_stage(tmp_path / "below")
+    run_stage(below, "--input", f"train={out}")
+    assert status(below)["state"] == "blocked"
+    assert status(below)["reason"].startswith("input train: corrupt: metrics.parquet: ")
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    (out / "metrics.parquet").write_bytes(flipped)
+    assert read_state(out).state == "ok"  # by its length; who reads the rows compares the digest
+    run_stage(below, "--input", f"train={out}")
+    assert status(below)["reason"] == "input train: corrupt: metrics.parquet: its content is not what the stage left"
+    assert run_stage(out).returncode == 0  # it runs again, and does not take its own broken result over
+    assert read_state(out).state == "ok"
+    assert status(out)["attempt"] == 2
+
+
+@pytest.mark.parametrize(("allocated", "said"), [([1 << 20, 3 << 20], {"device_memory_mb": 3.0}), ([0, 0], {})])
+def test_device_memory_is_that_of_this_process_and_absent_where_its_ranks_used_it(monkeypatch, allocated, said):
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: 2, max_memory_allocated=allocated.__getitem__
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert {name: value for name, value in _used().items() if name.startswith("device")} == said
+
+
+def test_the_wait_for_a_device_is_not_counted_as_work(tmp_path):
+    out = write_stage(tmp_path)
+    with holding(out, 0):
+        process = subprocess.Popen(command(out, "--gpus", "1"), env=environment(out, ABLATION_FAKE_GPUS="1"))
+        wait_for((out / "attempt.json").exists)
+        time.sleep(3)
+    assert process.wait(timeout=60) == 0
+    found = status(out)
+    took = [datetime.fromisoformat(found[when]).timestamp() for when in ("started", "ended")]
+    assert found["wait_s"] >= 3
+    assert found["wall_s"] == pytest.approx(took[1] - took[0] - found["wait_s"], abs=0.01)
+    assert found["wall_s"] > 0
+
+
+@contextlib.contextmanager
+def holding(out, device):
+    """Hold the lock of a device, as another stage does."""
+    folder = Path(environment(out)["ABLATION_LEASES"])
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with open(folder / f"gpu-{device}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,127 @@
+"""`serve`: what the page is drawn from, and that the results stay as they are."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from ablation.serve import draw as draw_module
+from ablation.serve import painter as painter_module
+from ablation.serve.draw import draw
+from ablation.serve.now import Watcher
+from ablation.serve.painter import Painter
+from ablation.store.collect import collect, collect_apart
+from ablation.store.database import Store
+from tests.ablation.serve.asking import TOY, fail_the_last, progress
+from tests.simulate import Study, locked, simulate, stage_dir
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def tree(folder):
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.rglob("*"))}
+
+
+def rows(database):
+    with Store(database) as store:
+        names = ("metrics", "items", "health", "stages", "runs", "results", "variants", "run_stages", "weights")
+        return {name: store.rows(f"SELECT * FROM {name} ORDER BY ALL")[1] for name in names}
+
+
+def test_a_database_apart_holds_the_same_and_leaves_no_trace(results, tmp_path):
+    simulate(results, [Study(states={("v1", 1): "failed"})])
+    before = tree(results)
+    collect_apart(results, tmp_path / "apart.duckdb")
+    assert tree(results) == before
+    assert rows(tmp_path / "apart.duckdb") == rows(collect(results).database)
+
+
+def test_a_running_stage_has_its_curves_there_and_no_results(results, tmp_path):
+    plan = simulate(results, [TOY])
+    folder = stage_dir(plan, "toy", "v2", 0, "train")
+    shutil.copy(stage_dir(plan, "toy", "v2", 1, "train") / "metrics.parquet", folder)
+    broken = stage_dir(plan, "toy", "v3", 0, "train")
+    progress(broken)
+    (broken / "metrics.parquet").write_bytes(b"half of")
+    query = (
+        "SELECT state, count(*) FROM curves JOIN runs USING (study, variant, seed) WHERE variant = 'v2' GROUP BY ALL"
+    )
+    with locked(folder), locked(broken):
+        collect_apart(results, tmp_path / "apart.duckdb")
+        with Store(tmp_path / "apart.duckdb") as store:
+            assert dict(store.rows(query)[1]) == {"ok": 60, "running": 60}
+            assert store.rows("SELECT DISTINCT seed FROM results WHERE variant = 'v2'")[1] == [(1,)]
+            assert store.rows("SELECT count(*) FROM stages WHERE state = 'running'")[1] == [(2,)]
+        with Store(collect(results).database) as store:
+            assert dict(store.rows(query)[1]) == {"ok": 60}
+
+
+def test_the_page_is_drawn_beside_the_results_or_from_their_own_database_once_it_is_whole(
+    results, tmp_path, monkeypatch
+):
+    plan = simulate(results, [TOY])
+    folder = stage_dir(plan, "toy", "v2", 0, "train")
+    used = []
+    monkeypatch.setattr(draw_module, "render", lambda store, live: used.append(store.path.parent) or live.marker)
+    own = tmp_path / "own"
+    own.mkdir()
+    collect(results)
+    with locked(folder):
+        draw(results, own, 30.0)
+    draw(results, own, 30.0)
+    fail_the_last(results)
+    draw(results, own, 30.0)  # the grid has gone on
+    shutil.rmtree(results / "stages")
+    draw(results, own, 30.0)  # moved here without its stages
+    assert used == [own, results, own, results]
+
+
+def test_the_process_draws_a_page_that_asks_its_server(results, tmp_path):
+    plan = simulate(results, [TOY])
+    for variant in ("v0", "v1"):
+        folder = stage_dir(plan, "toy", variant, 0, "evaluate")
+        items = pd.read_parquet(folder / "items.parquet", columns=["item", "subset", "protocol"])
+        items.assign(prompt="", response=f"{variant} said it", reference="").to_parquet(folder / "samples.parquet")
+    before = tree(results)
+    painter = Painter(results, Watcher(results), 30.0)
+    try:
+        assert painter._paint() == ""
+        painter._take(painter_module.datetime.now())
+        assert "connect-src 'self'" in painter.page.before.replace("&#39;", "'")
+        assert '<noscript><meta http-equiv="refresh" content="30"></noscript>' in painter.page.before
+        assert "Simulated study toy" in painter.page.after
+        words = re.sub("<[^>]+>", "", painter.page.after)  # what differs is marked
+        assert "v1 said it" in words  # they are looked for beside the database, which is elsewhere
+        assert tree(results) == before
+        (results / "plan.json").write_text("{")
+        assert "not a plan" in painter._paint()
+    finally:
+        painter.end()
+
+
+def test_the_command_ends_cleanly(results, tmp_path):
+    simulate(results, [Study(variants=2, seeds=1)])
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "ablation", "serve", "--results", str(results), "--port", "0"]
+    started = subprocess.Popen(
+        ["env", "--default-signal=INT", *command],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    line = started.stdout.readline()
+    assert line.startswith("http://127.0.0.1:")
+    assert list(scratch.iterdir()) != []
+    started.send_signal(signal.SIGINT)
+    said, _ = started.communicate(timeout=20)
+    assert started.returncode == 0, said
+    assert "Traceback" not in said
+    assert list(scratch.iterdir()) == []

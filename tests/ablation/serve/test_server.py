@@ -1,0 +1,119 @@
+"""`serve`: who may ask, and what is answered."""
+
+import gzip
+
+import pytest
+
+from ablation.cli.main import main
+from ablation.contract.errors import TrackerError
+from ablation.contract.stage_folder import DATABASE
+from ablation.serve.now import Watcher
+from ablation.serve.painter import Page, Painter
+from ablation.serve.server import Server
+from tests.ablation.serve.asking import fail_the_last
+
+
+def test_it_answers_to_the_names_of_this_machine_whatever_the_port_of_a_tunnel(asking):
+    for host in ("127.0.0.1:1", "localhost:8642", "LOCALHOST:99", "[::1]:8642", "[::1]", "localhost", "127.0.0.1"):
+        assert asking.ask(Host=host).status == 200, host
+
+
+def test_a_name_of_another_site_that_leads_here_reads_nothing(asking):
+    hosts = (
+        "evil.example",
+        "evil.example:8642",
+        "localhost.evil.example",
+        "127.0.0.1.nip.io",
+        "evil.example:localhost",
+        "[::1].evil.example",
+        "",
+    )
+    for host in hosts:
+        for path in ("/", "/now", "/status.json"):
+            answer = asking.ask(path, Host=host)
+            assert answer.status == 403, host
+            assert b"toy" not in answer.body
+
+
+def test_it_listens_on_this_machine_alone(asking):
+    assert asking.server.server_address[0] == "127.0.0.1"
+    assert asking.server.url == f"http://127.0.0.1:{asking.server.server_port}/"
+
+
+def test_nothing_can_be_sent(asking):
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        answer = asking.ask("/", method=method, body="x=1")
+        assert (answer.status, answer.getheader("Allow"), answer.will_close) == (405, "GET, HEAD", True), method
+
+
+def test_no_path_names_a_file(asking):
+    paths = (
+        "/../plan.json",
+        "/%2e%2e/plan.json",
+        "/plan.json",
+        "//etc/passwd",
+        "/index.html/..",
+        "/results/",
+        "/now/x",
+    )
+    for path in (*paths, "http://127.0.0.1/", "now"):
+        assert asking.ask(path).status == 404, path
+    assert asking.ask("/now?x=../plan.json").body == asking.ask("/now").body
+
+
+def test_head_tells_what_get_would_and_sends_nothing(asking):
+    get, head = asking.ask(), asking.ask(method="HEAD")
+    assert (head.status, head.body) == (200, b"")
+    for name in ("ETag", "Content-Length", "Content-Type"):
+        assert head.getheader(name) == get.getheader(name), name
+
+
+def test_what_is_answered_may_not_be_framed_guessed_at_or_kept(asking):
+    for path in ("/", "/now", "/status.json"):
+        answer = asking.ask(path)
+        assert answer.getheader("X-Content-Type-Options") == "nosniff"
+        assert "frame-ancestors 'none'" in answer.getheader("Content-Security-Policy")
+        assert answer.getheader("Cache-Control") == "no-cache"
+        assert answer.getheader("Access-Control-Allow-Origin") is None
+        assert "Python" not in answer.getheader("Server")
+    page = asking.text("/").replace("&#39;", "'")
+    assert "connect-src 'self'" in page  # the policy in its head: no script but ours, which asks us alone
+    assert "unsafe" not in page.partition("<style>")[0]
+
+
+def test_a_large_page_is_compressed_for_who_can_read_it(asking, monkeypatch):
+    monkeypatch.setattr(asking.painter, "page", Page("<p>" + "a" * 50_000, "</p>", "1", "12:00:00"))
+    plain, small = asking.ask(), asking.ask(Accept_Encoding="gzip, br")
+    assert small.getheader("Content-Encoding") == "gzip"
+    assert gzip.decompress(small.body) == plain.body
+    assert len(small.body) < 5_000
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(asking, results, capsys):
+    taken = asking.server.server_port
+    assert main(["serve", "--results", str(results), "--port", str(taken)]) == 2
+    assert f"port {taken} cannot be used (address already in use)" in capsys.readouterr().err
+    for words, said in ((["--port", "99999"], "port 99999 cannot be used"), (["--every", "nan"], "--every = nan")):
+        assert main(["serve", "--results", str(results), *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_what_has_not_changed_is_not_sent_again(served, results):
+    asking = served()
+    for path in ("/", "/now", "/status.json"):
+        first = asking.ask(path)
+        again = asking.ask(path, If_None_Match=first.getheader("ETag"))
+        assert (again.status, again.body) == (304, b"")
+    fail_the_last(results)
+    fresh = asking.ask("/now", If_None_Match=first.getheader("ETag"))
+    assert fresh.status == 200
+    assert b"disk full" in fresh.body
+
+
+def test_a_place_where_no_server_can_be_is_no_traceback(results):
+    watcher = Watcher(results)
+    painter = Painter(results, watcher, 30.0)
+    with pytest.raises(TrackerError, match="port -1 cannot be used"):
+        Server(-1, watcher, painter)
+    painter.end()
+    assert not (results / DATABASE).exists()

@@ -1,0 +1,89 @@
+"""The lineage as the page draws it: lanes, the picture in small, the axis of effects, counts of verdicts."""
+
+import pandas as pd
+import pytest
+
+from ablation.plan.plan_file import PlannedVariant
+from ablation.show.page.edges import study_edges
+from ablation.show.page.lineage import forest_axis, graph_rows, picture
+from tests.simulate import DEBIAS
+
+
+def test_the_trunk_stays_in_one_lane_and_what_was_tried_branches_off():
+    rows = graph_rows({name: parent for name, (parent, _) in DEBIAS.items()})
+    shown = [(row.variant, row.lane, row.branch, row.lines) for row in rows]
+    assert shown == [
+        ("baseline", 0, False, ("bottom", "none")),
+        ("v1", 0, False, ("full", "none")),
+        ("v2", 0, False, ("full", "none")),
+        ("v3", 0, False, ("full", "none")),
+        ("v4", 0, False, ("full", "none")),
+        ("v5", 1, True, ("full", "none")),
+        ("v6", 1, True, ("full", "none")),
+        ("v7", 1, True, ("full", "none")),
+        ("v8", 0, False, ("full", "none")),
+        ("v8.1", 1, True, ("full", "none")),
+        ("v9", 1, True, ("full", "none")),
+        ("v10", 1, True, ("full", "none")),
+        ("v8-earlystop", 0, False, ("full", "none")),
+        ("v8-earlystop-max", 0, False, ("top", "none")),
+    ]
+
+
+def test_a_branch_with_children_goes_down_in_its_own_lane():
+    rows = graph_rows({"r": None, "a": "r", "a1": "a", "b": "r", "b1": "b", "b2": "b1"})
+    assert [(row.variant, row.lines) for row in rows] == [
+        ("r", ("bottom", "none")),
+        ("a", ("full", "bottom")),
+        ("a1", ("full", "top")),
+        ("b", ("full", "none")),
+        ("b1", ("full", "none")),
+        ("b2", ("top", "none")),
+    ]
+
+
+def test_a_chain_of_many_variants_and_an_unknown_parent():
+    chain = {f"v{i}": f"v{i - 1}" if i else "elsewhere" for i in range(3000)}
+    rows = graph_rows(chain)
+    assert len(rows) == 3000
+    assert {row.lane for row in rows} == {0}
+
+
+def test_the_picture_in_small_leads_each_branch_from_its_parent():
+    parents = {"r": None, "a": "r", "b": "r", "b1": "b"}
+    made = picture(graph_rows(parents), parents, step=10.0)
+    assert made.places == {"r": (5, 5), "a": (15, 15), "b": (25, 5), "b1": (35, 5)}
+    assert made.lines == ["M5 5H10L15 15", "M5 5H20L25 5", "M25 5H30L35 5"]
+    assert (made.width, made.height) == (40, 20)
+
+
+def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():
+    axis = forest_axis([0.01, 0.02, 0.04], margin=0.01)
+    assert axis.limit == pytest.approx(0.042)
+    assert axis.x(0) == axis.width / 2
+    assert axis.x(axis.limit) == axis.width - axis.pad
+    assert axis.ticks == pytest.approx([-0.02, 0, 0.02])
+    wide = forest_axis([0.01, 0.01, 0.02, 0.02, 9.0], margin=None)
+    assert wide.limit == pytest.approx(0.063)
+    assert wide.beyond(9.0)
+    assert wide.x(9.0) == wide.width - wide.pad
+    assert forest_axis([], margin=0.02).limit == pytest.approx(0.04)
+    assert forest_axis([float("nan")], margin=None).limit > 0
+    assert forest_axis([0.0], margin=None).limit > 0
+
+
+def test_edges_count_verdicts_in_the_order_of_the_page():
+    kept = {"why": "why", "file": "file", "resolved": {}, "factors": (), "changes": ()}
+    parents = {"a": None, "b": "a", "c": "a"}
+    variants = [PlannedVariant(name=name, parent=parent, **kept) for name, parent in parents.items()]
+    rows = [
+        {"parent": "a", "child": "b", "verdict": "undecided", "effect": 0.01, "low": -0.01, "high": 0.03},
+        {"parent": "a", "child": "c", "verdict": "better", "effect": 0.02, "low": float("nan"), "high": None},
+    ]
+    edges = study_edges(variants, pd.DataFrame(rows), margin=0.02)
+    assert edges.counts == [("better", 1), ("undecided", 1)]
+    assert edges.decimals == 3  # two digits of 0.02
+    by_name = {row.variant.name: row for row in edges.rows}
+    assert by_name["a"].verdict is None
+    assert by_name["c"].interval.low is None
+    assert by_name["c"].interval.point > by_name["b"].interval.point > edges.axis.x(0)

@@ -1,0 +1,69 @@
+"""The paragraph on methods says what the plan and the database say, and cites what it lists."""
+
+import json
+import re
+
+import pytest
+
+from ablation.show.methods import REFERENCES, methods
+from ablation.store.collect import collect
+from ablation.store.database import Store
+from tests.simulate import Study, simulate
+
+LINEAGE = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"lr": (2, 3)})}
+
+
+def text_of(folder, measured=({}, {}, {}), **analysis):
+    states = {("v1", 1): "failed"}
+    path = simulate(folder, [Study("s", lineage=LINEAGE, seeds=4, states=states)])
+    plan = json.loads(path.read_text())
+    plan["studies"][0]["analysis"] |= analysis
+    for variant, settings in zip(plan["studies"][0]["variants"], measured, strict=True):
+        variant["resolved"] |= settings
+    path.write_text(json.dumps(plan))
+    with Store(collect(folder).database) as store:
+        return methods(store, "s")
+
+
+def test_the_paragraph_has_the_numbers_of_the_study(tmp_path):
+    text = text_of(tmp_path, correction="holm", variance="own", margin=0.03)
+    assert "We compared 3 variants (scale simulated), each with the variant that it changes: 2 comparisons." in text
+    assert (
+        "trained with 4 training seeds, the same for all, and evaluated on the same 100 items (gender 40, race 60)"
+        in text
+    )
+    assert "The outcome was the distance of hit from 0.5 (protocol edited), averaged over gender and race" in text
+    assert "by Holm's correction [" in text
+    assert "within ±0.03 and rests on at least 5 seeds" in text
+    assert "seeds or items do not match, it is invalid, and where a planned run has not ended it is not run." in text
+    assert "11 of 12 runs ended well." in text
+    assert "empirical Bayes" not in text.split("\n\n")[1].replace("Bayes [", "")
+
+
+def test_settings_of_the_evaluation_that_all_variants_share_are_said(tmp_path):
+    shared = {"samples": 8, "checkpoints": 3, "seed": 0}
+    alike = [{"evaluate": shared | {"temperature": 1.0 + (number == 2)}} for number in range(3)]
+    text = text_of(tmp_path / "alike", alike)
+    assert "Settings of the evaluation (`evaluate`): samples 8, checkpoints 3, seed 0. " in text
+    assert "Settings of the evaluation" not in text_of(tmp_path / "one", [*alike[:2], {"evaluate": 3}])
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {},
+        {"correction": "max-t", "looks": [3, 4]},
+        {"error": "per_word"},
+        {"edges": [["v2", "v0"]], "direction": "max"},
+    ],
+)
+def test_every_reference_is_cited_and_every_citation_is_listed(tmp_path, plan):
+    _, paragraph, listed = text_of(tmp_path, **plan).split("\n\n")
+    cited = [int(n) for found in re.findall(r"\[([\d, ]+)\]", paragraph) for n in found.split(", ")]
+    numbers = [int(line.split(".")[0]) for line in listed.splitlines()]
+    assert sorted(set(cited)) == numbers == list(range(1, len(numbers) + 1))
+    assert list(dict.fromkeys(cited)) == numbers  # in the order in which they are cited
+    assert {line.split(". ", 1)[1] for line in listed.splitlines()} <= set(REFERENCES.values())
+    assert ("with looks at 3, 4 seeds" in paragraph) == ("looks" in plan)
+    assert ("as the plan lists them: 1 comparison." in paragraph) == ("edges" in plan)
+    assert ("P-values were adjusted" in paragraph) == ("edges" not in plan)

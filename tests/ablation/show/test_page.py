@@ -1,0 +1,447 @@
+"""The report page without a browser: lineage graph, axis, curves, words, escaping, policy, and the same bytes twice."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import time
+
+import duckdb
+import pytest
+
+from ablation.cli.main import main
+from ablation.config.judging_rules import RULES
+from ablation.judge import audit, edges, verdicts
+from ablation.judge.measurements import read_measurements
+from ablation.judge.pairs import judge_all_pairs
+from ablation.show.page import plan_words, published
+from ablation.show.page.content import anchors, problems
+from ablation.show.page.format import decimals_for, duration, number, p_value, plural, signed
+from ablation.show.page.provenance import provenance
+from ablation.show.page.render import SCRIPTS, render, write_report
+from ablation.store import analysis_history
+from ablation.store.collect import collect
+from ablation.store.database import Store
+from tests.ablation.show.elements import Elements
+from tests.simulate import DEBIAS, Study, simulate, stage_dir
+
+ATTACK = "<script>alert(1)</script>"
+TREE = {"v1": (None, {}), ATTACK: ("v1", {"a<b": ("</script>", "<!--")}), "v2": ("v1", {"lr": (1, 2)})}
+
+
+def build(folder, studies=(), scale="simulated", edit=None):
+    """Simulate, let `edit` change the plan, collect; return the database."""
+    path = simulate(folder / "results", [Study()] if studies == () else studies, scale=scale)
+    if edit:
+        plan = json.loads(path.read_text())
+        edit(plan)
+        path.write_text(json.dumps(plan))
+    return collect(folder / "results").database
+
+
+def page(database):
+    with Store(database) as store:
+        return render(store)
+
+
+def text_of(html):
+    """What a reader sees, on one line."""
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", html, flags=re.S)
+    return " ".join(Elements(body).text.split())
+
+
+# ---- edges of the plan
+
+
+@pytest.mark.parametrize("error", ["per_word", "per_study"])
+def test_words_say_in_how_many_seeds_they_hold_and_which_share_a_parent(tmp_path, error):
+    """v1 and v2 are better than one parent; v3 is not told from it, and v4 is the only child of its own."""
+
+    def declare(plan):
+        plan["studies"][0]["analysis"] |= {"error": error, "direction": {"target": 0.5}}
+
+    parents = {"v0": None, "v1": "v0", "v2": "v0", "v3": "v0", "v4": "v3"}
+    lineage = {name: (above, {"lr": (1, n)} if above else {}) for n, (name, above) in enumerate(parents.items(), 2)}
+    distances = {"v0": 0.3, "v1": 0.1, "v2": 0.0, "v3": 0.3, "v4": 0.1}
+    seen = text_of(page(build(tmp_path, [Study("s", lineage=lineage, seeds=4, distances=distances)], edit=declare)))
+    together = "v1, v2 share v0 as their parent: these words stand or fall together."
+    assert re.findall(r"[^.]*stand or fall together\.", seen) == ([f" {together}"] if error == "per_word" else [])
+    assert re.findall(r"(\w+) in ≥(\d+)% of seeds", seen)[:3] == [("better", "47")] * 3
+    assert not re.search(r"undecided in ≥", seen)
+
+
+def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
+    """Pairs give a variant several edges, and none with its parent; each has its row, its change and its evidence."""
+
+    def pairs(plan):
+        declared = [["v2", "v1"], ["v2", "v0"], ["v3", "v0"], ["v3", "v1"]]
+        plan["studies"][0]["analysis"]["edges"] = declared
+
+    lineage = {
+        "v0": (None, {}),
+        "v1": ("v0", {"lr": (1, 2)}),
+        "v2": ("v1", {"clip": (0.1, 0.2)}),
+        "v3": ("v2", {"lr": (2, 3)}),
+    }
+    study = Study("s", lineage=lineage, seeds=3, items={"all": 400}, distances={"v3": 0.4, "v2": 0.0})
+    html = page(build(tmp_path, [study], edit=pairs))
+    seen = text_of(html)
+    assert "Of 4 changes, 1 is better and 3 are confounded." in seen
+    assert re.findall(r"Better: (v\d) .* over (v\d)\). 3 seeds", seen) == [("v2", "v1")]
+    for child, parent in (("v2", "v1"), ("v2", "v0"), ("v3", "v0"), ("v3", "v1")):
+        assert f"Evidence for {child} against {parent}" in seen
+    rows = re.findall(r'<div class="row against".*?<details>', html, re.S)
+    changes = [re.findall(r'class="key">(.*?)<', row) for row in rows]
+    assert changes == [["lr", "clip"], ["lr", "clip"], ["lr", "clip"]]
+    assert "not with its parent" in seen
+    assert '<option value="v1\tv3"' in html
+    cell = re.search(r'<th scope="row"[^>]*>v3</th>\s*<td[^>]*>(.*?)</td>', html, re.S)[1]
+    assert " ".join(Elements(cell).text.split()) == "confounded against v0 confounded against v1"
+
+
+def test_edges_from_the_root_say_what_differs_from_the_root(tmp_path):
+    def root(plan):
+        plan["studies"][0]["analysis"]["edges"] = "root"
+
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2)}), "v2": ("v1", {"clip": (0.1, 0.2)})}
+    html = page(build(tmp_path, [Study("s", lineage=lineage)], edit=root))
+    assert "Evidence for v1 against v0" in text_of(html)
+    [row] = re.findall(r'<div class="row against".*?<details>', html, re.S)
+    assert "v2 </span>" in row
+    assert re.findall(r'class="key">(.*?)<', row) == ["lr", "clip"]
+
+
+# ---- any two variants
+
+
+def pairs_of(html, study="study-s"):
+    return json.loads(re.search(rf'id="{study}-pairs-data">(.*?)</script>', html, re.S)[1])
+
+
+def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_path):
+    lineage = {"v0": (None, {}), "v1": ("v0", {"lr": (1, 2), "a.b": (None, 3)}), "v2": ("v0", {"lr": (1, 4)})}
+    database = build(tmp_path, [Study("s", lineage=lineage, seeds=3, distances={"v2": 0.4})])
+    html = page(database)
+    data = pairs_of(html)
+    with Store(database) as store:
+        edges = [pair.edge for pair in judge_all_pairs(read_measurements(store, "s"))]
+    at = data["variants"].index
+    assert len(data["pairs"]) == len(edges) == 3
+    for edge in edges:
+        effect, low, high, p, word, seeds, items, _ = data["pairs"][f"{at(edge.child)} {at(edge.parent)}"]
+        assert [effect, low, high, p] == pytest.approx([edge.effect, edge.low, edge.high, edge.p], rel=1e-4)
+        assert (data["words"][word], seeds, items) == (edge.detail, 3, 100)
+    values = {
+        name: {key: own.get(str(i), data["base"][i]) for i, key in enumerate(data["keys"])}
+        for name, own in zip(data["variants"], data["own"], strict=True)
+    }
+    assert [values[name]["lr"] for name in ("v0", "v1", "v2")] == ["1", "2", "4"]
+    assert [values[name]["a.b"] for name in ("v0", "v1", "v2")] == ["none", "3", "none"]
+    assert data["edges"].keys() == {f"{at('v1')} {at('v0')}", f"{at('v2')} {at('v0')}"}
+    rows = re.findall(r"<tr><th scope=\"row\">\d (v\d)</th>(.*?)</tr>", html)
+    cells = {name: re.findall(r"<td.*?</td>", row) for name, row in rows}
+    assert ["v-worse" in cells["v2"][at("v0")], "v-better" in cells["v0"][at("v2")]] == [True, True]
+    assert Elements(cells["v0"][at("v0")]).text == ""
+    told = "Values are those that the runs had."
+    assert told in html
+    assert told not in page(build(tmp_path / "elsewhere", [Study("s")], scale="imported"))
+
+
+def test_pairs_of_very_many_variants_are_not_computed(tmp_path):
+    html = page(build(tmp_path, [Study("s", variants=41, seeds=1, items={"all": 5}, steps=1, metrics=1)]))
+    assert pairs_of(html)["pairs"] == {}
+    assert "Of more than 40 variants the effects of all pairs are not computed beforehand" in text_of(html)
+
+
+# ---- words
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (number(-0.5, 2), "−0.50"),
+        (number(float("nan")), "–"),
+        (signed(0.0123, 3), "+0.012"),
+        (signed(-0.0123, 3), "−0.012"),
+        (signed(-0.0001, 3), "0.000"),
+        (p_value(0.00003), "< 0.0001"),
+        (p_value(0.0123), "0.012"),
+        (duration(45), "45 s"),
+        (duration(600), "10 min"),
+        (duration(7200), "2.0 h"),
+        (plural(1, "run"), "1 run"),
+        (plural(0, "run"), "no runs"),
+        (plural(1292, "item"), "1,292 items"),
+        (decimals_for([0.012, 0.03, 0.5]), 3),
+        (decimals_for([]), 4),
+    ],
+)
+def test_words(shown, expected):
+    assert shown == expected
+
+
+def test_anchors_are_safe_and_unique():
+    assert anchors(["debias", "De bias!", "de-bias", ATTACK, "诗"]) == [
+        "study-debias",
+        "study-de-bias",
+        "study-de-bias-2",
+        "study-script-alert-1-script",
+        "study-x",
+    ]
+
+
+# ---- problems and provenance
+
+
+def test_what_fails_alike_stands_once_and_what_only_waits_not_at_all(tmp_path):
+    states = {("v1", 0): "failed", ("v2", 1): "failed", ("v3", 0): "missing", ("v3", 1): "diverged"}
+    with Store(build(tmp_path, [Study(states=states)])) as store:
+        found = problems(store, "toy")
+    assert [(p["stage"], p["state"], p["runs"], len(p["dirs"])) for p in found] == [
+        ("train", "failed", ["v1 seed 0", "v2 seed 1"], 2),
+        ("train", "diverged", ["v3 seed 1"], 1),
+        ("train", "missing", ["v3 seed 0"], 0),
+    ]
+
+
+def test_variants_may_have_different_numbers_of_seeds(tmp_path):
+    def drop(plan):
+        plan["studies"][0]["runs"] = [r for r in plan["studies"][0]["runs"] if (r["variant"], r["seed"]) != ("v1", 1)]
+
+    assert "; 7 of 7 runs ended well" in (shown := text_of(page(build(tmp_path, edit=drop))))
+    assert "1 to 2 seeds per variant" in shown
+
+
+def test_provenance_counts_stages_by_value(tmp_path):
+    path = simulate(tmp_path / "results", [Study(variants=1, seeds=2)])
+    changed = stage_dir(path, "toy", "v0", 1, "train") / "provenance.json"
+    changed.write_text(json.dumps({"git": {"commit": "beef", "dirty": True}, "argv": ["secret"]}))
+    with Store(collect(tmp_path / "results").database) as store:
+        facts = {fact["key"]: fact["values"] for fact in provenance(store, "toy")}
+    assert facts == {"git.commit": [("c0ffee", 4), ("beef", 1)], "git.dirty": [("no", 4), ("yes", 1)]}
+
+
+# ---- the page
+
+
+def hostile(plan):
+    """Put markup wherever a text comes from a configuration."""
+    [study] = plan["studies"]
+    study |= {"title": ATTACK, "question": ATTACK, "source": ATTACK}
+    study["curves"][0]["label"] = ATTACK
+    study["table"]["columns"][0]["label"] = ATTACK
+    for variant in study["variants"]:
+        variant["why"] = f"\"'>{ATTACK}"
+
+
+def add_event(database, study, variant, seed, **event):
+    """Add a health event to the train stage of one run."""
+    defaults = {"rule": "r", "metric": "m", "severity": "warn", "first_step": 1, "last_step": 1, "value": 1.0}
+    event = defaults | {"diagnosis": "d", "remedy": "r"} | event
+    with duckdb.connect(str(database)) as con:
+        con.execute(
+            f"INSERT INTO health (key, {', '.join(event)}) SELECT key, {', '.join('?' * len(event))} FROM run_stages"
+            " WHERE study = ? AND variant = ? AND seed = ? AND stage = 'train'",
+            [*event.values(), study, variant, seed],
+        )
+
+
+def test_health_events_come_with_diagnosis_and_remedy_the_most_severe_first(tmp_path):
+    database = build(tmp_path)
+    add_event(database, "toy", "v0", 0, metric="lms", first_step=3, last_step=9, value=0.25, remedy="Raise loc_coef.")
+    add_event(database, "toy", "v1", 1, severity="abort", diagnosis="The loss is not finite.", value=float("nan"))
+    shown = text_of(page(database))
+    assert "warning r: d. What to try: Raise loc_coef." in shown
+    assert "v0 seed 0, train: lms reached 0.25 at steps 3 to 9" in shown
+    assert shown.index("The loss is not finite.") < shown.index("Raise loc_coef.")
+    assert "2 health rules tripped" in shown
+
+
+def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
+    database = build(tmp_path)
+    for variant, seed, step in (("v0", 0, 1), ("v0", 1, 1), ("v0", 1, 7), ("v1", 0, 1)):
+        add_event(
+            database, "toy", variant, seed, first_step=step, last_step=step + 2, severity="note", diagnosis="Too strong"
+        )
+    shown = text_of(page(database))
+    assert shown.count("Too strong") == 1
+    assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
+    assert 'class="broken' not in page(database)  # a note is no warning
+    add_event(database, "toy", "v1", 1, rule="weak")
+    html = page(database)
+    assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', html)
+    assert '<button type="button">Rules broken</button>' in html
+    assert html.count('<td class="rules" data-sort="1"><a class="broken" href="#study-toy-health">weak</a></td>') == 1
+    assert "4 events" in shown
+    assert "v0 seed 1, train: m reached 1 at steps 7 to 9" in shown
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    study = Study(lineage=TREE, states={("v2", 1): "failed"}, published={ATTACK: {"mean": 0.1}})
+    database = build(tmp_path_factory.mktemp("attack"), [study], scale=ATTACK, edit=hostile)
+    add_event(database, "toy", "v1", 0, **dict.fromkeys(("rule", "metric", "severity", "diagnosis", "remedy"), ATTACK))
+    return page(database)
+
+
+def test_markup_in_names_and_texts_stays_text(attacked):
+    elements = Elements(attacked)
+    scripts = [(attrs.get("type"), attrs.get("id")) for tag, attrs, _ in elements.inline if tag == "script"]
+    data = [("application/json", f"study-toy{of}-data") for of in ("", "-figures", "-pairs")]
+    assert scripts == [*data, *[(None, None)] * len(SCRIPTS)]
+    assert ATTACK not in attacked
+    assert elements.text.count(ATTACK) > 10
+    for data in (text for _, attrs, text in elements.inline if attrs.get("type") == "application/json"):
+        content = json.loads(data)
+        assert ATTACK in content.get("variants", json.dumps(content))
+
+
+def test_the_policy_allows_exactly_the_inline_texts(attacked):
+    elements = Elements(attacked)
+    [policy] = [a["content"] for t, a in elements.tags if t == "meta" and "http-equiv" in a]
+    found = {}
+    for tag, attrs, text in elements.inline:
+        if "type" not in attrs:
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            found.setdefault(tag, set()).add(f"'sha256-{digest}'")
+    allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert set(allowed["script-src"].split()) == found["script"]
+    assert set(allowed["style-src"].split()) == found["style"]
+    assert allowed["default-src"] == "'none'"
+
+
+def test_nothing_is_loaded_and_nothing_is_handled_inline(attacked):
+    for tag, attrs in Elements(attacked).tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base")
+        assert not {name for name in attrs if name.startswith("on") or name in ("style", "src", "srcdoc", "action")}
+        for name in ("href", "xlink:href"):
+            assert attrs.get(name, "#").startswith("#")
+
+
+def test_the_scale_is_named_wherever_numbers_are(tmp_path):
+    study = Study(lineage=DEBIAS, published={"v1": {"mean": 0.02}})
+    shown = text_of(page(build(tmp_path, [study], scale="demo")))
+    assert "Scale: demo. Every measured number comes from runs sized for the scale demo, not from" in shown
+    assert "demo scale" in shown
+    assert "Measured here at demo scale" in shown
+    paper = text_of(page(build(tmp_path / "paper", [study], scale="paper")))
+    assert "not from the models and lengths of the papers" not in paper
+
+
+def test_stated_figures_of_the_training_stand_beside_our_curves(tmp_path):
+    def state(plan):
+        reading = {"variant": "v1", "kind": "seen", "at": "step 7", "values": {"train/m00": 117}, "text": "explodes"}
+        plan["studies"][0]["published"] = {"source": "a log", "model": None, "columns": [], "training": [reading]}
+
+    shown = text_of(page(build(tmp_path, edit=state)))
+    assert "Reported in a log." in shown
+    assert "Figures of the training" in shown
+    assert re.search(r"v1, train/m00: seen at 117 \(step 7; explodes\); measured in train .*, never there", shown)
+    assert "the source does not name its model" in shown
+    assert "Published: a log, unknown model." in shown
+
+
+def test_a_change_that_cannot_matter_is_marked_in_its_row(tmp_path):
+    def note(plan):
+        child = next(variant for variant in plan["studies"][0]["variants"] if variant["parent"])
+        child["changes"][0]["no_effect"] = "both act as 3"
+
+    shown = text_of(page(build(tmp_path, edit=note)))
+    assert shown.count("no effect: both act as 3") == 2  # in the row, and among the evidence of its edge
+    assert shown.count(" can have no effect: both act as 3") == 1
+
+
+def test_the_page_says_what_the_verdicts_say(tmp_path):
+    study = Study(
+        seeds=5, distances={"v1": 0.4}, distance=0.02, rho=0.9, states={("v2", 0): "failed"}, items={"a": 400, "b": 400}
+    )
+    database = build(tmp_path, [study])
+    shown = text_of(page(database))
+    assert "Of 3 changes" in shown
+    assert "RuntimeError: simulated failure" in shown
+    assert "19 of 20 runs ended well" in shown
+    assert re.search(r"Worse: v1 \(−0\.\d+ over v0\)", shown)
+
+
+def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
+    database = build(tmp_path, [Study("a", published={"v1": {"mean": 0.1}}), Study("b")])
+    read = []
+    whole = verdicts.read_measurements
+    monkeypatch.setattr(verdicts, "read_measurements", lambda store, name: (read.append(name), whole(store, name))[1])
+    priors, prior_of = [], edges._seed_prior
+    monkeypatch.setattr(
+        edges, "_seed_prior", lambda study, reuse: (priors.append(study.name), prior_of(study, reuse))[1]
+    )
+    write_report(database, tmp_path / "index.html")
+    assert read == ["a", "b"]
+    assert priors == ["a", "b"]  # for edges, paths and pairs
+
+
+def test_a_change_of_the_plan_after_results_is_shown(tmp_path):
+    before = page(build(tmp_path))
+    assert "the same since the first results" in text_of(before)
+
+    def widen(plan):
+        plan["studies"][0]["analysis"]["margin"] = 0.05
+        plan["studies"][0]["analysis_digest"] = "changed"
+
+    after = text_of(page(build(tmp_path, edit=widen)))
+    assert "The analysis plan or the rules of judging changed after results existed." in after
+    assert "margin 0.02 → 0.05" in after
+
+
+def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_shown(tmp_path, monkeypatch):
+    build(tmp_path, [Study(seeds=2)])
+    monkeypatch.setattr(analysis_history, "RULES", (*RULES, "2027-01-01: another rule"))
+    monkeypatch.setattr(plan_words, "RULES", (*RULES, "2027-01-01: another rule"))
+    after = text_of(page(build(tmp_path, [Study(seeds=3)])))
+    assert "v1 2 → 3" in after
+    assert "2027-01-01: another rule" in after
+    assert "seeds were added after results without planned looks (v1 had 2 seeds and has 3" in after
+
+
+def test_without_results_published_or_studies_there_is_a_page(tmp_path):
+    states = {(f"v{i}", seed): "missing" for i in range(4) for seed in range(2)}
+    shown = text_of(page(build(tmp_path, [Study(states=states)])))
+    assert "No run has logged a curve yet" in shown
+    assert "there are no results yet" in shown
+    assert "Published numbers" not in shown
+    assert "The plan holds no study" in text_of(page(build(tmp_path / "none", [])))
+
+
+def test_the_same_results_give_the_same_bytes_even_collected_again(tmp_path):
+    studies = [
+        Study("a", seeds=3, states={("v1", 1): "failed"}, published={"v1": {"mean": 0.1}}),
+        Study("b", steps=900),
+    ]
+    database = build(tmp_path, studies)
+    first = write_report(database, tmp_path / "first.html").read_bytes()
+    time.sleep(1.1)  # of the clock that `created` in the database shows
+    collect(tmp_path / "results")
+    assert write_report(database, tmp_path / "second.html").read_bytes() == first
+    assert sorted(path.name for path in tmp_path.glob("*.html")) == ["first.html", "second.html"]
+
+
+def test_findings_of_every_kind_have_a_title():
+    assert set(published.KINDS) == set(audit.KINDS)
+
+
+def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
+    build(tmp_path)
+    arguments = ["report", "--results", str(tmp_path / "results"), "--reports", str(tmp_path / "reports")]
+    assert main(arguments) == 0
+    assert (tmp_path / "reports/index.html").read_text().startswith("<!doctype html>")
+    assert "index.html" in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "results")
+    assert main(arguments) == 2
+
+
+@pytest.mark.slow
+def test_a_large_report_is_quick_and_small(tmp_path):
+    studies = [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)]
+    database = build(tmp_path, studies)
+    start = time.process_time()
+    path = write_report(database, tmp_path / "index.html")
+    assert time.process_time() - start < 60
+    assert path.stat().st_size < 15e6

@@ -1,0 +1,430 @@
+"""Every cell of the tables, in every format, by hand; and nothing that a user wrote escapes its format."""
+
+import csv
+import io
+import json
+import math
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from statistics import mean, stdev
+
+import pandas as pd
+import pytest
+
+from ablation.cli.main import main
+from ablation.show.groups import group_table, keys_that_differ
+from ablation.show.methods import methods
+from ablation.show.page.render import render
+from ablation.show.subsets import subset_table
+from ablation.show.table_files import render_tables
+from ablation.show.table_formats import latex, to_csv, to_html, to_latex, to_markdown
+from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
+from ablation.store.collect import collect
+from ablation.store.database import DATABASE, Store
+from tests.simulate import DEBIAS, Study, simulate, stage_dir
+
+HOSTILE = '<script>alert("x")</script> | $x_1$ & 50% #{\\} ~^ `a` *b* =1+1'
+
+
+def table_of(results, study="toy"):
+    collect(results)
+    with Store(results / DATABASE) as store:
+        return build_table(store, study)
+
+
+def row_of(table, name):
+    [row] = [row for row in table.rows if row.name == name]
+    return row
+
+
+def a_row(name="v1", *, values=((0.25, 0.75),), published=(None,), state="ok", reason="", seeds=2, changed="a 1 -> 2"):
+    cells = tuple(Cell(v) for v in values)
+    return Row(name, "v0", changed, False, cells, published, seeds, 2, state, reason)
+
+
+RATE = ComparisonColumn("rate", "edited/mean/rate", None, 2)
+
+
+def a_table(*rows, columns=(RATE,), title="T", notes=()):
+    return ComparisonTable("s", title, "demo", "Scale: demo.", columns, rows, notes)
+
+
+def test_a_cell_is_the_mean_and_the_sample_standard_deviation():
+    cell = Cell((1.0, 2.0, 6.0))
+    assert cell.mean == 3.0
+    assert cell.sd == pytest.approx(math.sqrt(7.0))  # ((-2)^2 + (-1)^2 + 3^2) / 2
+    assert Cell((0.1, 0.1, 0.1)).sd == 0.0
+    assert Cell((0.5,)).sd is None
+    assert Cell(()).mean is None
+    assert Cell((1.0, math.nan)).mean is None
+    assert Cell((1.0, math.inf)).failed
+
+
+def test_rows_are_in_tree_order_after_the_reference_and_hold_the_results(results):
+    simulate(results, [Study(lineage=DEBIAS, seeds=3)])
+    table = table_of(results)
+    names = [row.name for row in table.rows]
+    assert names[0] == "unedited"
+    assert names[1:] == list(DEBIAS)  # DEBIAS is written in tree order
+    with Store(results / DATABASE) as store:
+        frame = store.results("toy")
+    for row in table.rows[1:]:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            hit = frame[(frame["variant"] == row.name) & (frame["metric"] == column.metric)]["value"].tolist()
+            assert cell.mean == pytest.approx(mean(hit))
+            assert cell.sd == pytest.approx(stdev(hit))
+    assert row_of(table, "v8.1").changed == "rcs.alphas [0, 1, 2] -> [0, 1.2, 2.5]"
+    assert row_of(table, "v3").changed.endswith("early_stop.patience none -> 5; n_epochs 10 -> 100")
+    assert row_of(table, "v3").confounded
+    assert not row_of(table, "v2").confounded  # three keys of one factor
+
+
+def test_the_reference_is_the_same_columns_of_the_unedited_model(results):
+    simulate(results)
+    table = table_of(results)
+    reference = table.rows[0]
+    with Store(results / DATABASE) as store:
+        frame = store.results("toy")
+    expected = frame[frame["metric"] == "unedited/gender/distance"]["value"].unique()
+    assert reference.cells[0].values == (expected[0], expected[0])
+    assert not table.notes
+
+
+def test_a_reference_that_differs_between_variants_is_noted(results):
+    plan = simulate(results)
+    shard = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"
+    frame = pd.read_parquet(shard)
+    frame.loc[frame["name"] == "unedited/gender/distance", "value"] += 0.1
+    frame.to_parquet(shard, index=False)
+    assert table_of(results).notes == (
+        "unedited: unedited/gender/distance differs between variants of one seed; means are shown",
+    )
+
+
+def test_failures_and_gaps_are_words(results):
+    states = {("v1", s): "failed" for s in (0, 1)} | {("v2", 0): "diverged"} | {("v3", s): "missing" for s in (0, 1)}
+    plan = simulate(results, [Study(states=states)])
+    shard = stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet"
+    frame = pd.read_parquet(shard)
+    frame.loc[frame["name"] == "edited/race/distance", "value"] = math.nan
+    frame.to_parquet(shard, index=False)
+    table = table_of(results)
+    assert row_of(table, "v1").status == "failed: RuntimeError: simulated failure"
+    assert row_of(table, "v3").status == "not run"
+    assert (row_of(table, "v2").seeds, row_of(table, "v2").planned) == (1, 2)
+    assert set(table.notes) == {
+        "v2, seed 0: diverged: train/m00 is not finite",
+        "v0: edited/race/distance is not finite for at least one seed",
+    }
+    lines = to_markdown(table).splitlines()
+    [v0] = [line for line in lines if line.startswith("| v0 ")]
+    assert v0.split(" | ")[3] == "failed"
+    assert "nan" not in v0
+
+
+def test_rules_that_a_variant_broke_are_a_column(results):
+    """Of severity warn and abort, each once; a note is none, and a study whose runs broke none has no such column."""
+    event = {"rule": "lms-low", "metric": "lms", "severity": "warn", "first_step": 1, "last_step": 2, "value": 0.1}
+    other = event | {"rule": "blew-up", "metric": "norm", "severity": "abort"}
+    noted = event | {"rule": "slow", "metric": "speed", "severity": "note"}
+    simulate(results, [Study(health={("v1", 0): [event, other], ("v1", 1): [event], ("v2", 0): [noted]})])
+    table = table_of(results)
+    assert {row.name: row.broken for row in table.rows if row.broken} == {"v1": ("blew-up", "lms-low")}
+    head, _, *rows = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+    assert head.endswith("| seeds | rules broken |")
+    assert [row for row in rows if row.endswith("| blew-up, lms-low |")] == [row for row in rows if "| v1 |" in row]
+    assert all(row.count("|") == head.count("|") for row in rows)
+    of_csv = {row["variant"]: row["rules broken"] for row in records(to_csv(table))}
+    assert (of_csv["v1"], of_csv["v2"]) == ("blew-up; lms-low", "")
+    assert "<td>blew-up, lms-low</td>" in to_html(table)
+    simulate(results, [Study(health={("v2", 0): [noted]})])
+    assert "rules broken" not in to_markdown(table_of(results)) + to_html(table_of(results))
+
+
+def test_a_diverged_row_says_so():
+    assert a_row(seeds=0, state="diverged", reason="loss is nan").status == "failed (diverged): loss is nan"
+    assert a_row(seeds=0, state="running").status == "running"
+
+
+def test_digits_follow_the_spread_and_published_numbers_keep_theirs(results):
+    published = {"v0": {"gender": 0.017, "mean": 0.0277}, "v1": {"gender": 0.0155}}
+    simulate(results, [Study(seeds=5, published=published)])
+    table = table_of(results)
+    text = to_markdown(table)
+    [v0] = [line for line in text.splitlines() if line.startswith("| v0 ")]
+    cells = v0.strip("| ").split(" | ")
+    value = row_of(table, "v0").cells[0]
+    assert cells[2] == f"{value.mean:.3f} ± {value.sd:.3f}"
+    assert "0.0170" in cells  # as precise as the other number of its column
+    assert "0.0277" in cells
+    assert table.columns[1].published is None  # race: nothing was published, so no empty column
+    assert "published race" not in text
+
+
+@pytest.mark.parametrize(("sd", "decimals"), [(0.012, 3), (0.12, 2), (1.2, 1), (12.0, 0), (0.00012, 5)])
+def test_two_significant_digits_of_the_spread(results, sd, decimals):
+    values = (1.0 - sd / math.sqrt(2), 1.0 + sd / math.sqrt(2))  # sample sd is sd
+    from ablation.show.tables import with_decimals
+
+    column = with_decimals(ComparisonColumn("c", "m", None), 0, [a_row(values=(values,))])
+    assert column.decimals == decimals
+
+
+def test_the_caption_says_scale_models_and_items(results):
+    simulate(results, [Study(published={"v0": {"mean": 0.1}})], scale="demo")
+    caption = table_of(results).caption
+    for part in ("Scale: demo", "random llama (untrained)", "gender 40, race 60", "Published: a simulated paper, gpt2"):
+        assert part in caption
+
+
+def averaged(results, counts, **declared):
+    """Write a plan whose variants v0, v1, ... measure so many policies each; return its table."""
+    plan = json.loads(simulate(results, [Study(variants=len(counts))]).read_text())
+    [study] = plan["studies"]
+    study["table"]["means_over"] = {"key": "evaluate.checkpoints", "protocols": ["edited"]} | declared
+    for variant, count in zip(study["variants"], counts, strict=True):
+        variant["resolved"] |= {"evaluate": {"checkpoints": count}} if count else {}
+    (results / "plan.json").write_text(json.dumps(plan))
+    return table_of(results)
+
+
+def test_numbers_that_are_means_over_the_last_policies_say_so(results):
+    of = "of each run (evaluate.checkpoints)"
+    table = averaged(results, [3, 3])
+    others = "other values are of the last one alone."
+    said = f"Values of edited are means over the last 3 policies {of}, {others}"
+    assert said in table.caption
+    assert all(said in shown(table) for shown in (to_markdown, to_html))
+    with Store(results / DATABASE) as store:
+        page = " ".join(render(store).split())
+        assert page.count(f"A run&#39;s value is the mean over the last 3 policies {of}.") == 1
+        assert f"A run's value is the mean over the last 3 policies {of}." in subset_table(store, table).caption
+        assert f"A run's value is the mean over the last 3 policies {of}." in methods(store, "toy")
+    assert "the last 1 to 3 students of each run" in averaged(results, [1, 3], of="students").caption
+    for counts in ([1, 1], [None, None]):
+        assert "policies" not in averaged(results, counts).caption
+
+
+def test_the_caption_is_silent_on_assets_where_a_study_has_none(results):
+    simulate(results, [Study()])
+    plan = json.loads((results / "plan.json").read_text())
+    for variant in plan["studies"][0]["variants"]:
+        del variant["resolved"]["model"]
+    (results / "plan.json").write_text(json.dumps(plan))
+    assert table_of(results).caption.startswith("Scale: simulated. Evaluation items: gender 40")
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["memory/halvings", "memory/micro_batch"], "a device ran out of memory"),
+        (["code/unnamed"], "the command opened files of the project that `code` does not name"),
+    ],
+)
+def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results, names, text):
+    plan = simulate(results)
+    path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
+    more = [(step, name, value) for step, value in ((3, 1.0), (9, 2.0)) for name in names]
+    metrics = pd.concat([pd.read_parquet(path), pd.DataFrame(more, columns=["step", "name", "value"])])
+    metrics.to_parquet(path, index=False)
+    [note] = table_of(results).notes
+    assert note.startswith(f"v1, seed 1: train: {text}")
+    with Store(results / DATABASE) as store:
+        [event] = store.health("toy").to_dict("records")
+        page = render(store)
+    assert (event["severity"], event["value"], event["first_step"], event["last_step"]) == ("note", 2.0, 3, 9)
+    assert f"v1 seed 1, train: <code>{names[0]}</code> reached 2" in page
+
+
+def test_csv_has_full_precision_and_no_formula(results):
+    rows = [
+        a_row("=cmd", values=((0.1, 0.2),), changed="-x 1 -> 2", reason="@boom"),
+        a_row("v2", values=((0.7, -0.9),)),
+    ]
+    [head, first, second] = list(csv.reader(io.StringIO(to_csv(a_table(*rows)))))
+    record = dict(zip(head, first, strict=True))
+    assert record["variant"] == "'=cmd"
+    assert record["changed"] == "'-x 1 -> 2"
+    assert record["reason"] == "'@boom"
+    assert float(record["rate mean"]) == mean((0.1, 0.2))
+    assert float(record["rate sd"]) == pytest.approx(stdev((0.1, 0.2)), rel=1e-15)
+    assert dict(zip(head, second, strict=True))["rate mean"].startswith("-0.1")  # a number stays a number
+
+
+def test_runs_csv_has_a_row_per_run_and_metric(results, tmp_path):
+    simulate(results, [Study(states={("v1", 0): "failed"})])
+    collect(results)
+    render_tables(results / DATABASE, tmp_path / "reports")
+    frame = pd.read_csv(tmp_path / "reports" / "toy" / "runs.csv")
+    with Store(results / DATABASE) as store:
+        expected = store.results("toy")
+    measured = frame.dropna(subset="metric").reset_index(drop=True)
+    pd.testing.assert_frame_equal(measured[["variant", "seed", "metric", "value"]], expected, check_exact=True)
+    [failed] = frame[frame["metric"].isna()].to_dict("records")
+    assert (failed["variant"], failed["seed"], failed["state"]) == ("v1", 0, "failed")
+
+
+class _Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.text = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def hostile_table():
+    row = a_row(HOSTILE, changed=HOSTILE, published=(0.5,))
+    failed = a_row("v2", changed=HOSTILE, state="failed", reason=HOSTILE, seeds=0)
+    columns = (ComparisonColumn(HOSTILE, "m", "p", 2, 1),)
+    return a_table(row, failed, columns=columns, title=HOSTILE, notes=(HOSTILE,))
+
+
+def test_html_shows_hostile_text_as_text():
+    page = _Tags()
+    page.feed(to_html(hostile_table()))
+    assert "script" not in page.tags
+    assert sum(text.strip() == HOSTILE for text in page.text) >= 4
+    assert any(HOSTILE in text and text.startswith("failed: ") for text in page.text)
+
+
+def test_markdown_keeps_hostile_text_in_its_cell():
+    lines = [line for line in to_markdown(hostile_table()).splitlines() if line.startswith("|")]
+    unescaped = [line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines]
+    assert len(set(unescaped)) == 1  # every row has as many cells
+    assert "<script>" not in "".join(lines).replace("\\<", "")
+
+
+@pytest.mark.parametrize("first", ["[2cm]x", "[", "*", "* [1]", " [x"])
+def test_a_row_of_latex_that_begins_with_a_bracket_or_a_star_is_no_argument(first):
+    r"""`\midrule [2cm]` is 2 cm thick, and `\\*` forbids a page break: TeX looks for both past spaces and newlines."""
+    table = replace(hostile_table(), rows=(a_row(first), a_row(first)))
+    table = replace(table, columns=tuple(replace(column, label=first) for column in table.columns))
+    for line in (line.lstrip() for line in to_latex(table).splitlines()):
+        assert not line.startswith(("[", "*"))
+    assert f"{{}}{first.strip()[0]}" in to_latex(table)
+
+
+def test_latex_escapes_every_special_character():
+    assert latex("a_b & 5% $x$ #1 {y} ~ ^ \\") == (
+        r"a\_b \& 5\% \$x\$ \#1 \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}"
+    )
+    assert latex("1 -> 2 ± 0.1") == r"1 $\to$ 2 $\pm$ 0.1"
+    assert latex("中\n…") == "? ..."
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_latex_compiles(results, tmp_path):
+    simulate(results, [Study(lineage=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"})])
+    table = table_of(results)
+    with Store(results / DATABASE) as store:
+        others = [subset_table(store, table), group_table(table, store.variants("toy"), "rcs.alphas")]
+    body = "".join(map(to_latex, (table, hostile_table(), *others)))
+    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs,graphicx,textcomp}\begin{document}"
+    (tmp_path / "t.tex").write_text(head + body + r"\end{document}")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout  # no table is wider than the page
+
+
+def test_tables_are_the_same_bytes_with_the_folders_gone(results, tmp_path):
+    simulate(results, [Study(lineage=DEBIAS, published={"v1": {"gender": 0.1}}, states={("v5", 0): "failed"})])
+    collect(results)
+    first = [path.read_bytes() for path in render_tables(results / DATABASE, tmp_path / "one")]
+    shutil.rmtree(results / "stages")
+    (results / "plan.json").unlink()
+    second = [path.read_bytes() for path in render_tables(results / DATABASE, tmp_path / "two")]
+    assert first == second
+    assert len(first) == 8
+
+
+# ---- by the value of a key, and by subset
+
+KEYS = {
+    "v0": (None, {}),
+    "v1": ("v0", {"loss.kind": ("a", "b"), "lr": (1, 2)}),
+    "v2": ("v1", {"lr": (2, 3)}),
+    "v3": ("v0", {"clip": (None, [0.1, 0.2])}),
+}
+
+
+def records(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(results, tmp_path):
+    study = Study(lineage=KEYS, seeds=3, distances={"v1": 0.3, "v2": 0.4}, states={("v2", 1): "failed"})
+    simulate(results, [study])
+    table = table_of(results)
+    with Store(results / DATABASE) as store:
+        variants = store.variants("toy")
+    assert keys_that_differ(variants) == ["loss.kind", "lr", "clip"]
+    grouped = group_table(table, variants, "loss.kind")
+    means = {row.name: row.cells[0].mean for row in table.rows}
+    expected = {"a": [means["v0"], means["v3"]], "b": [means["v1"], means["v2"]]}  # v2 counts once, with two seeds too
+    assert {row.name: row.cells[0].mean for row in grouped.rows} == pytest.approx(
+        {value: mean(of) for value, of in expected.items()}
+    )
+    assert row_of(grouped, "b").cells[0].sd == pytest.approx(stdev(expected["b"]))
+    assert [(row.changed, row.seeds) for row in grouped.rows] == [("v0, v3", 2), ("v1, v2", 2)]
+    assert "mean over their seeds" in grouped.caption
+    assert "no effect of this key" in grouped.caption
+    [b] = [row for row in records(to_csv(grouped)) if row["loss.kind"] == "b"]
+    assert (b["variants"], b["n"], float(b["gender mean"])) == ("v1, v2", "2", pytest.approx(mean(expected["b"])))
+    assert "| loss.kind | variants | gender |" in to_markdown(grouped)
+    assert r"\label{tab:toy-by-loss-kind}" in to_latex(grouped)
+    assert [row.name for row in group_table(table, variants, "clip").rows] == ["none", "[0.1, 0.2]"]
+
+
+def test_a_group_leaves_out_variants_without_results_and_says_so(results):
+    states = {("v1", seed): "failed" for seed in range(2)} | {("v2", seed): "failed" for seed in range(2)}
+    simulate(results, [Study(lineage=KEYS, seeds=2, states={**states, ("v3", 0): "failed", ("v3", 1): "failed"})])
+    table = table_of(results)
+    with Store(results / DATABASE) as store:
+        grouped = group_table(table, store.variants("toy"), "loss.kind")
+    assert row_of(grouped, "a").cells[0].mean == row_of(table, "v0").cells[0].mean
+    assert (row_of(grouped, "a").seeds, row_of(grouped, "a").planned) == (1, 2)
+    assert row_of(grouped, "b").status.startswith("failed")
+    assert any(note.startswith("v3 is left out: failed") for note in grouped.notes)
+
+
+def test_tables_by_a_key_are_files_of_the_studies_that_have_it(results, tmp_path, capsys):
+    simulate(results, [Study("one", lineage=KEYS), Study("two")])
+    collect(results)
+    where = ["--results", str(results), "--reports", str(tmp_path / "out")]
+    assert main(["tables", "--by", "loss.kind", *where]) == 0
+    written = [line.rsplit("out/", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert written == [f"one/by-loss.kind.{ending}" for ending in ("md", "csv", "tex", "html")]
+    assert main(["tables", "--by", "los.kind", *where]) == 2
+    assert "did you mean 'loss.kind'?" in capsys.readouterr().err
+    assert main(["tables", "--by", "seed", *where]) == 2
+    assert "is what tables average over" in capsys.readouterr().err
+
+
+def test_the_table_by_subset_has_the_mean_of_every_data_set(results):
+    simulate(results, [Study(lineage=KEYS, seeds=3, states={("v1", 2): "failed"})])
+    table = table_of(results)
+    with Store(results / DATABASE) as store:
+        by_subset = subset_table(store, table)
+        items = store.sql("SELECT variant, seed, i.* FROM finals f JOIN items i USING (key) WHERE protocol = 'edited'")
+        shown = store.results("toy")
+    assert [column.label for column in by_subset.columns] == ["gender", "race", "mean distance from 0.5"]
+    for name in KEYS:
+        row = row_of(by_subset, name)
+        for index, subset in enumerate(("gender", "race")):
+            of_run = items[(items["variant"] == name) & (items["subset"] == subset)].groupby("seed")["value"].mean()
+            assert row.cells[index].values == pytest.approx(tuple(of_run))
+        metric = shown[(shown["variant"] == name) & (shown["metric"] == "edited/mean/distance")]["value"]
+        assert row.cells[2].mean == pytest.approx(metric.mean())
+        assert row.seeds == (2 if name == "v1" else 3)
+    assert "closer to 0.5 is better" in by_subset.caption
+    assert r"\label{tab:toy-subsets}" in to_latex(by_subset)
+    [v1] = [row for row in records(to_csv(by_subset)) if row["variant"] == "v1"]
+    assert (v1["gender n"], v1["seeds"], v1["planned"]) == ("2", "2", "3")

@@ -1,0 +1,316 @@
+"""The database is what the shards say, or the collect fails; one broken file costs one stage."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import duckdb
+import pandas as pd
+import pytest
+
+from ablation.cli.main import main
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.status import read_state
+from ablation.store import collect as collect_module
+from ablation.store import shards
+from ablation.store.collect import collect
+from ablation.store.database import DATABASE, Store
+from tests.simulate import Study, locked, simulate, stage_dir, write_status
+
+
+def stage_state(results, study, variant, seed, stage):
+    query = """SELECT state, reason FROM run_stages JOIN stages USING (key)
+               WHERE run_stages.study = ? AND variant = ? AND run_stages.seed = ? AND run_stages.stage = ?"""
+    with Store(results / DATABASE) as store:
+        return tuple(store.sql(query, [study, variant, seed, stage]).iloc[0])
+
+
+def test_every_point_of_every_shard_arrives_in_its_order(results):
+    plan = simulate(results, [Study(steps=7, metrics=2, items={"a": 5})])
+    collected = collect(results)
+    folder = stage_dir(plan, "toy", "v1", 1, "train")
+    expected = pd.read_parquet(folder / "metrics.parquet")
+    with Store(results / DATABASE) as store:
+        query = "SELECT step, name, value FROM metrics WHERE key = ? ORDER BY rowid"
+        pd.testing.assert_frame_equal(store.sql(query, [folder.name]), expected, check_dtype=False)
+        assert store.meta()["scale"] == "simulated"
+    runs = 4 * 2
+    assert collected.rows["metrics"] == runs * (
+        7 * 2 + 2 * (2 * 1 + 1)
+    )  # train; evaluate: hit, distance, mean distance
+    assert collected.rows["items"] == runs * 5 * 2
+    assert collected.states == {"ok": 2 + 2 * runs}
+
+
+def test_collecting_twice_gives_the_same_rows_in_the_same_order(results):
+    simulate(results, [Study(steps=50)])
+
+    def content():
+        collect(results)
+        with duckdb.connect(str(results / DATABASE), read_only=True) as c:
+            tables = ("metrics", "items", "stages", "run_stages", "variants", "published")
+            return [c.execute(f"SELECT * FROM {t} ORDER BY rowid").fetchall() for t in tables]
+
+    assert content() == content()
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _scramble(path):
+    data = bytearray(path.read_bytes())
+    data[4:200] = b"\xff" * 196  # the pages, not the footer: only reading the values shows it
+    path.write_bytes(data)
+
+
+def _drop_column(path):
+    pd.read_parquet(path).drop(columns="value").to_parquet(path, index=False)
+
+
+def _text_values(path):
+    frame = pd.read_parquet(path)
+    frame.assign(value=frame["value"].astype(str)).to_parquet(path, index=False)
+
+
+@pytest.mark.parametrize("damage", [_truncate, _scramble, _drop_column, _text_values])
+@pytest.mark.parametrize("table", ["metrics", "items"])
+def test_a_broken_shard_makes_its_stage_corrupt_and_leaves_the_rest(results, damage, table):
+    plan = simulate(results)
+    whole = collect(results).rows
+    folder = stage_dir(plan, "toy", "v2", 0, "evaluate")
+    damage(folder / f"{table}.parquet")
+    collected = collect(results)
+    state, reason = stage_state(results, "toy", "v2", 0, "evaluate")
+    assert state == "corrupt"
+    assert reason.startswith(f"{table}.parquet: ")
+    assert collected.states["corrupt"] == 1
+    assert collected.rows["items"] == whole["items"] * 7 // 8  # one of eight runs
+    with Store(results / DATABASE) as store:
+        runs = store.runs("toy")
+        assert (runs["state"] == "ok").sum() == 7
+        assert store.sql("SELECT count(*) FROM metrics WHERE key = ?", [folder.name]).iloc[0, 0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("status.json", "{", "status.json"),
+        ("status.json", "[]", "no known state"),
+        ("status.json", '{"state": "great"}', "no known state"),
+        ("status.json", '{"state": "ok", "key": "other"}', "belongs to the stage other"),
+        ("provenance.json", "not json", "provenance.json"),
+    ],
+)
+def test_a_broken_json_file_makes_its_stage_corrupt(results, name, content, reason):
+    plan = simulate(results)
+    (stage_dir(plan, "toy", "v0", 1, "train") / name).write_text(content)
+    assert collect(results).states["corrupt"] == 1
+    state, found = stage_state(results, "toy", "v0", 1, "train")
+    assert state == "corrupt"
+    assert reason in found
+
+
+def test_states_come_from_the_folders(results):
+    states = {("v0", 0): "failed", ("v1", 0): "diverged", ("v2", 0): "missing", ("v3", 0): "running"}
+    simulate(results, [Study(states=states)])
+    assert collect(results).states == {"blocked": 2, "diverged": 1, "failed": 1, "missing": 4, "ok": 10}
+    # nobody holds the lock of the stage that wrote progress.json, so it does not run
+    with Store(results / DATABASE) as store:
+        runs = store.runs("toy").set_index(["variant", "seed"])
+    assert runs.loc[("v0", 0), ["state", "reason"]].tolist() == ["failed", "RuntimeError: simulated failure"]
+    assert runs.loc[("v1", 0), "state"] == "diverged"
+    assert runs.loc[("v2", 0), "state"] == "missing"
+    assert runs.loc[("v0", 1), ["state", "reason"]].tolist() == ["ok", ""]
+
+
+def test_provenance_arrives(results):
+    simulate(results)
+    collect(results)
+    with Store(results / DATABASE) as store:
+        provenance = store.provenance("toy")
+    assert json.loads(provenance["data"].iloc[0])["git"]["commit"] == "c0ffee"
+
+
+@pytest.mark.parametrize(
+    ("devices", "hours"),
+    [(1, 0.5), (2, 1.0), (16, 8.0), (None, 0.5)],
+)
+def test_device_hours_are_wall_time_times_devices(results, devices, hours):
+    plan = simulate(results)
+    folder = stage_dir(plan, "toy", "v1", 1, "train")
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(
+        json.dumps(status | {"device": "5 x whatever", "devices": devices, "wall_s": 1800})
+    )
+    collect(results)
+    with Store(results / DATABASE) as store:
+        stages = store.stages().set_index("key")
+    assert stages.loc[folder.name, "device_hours"] == hours
+
+
+def test_a_stage_that_never_ran_took_no_time(results):
+    simulate(results, [Study(states={("v1", 1): "missing"})])
+    collect(results)
+    with Store(results / DATABASE) as store:
+        assert store.sql("SELECT DISTINCT device_hours FROM stages WHERE state = 'missing'").iloc[:, 0].tolist() == [0]
+
+
+def test_a_plan_of_which_nothing_ran_gives_an_empty_database(results, capsys):
+    simulate(results)
+    shutil.rmtree(results / "stages")
+    collected = collect(results)
+    assert collected.states == {"missing": 18}
+    assert collected.rows == {"metrics": 0, "items": 0, "health": 0}
+    assert main(["collect", "--results", str(results)]) == 0
+    assert main(["tables", "--results", str(results), "--reports", str(results / "reports")]) == 0
+    assert main(["verdicts", "toy", "--results", str(results)]) == 0
+    assert "missing" in capsys.readouterr().out
+    with Store(results / DATABASE) as store:
+        assert (store.runs("toy")["state"] == "missing").all()
+
+
+def test_a_stage_that_logged_nothing_is_still_ok(results):
+    plan = simulate(results)
+    path = stage_dir(plan, "toy", "v1", 1, "train") / "metrics.parquet"
+    pd.read_parquet(path).head(0).to_parquet(path, index=False)
+    assert collect(results).states == {"ok": 18}
+    assert stage_state(results, "toy", "v1", 1, "train") == ("ok", "")
+    path.write_bytes(b"")  # no Parquet at all
+    assert collect(results).states == {"corrupt": 1, "ok": 17}
+
+
+def test_a_failing_collect_keeps_the_old_database_and_leaves_nothing_aside(results, monkeypatch):
+    simulate(results)
+    collect(results)
+    before = (results / DATABASE).read_bytes()
+
+    def fail(*_):
+        raise RuntimeError("disk full")
+
+    monkeypatch.setattr(collect_module, "_write_stages", fail)
+    with pytest.raises(RuntimeError, match="disk full"):
+        collect(results)
+    assert (results / DATABASE).read_bytes() == before
+    assert list(results.glob(".*.tmp.*")) == []
+
+
+def test_what_a_killed_collect_left_is_no_hindrance_and_goes(results):
+    simulate(results)
+    for process in (os.getpid(), 1):  # one that had the number of this one as well
+        for ending in ("", ".wal"):
+            (results / f".{process}.tmp.{DATABASE}{ending}").write_bytes(b"half a database")
+    assert collect(results).states["ok"] > 0
+    assert list(results.glob(".*.tmp.*")) == []
+
+
+@pytest.mark.parametrize("content", ["[]", '{"toy": 1}', '{"toy": [1]}', '{"toy": [{"digest": 5}]}', "[" * 100_000])
+def test_a_history_that_makes_no_sense_is_one_line(results, content):
+    simulate(results)
+    (results / "analysis_history.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"analysis_history\.json"):
+        collect(results)
+
+
+def test_a_pipe_in_place_of_the_database_is_built_again(results):
+    simulate(results)
+    os.mkfifo(results / DATABASE)
+    assert main(["gate", "--results", str(results)]) == 0
+    assert (results / DATABASE).is_file()
+
+
+def test_rows_that_went_missing_are_an_error(results, monkeypatch):
+    simulate(results)
+    read = shards.read_shard
+
+    def with_one_more(key, path, table):
+        shard = read(key, path, table)
+        return replace(shard, rows=shard.rows + 1)
+
+    monkeypatch.setattr(shards, "read_shard", with_one_more)
+    with pytest.raises(TrackerError, match="differ from the shards"):
+        collect(results)
+
+
+def test_a_reader_of_the_old_database_is_not_disturbed(results):
+    simulate(results)
+    collect(results)
+    with Store(results / DATABASE) as store:
+        rows = len(store.results("toy"))
+        shutil.rmtree(results / "stages")
+        collect(results)
+        assert len(store.results("toy")) == rows
+    with Store(results / DATABASE) as store:
+        assert store.results("toy").empty
+
+
+def test_results_may_move_after_the_plan_was_made(results, tmp_path):
+    simulate(results)
+    moved = tmp_path / "elsewhere"
+    results.rename(moved)
+    assert collect(moved).states == {"ok": 18}
+
+
+def test_without_a_plan_the_error_says_what_to_do(results):
+    with pytest.raises(ConfigError, match="there is no plan; run `snakemake`"):
+        collect(results)
+    results.mkdir()
+    (results / "plan.json").write_text("{}")
+    with pytest.raises(ConfigError, match="not a plan"):
+        collect(results)
+
+
+def test_a_stage_without_status_is_running_only_while_its_lock_is_held(results):
+    plan = simulate(results, [Study(states={("v0", 0): "running"})])
+    folder = stage_dir(plan, "toy", "v0", 0, "train")
+    assert read_state(folder, folder.name).state == "missing"
+    with locked(folder):
+        assert read_state(folder, folder.name).state == "running"
+        with (folder / ".lock").open("w") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert read_state(folder, folder.name).state == "missing"
+    with (folder / ".lock").open("w") as lock:  # asking did not keep it
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    write_status(folder, {"id": "toy.train", "key": folder.name, "seed": 0}, "ok")
+    assert read_state(folder, folder.name).state == "ok"
+
+
+@pytest.mark.slow
+def test_five_million_points_arrive_in_thirty_seconds(results):
+    plan = simulate(results, [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)])
+    content = json.loads(plan.read_text())
+    rule = {"id": "r", "stage": "train", "metric": "train/m0[0-4]", "range": {"max": 0.01}, "window": 3}
+    for study in content["studies"]:
+        study["health"] = [rule | {"severity": "warn", "diagnosis": "d", "remedy": "r"}]
+    plan.write_text(json.dumps(content))
+    start = time.perf_counter()
+    collected = collect(results)
+    assert collected.rows["metrics"] == 5_005_000
+    assert collected.rows["health"] >= 2500  # every series begins above the bound
+    assert time.perf_counter() - start < 30
+
+
+def test_two_collects_at_once_wait_for_each_other(results):
+    """The one that looked first must not be the one that writes last."""
+    simulate(results)
+    with (results / ".collect.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        other = threading.Thread(target=collect, args=[results])
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        assert not (results / DATABASE).exists()
+    other.join(60)
+    assert (results / DATABASE).exists()
+
+
+def test_a_command_ends_with_its_parent(results):
+    command = [sys.executable, "-m", "ablation", "--parent", "1", "collect", "--results", str(results)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL  # its parent is another one

@@ -1,0 +1,193 @@
+"""The reader cannot write or look elsewhere, and its views say what the shards say."""
+
+import json
+import math
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.store.collect import collect
+from ablation.store.database import DATABASE, SCHEMA, Store
+from tests.simulate import Study, simulate, stage_dir, write_status
+
+
+def opened(results, *studies):
+    simulate(results, studies or (Study(),))
+    collect(results)
+    return Store(results / DATABASE)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "INSERT INTO meta VALUES ('a', 'b')",
+        "DROP VIEW runs",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "ATTACH '/tmp/other.duckdb'",
+        "COPY meta TO '/tmp/leak.csv'",
+        "SET enable_external_access = true",
+        "SET threads = 8",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+    ],
+)
+def test_a_query_cannot_write_nor_leave_the_database(results, query):
+    with opened(results) as store, pytest.raises(TrackerError):
+        store.sql(query)
+
+
+@pytest.mark.parametrize("query", [";", "", " ; ;", "-- nothing"])
+def test_a_query_without_a_statement_is_one_line(results, query):
+    with opened(results) as store, pytest.raises(TrackerError, match="there is no statement in this query"):
+        store.sql(query)
+
+
+def test_a_mistyped_query_is_one_line(results):
+    with opened(results) as store, pytest.raises(TrackerError, match="nothere") as caught:
+        store.sql("SELECT * FROM nothere")
+    assert "\n" not in str(caught.value)
+
+
+def test_results_are_the_last_stage_of_ok_runs(results):
+    with opened(results, Study(states={("v1", 0): "failed"})) as store:
+        frame = store.results("toy")
+    assert not frame["metric"].str.startswith("train/").any()
+    assert ("v1", 0) not in set(zip(frame["variant"], frame["seed"], strict=True))
+    assert frame.groupby(["variant", "seed"]).ngroups == 7
+
+
+def test_figures_of_a_run_that_is_not_ok_are_no_results(results):
+    plan = simulate(results, [Study(states={("v1", 0): "diverged"})])
+    left = stage_dir(plan, "toy", "v1", 0, "evaluate") / "metrics.parquet"  # of an earlier attempt, say
+    left.write_bytes((stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet").read_bytes())
+    collect(results)
+    with Store(results / DATABASE) as store:
+        frame = store.results("toy")
+    assert ("v1", 0) not in set(zip(frame["variant"], frame["seed"], strict=True))
+
+
+@pytest.mark.parametrize("unseeded", [["evaluate"], ["prepare", "train", "evaluate"]])
+def test_a_last_stage_without_a_seed_says_how_its_runs_ended(results, unseeded):
+    path = simulate(results)
+    plan = json.loads(path.read_text())
+    for stage in plan["stages"]:
+        stage["seed"] = None if stage["stage"] in unseeded else stage["seed"]
+    path.write_text(json.dumps(plan))
+    folder = stage_dir(path, "toy", "v1", 1, "evaluate")
+    write_status(folder, {"id": "toy.evaluate", "seed": None, "key": folder.name}, "failed", "broken")
+    collect(results)
+    with Store(results / DATABASE) as store:
+        runs = store.runs("toy").set_index(["variant", "seed"])
+        ok = store.results("toy")[["variant", "seed"]].drop_duplicates()
+    assert tuple(runs.loc[("v1", 1), ["state", "reason"]]) == ("failed", "broken")
+    assert len(ok) == (runs["state"] == "ok").sum() == len(runs) - 1 > 0
+
+
+def test_results_take_the_last_step_and_nothing_infinite(results):
+    plan = simulate(results)
+    shard = stage_dir(plan, "toy", "v0", 0, "evaluate") / "metrics.parquet"
+    rows = [(5, "m", 2.0), (9, "m", 3.0), (1, "m", 1.0), (1, "bad", 1.0), (2, "bad", math.inf), (0, "nan", math.nan)]
+    pd.DataFrame(rows, columns=["step", "name", "value"]).to_parquet(shard, index=False)
+    other = stage_dir(plan, "toy", "v0", 1, "evaluate") / "metrics.parquet"
+    pd.DataFrame([(0, "bad", 1.0)], columns=["step", "name", "value"]).to_parquet(other, index=False)
+    collect(results)
+    with Store(results / DATABASE) as store:
+        frame = store.results("toy")
+        average = store.sql("SELECT avg(value) FROM results WHERE metric = 'bad'").iloc[0, 0]
+    values = frame[(frame["variant"] == "v0") & (frame["seed"] == 0)].set_index("metric")["value"]
+    assert values["m"] == 3.0
+    assert math.isnan(values["bad"])
+    assert math.isnan(values["nan"])
+    assert math.isnan(average)  # a mean over seeds does not skip it
+
+
+def test_a_last_value_that_is_null_is_no_number_either(results):
+    """pandas writes NaN as null: the step before it must not stand in for it."""
+    plan = simulate(results)
+    folder = stage_dir(plan, "toy", "v0", 0, "evaluate")
+    rows = [(1, "m", 1.0), (2, "m", math.nan)]
+    pd.DataFrame(rows, columns=["step", "name", "value"]).to_parquet(folder / "metrics.parquet", index=False)
+    collect(results)
+    with Store(results / DATABASE) as store:
+        [value] = store.sql("SELECT value FROM results WHERE metric = 'm'")["value"]
+        assert math.isnan(value)
+        assert store.sql("SELECT count(*) FROM metrics WHERE value IS NULL").iloc[0, 0] == 0
+
+
+def test_metrics_are_those_of_the_items(results):
+    with opened(results, Study(items={"a": 50, "b": 20})) as store:
+        items = store.items("toy", protocol="edited", name="hit")
+        values = store.results("toy").set_index(["variant", "seed", "metric"])["value"]
+        counts = dict(store.item_counts("toy").itertuples(index=False))
+    rates = items.groupby(["variant", "seed", "subset"])["value"].mean()
+    assert counts == {"a": 50, "b": 20}
+    for (variant, seed, subset), rate in rates.items():
+        assert values[variant, seed, f"edited/{subset}/distance"] == pytest.approx(abs(rate - 0.5), abs=1e-12)
+
+
+def test_curves_are_mean_and_extremes_over_seeds(results):
+    plan = simulate(results, [Study(seeds=3, steps=4, metrics=1)])
+    collect(results)
+    shards = [pd.read_parquet(stage_dir(plan, "toy", "v1", s, "train") / "metrics.parquet") for s in range(3)]
+    expected = np.stack([shard["value"] for shard in shards])
+    with Store(results / DATABASE) as store:
+        curve = store.curves("toy", ["train/m00"])
+    curve = curve[curve["variant"] == "v1"]
+    assert curve["step"].tolist() == [1, 2, 3, 4]
+    np.testing.assert_allclose(curve["mean"], expected.mean(axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(curve["low"], expected.min(axis=0))
+    np.testing.assert_array_equal(curve["high"], expected.max(axis=0))
+    assert (curve["seeds"] == 3).all()
+
+
+@pytest.mark.parametrize(("stages", "expected"), [(["train"], ["train"]), (["train", "evaluate"], ["train"])])
+def test_the_last_stage_has_curves_where_it_is_the_only_one(stages, expected):
+    with duckdb.connect() as database:
+        database.execute(SCHEMA)
+        definition = json.dumps({"last_stage": stages[-1]})
+        database.execute("INSERT INTO studies VALUES ('toy', '', '', '', ?)", [definition])
+        for position, stage in enumerate(stages):
+            database.execute("INSERT INTO run_stages VALUES ('toy', 'a', 0, ?, ?, ?)", [stage, position, stage])
+            database.execute("INSERT INTO metrics VALUES (?, 1, 'loss', 0.5)", [stage])
+        assert [stage for (stage,) in database.execute("SELECT stage FROM curves").fetchall()] == expected
+
+
+def test_long_curves_are_binned_by_neighbouring_steps(results):
+    plan = simulate(results, [Study(seeds=1, steps=10, metrics=1)])
+    collect(results)
+    values = pd.read_parquet(stage_dir(plan, "toy", "v0", 0, "train") / "metrics.parquet")["value"].to_numpy()
+    with Store(results / DATABASE) as store:
+        curve = store.curves("toy", ["train/m00"], points=5)
+    curve = curve[curve["variant"] == "v0"]
+    assert curve["step"].tolist() == [2, 4, 6, 8, 10]
+    np.testing.assert_allclose(curve["mean"], values.reshape(5, 2).mean(axis=1), rtol=1e-12)
+
+
+def test_a_study_that_is_not_there_is_named(results):
+    with opened(results) as store, pytest.raises(ConfigError, match=r"toi.*one of \['toy'\]"):
+        store.study("toi")
+
+
+def test_a_missing_or_foreign_file_says_what_to_do(tmp_path):
+    with pytest.raises(ConfigError, match="python -m ablation collect"):
+        Store(tmp_path / DATABASE)
+    (tmp_path / DATABASE).write_text("not a database")
+    with pytest.raises(ConfigError, match="run `collect` again"):
+        Store(tmp_path / DATABASE)
+
+
+def test_definition_and_variants_come_back_as_written(results):
+    with opened(results, Study(published={"v1": {"gender": 0.25, "mean": 0.3}})) as store:
+        study = store.study("toy")
+        variants = store.variants("toy")
+        published = store.published("toy")
+    assert study.analysis.direction.target == 0.5
+    assert study.last_stage == "evaluate"
+    assert [v.name for v in variants] == ["v0", "v1", "v2", "v3"]
+    assert variants[0].parent is None
+    assert variants[1].changes[0].key == "objective.weight"
+    assert published[["variant", "col", "value"]].values.tolist() == [["v1", "gender", 0.25], ["v1", "mean", 0.3]]

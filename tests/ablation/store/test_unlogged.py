@@ -1,0 +1,100 @@
+"""A misspelt name is told once the grid has run, and nothing is said before that."""
+
+import json
+
+import pytest
+
+from ablation.show.tables import build_table
+from ablation.store.collect import collect
+from ablation.store.database import DATABASE, Store
+from ablation.store.unlogged import find_unlogged
+from tests.simulate import Study, simulate
+
+RULE = {"stage": "train", "severity": "warn", "range": {"max": 1e9}, "diagnosis": "d", "remedy": "r"}
+
+
+def found(results, states=(), **changes):
+    path = simulate(results, [Study(items={"gender": 4, "race": 4}, states=dict(states), steps=3, metrics=1)])
+    plan = json.loads(path.read_text())
+    study = plan["studies"][0]
+    study["analysis"] |= changes.pop("analysis", {})
+    plan["studies"][0] = study | changes
+    path.write_text(json.dumps(plan))
+    collect(results)
+    with Store(results / DATABASE) as store:
+        unlogged = find_unlogged(store, "toy")
+        assert set(unlogged) <= set(build_table(store, "toy").notes)  # so they are on the page, too
+        return unlogged
+
+
+def rule(**changes):
+    return RULE | {"id": "level"} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, []),
+        ({"health": [rule(metric="train/m00"), rule(metric="train/*"), rule(metric="train/m0[0-3]")]}, []),
+        (
+            {"health": [rule(metric="train/m0")]},
+            ["health rule level: no stage train has logged train/m0; did you mean train/m00?; it watches nothing"],
+        ),
+        (
+            {"health": [rule(metric="train/m00", measure="ratio", reference="nothing/like/it")]},
+            ["health rule level: no stage train has logged nothing/like/it; it watches nothing"],
+        ),
+        (  # a reference is a name, no pattern
+            {"health": [rule(metric="train/m00", measure="ratio", reference="train/*")]},
+            ["health rule level: no stage train has logged train/*; did you mean train/m00?; it watches nothing"],
+        ),
+        (
+            {"curves": [{"metric": "train/M00", "label": "x"}]},
+            ["curves: no stage has logged train/M00; did you mean train/m00?"],
+        ),
+        (
+            {
+                "figures": [
+                    {
+                        "name": "f",
+                        "title": "t",
+                        "kind": "lines",
+                        "panels": [{"metric": "train/m00", "label": "y"}],
+                        "x": {"metric": "unknown", "label": "x"},
+                    }
+                ]
+            },
+            ["figure f: no stage has logged unknown"],
+        ),
+        (
+            {"analysis": {"subsets": ["gendr", "race"]}},
+            ["analysis.subsets: no item is of the subset gendr; did you mean gender?"],
+        ),
+        (
+            {"analysis": {"value": "hits"}},
+            ["analysis.value: no item of the protocol edited has a value called hits; did you mean hit?"],
+        ),
+        (
+            {"analysis": {"protocol": "editd"}},
+            ["analysis.protocol: no item was saved under the protocol editd; did you mean edited?"],
+        ),
+        (
+            {
+                "figures": [
+                    {"name": "f", "title": "t", "kind": "lines", "panels": [{"metric": "unknown", "label": "x"}]}
+                ]
+            },
+            ["figure f: no stage has logged unknown"],
+        ),
+    ],
+)
+def test_a_name_that_nothing_has_logged_is_told(tmp_path, changes, told):
+    said = found(tmp_path / "results", **changes)
+    assert said == told
+
+
+@pytest.mark.parametrize("state", ["missing", "failed", "diverged"])
+def test_while_a_stage_could_still_log_it_nothing_is_said(tmp_path, state):
+    changes = {"health": [rule(metric="train/m0")], "analysis": {"subsets": ["gendr"]}}
+    changes["curves"] = [{"metric": "train/M00", "label": "x"}]
+    assert found(tmp_path / "results", {("v1", 0): state}, **changes) == []

@@ -1,0 +1,225 @@
+"""What a command left becomes metrics and items, whichever reader finds it."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from ablation.cli.collected import collect
+from ablation.config.commands import READERS
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.imports.formats import FORMATS, load_reader
+
+
+def collected(output, *wanted):
+    metrics, items = collect(output, [{"place": ".", **entry} for entry in wanted])
+    values = {(row["step"], row["name"]): row["value"] for row in metrics.to_pylist()}
+    found = [tuple(row.values()) for row in items.to_pylist()]
+    assert len(values) == metrics.num_rows
+    return values, found
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_collect_names_every_reader_of_one_run():
+    assert set(READERS) == {"items", "metrics", "lm_eval", *FORMATS} - {"database"}
+    for name in set(READERS) - {"items", "metrics", "lm_eval"}:
+        assert callable(load_reader(name))
+
+
+def test_samples_of_the_real_lm_eval(tmp_path):
+    archive = Path(__file__).parent / "evaluations" / "fixtures" / "lm_eval.tar.gz"
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path, filter="data")
+    run = tmp_path / "runs" / "base" / "seed0"
+    (results,) = (json.loads(path.read_text()) for path in run.rglob("results_*.json"))
+    values, items = collected(run, {"reader": "lm_eval"})
+    reported = results["results"]
+    assert values[0, "lm_eval/openbook/acc"] == pytest.approx(reported["openbook"]["acc,none"])
+    assert values[0, "lm_eval/openbook/acc_norm"] == pytest.approx(reported["openbook"]["acc_norm,none"])
+    for name in ("strict-match", "flexible-extract"):
+        expected = reported["letters"][f"exact_match,{name}"]
+        assert values[0, f"lm_eval/letters/exact_match,{name}"] == pytest.approx(expected)
+    assert len({(item, subset, name) for item, subset, _, name, _, _ in items}) == len(items)
+    later = next(run.rglob("samples_openbook_*.jsonl"))
+    cut = later.with_name("samples_openbook_2001-01-01T00-00-00.jsonl")
+    cut.write_text(later.read_text()[:-40])  # an earlier one is not read
+    assert collected(run, {"reader": "lm_eval"}) == (values, items)
+    rows = [json.loads(line) | {"acc": 1.0} for line in later.read_text().splitlines()]
+    write(later.with_name("samples_openbook_2099-01-01T00-00-00.jsonl"), rows)  # begun again: the newest counts
+    values, again = collected(run, {"reader": "lm_eval"})
+    assert values[0, "lm_eval/openbook/acc"] == 1.0
+    assert len(again) == len(items)
+    with pytest.raises(ConfigError, match="run lm_eval with --log_samples"):
+        collected(tmp_path, {"reader": "lm_eval", "place": "runs/base/seed0/*/results*"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("metrics.csv", "step,loss,note,lr\n1,0.5,hi,\n2,0.25,,1e-3\n"),
+        ("metrics.csv", "step,name,value\n1,loss,9\n1,loss,0.5\n2,loss,.25\n2,lr,0.001\n"),
+        (
+            "metrics.jsonl",
+            '{"step": 1, "loss": 0.5, "note": "hi", "x": [1]}\n\n{"step": 2, "loss": 0.25, "lr": 1e-3}\n',
+        ),
+    ],
+)
+def test_plain_metrics(tmp_path, capsys, name, text):
+    (tmp_path / name).write_text(text)
+    assert collected(tmp_path, {"reader": "metrics"})[0] == {(1, "loss"): 0.5, (2, "loss"): 0.25, (2, "lr"): 0.001}
+    assert ("holds no numbers in the columns note" in capsys.readouterr().err) == ("hi" in text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("items.csv", "\ufeff,item,acc,response\r\n0,1,1,42\r\n1,2,0,none\r\n\r\n", {(0, "test/all/acc"): 0.5}),
+        ("items.csv", f'item,acc,prompt\na,1,"{"x" * 200_000}\n"\n', {(0, "test/all/acc"): 1.0}),
+        ("items.jsonl", '\ufeff{"item": 1, "acc": true, "note": null}\n', {(0, "test/all/acc"): 1.0}),
+        ("metrics.csv", "\ufeff,step,loss\n0,1.0,2\n", {(1, "loss"): 2.0}),
+        (
+            "metrics.jsonl",
+            '{"step": 1, "name": "a", "value": 2}\n{"step": 2, "name": "a", "value": null}\n',
+            {(1, "a"): 2},
+        ),
+    ],
+)
+def test_files_as_spreadsheets_and_pandas_write_them(tmp_path, name, text, expected):
+    (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+    assert collected(tmp_path, {"reader": name.partition(".")[0]})[0] == expected
+
+
+def test_plain_items_in_all_their_forms(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.csv").write_text(
+        "item,subset,right,tokens,answer,seed\nq1,math,true,30,x,4\nq2,math,0,50,y,4\n"
+    )
+    (tmp_path / "a" / "2.csv").write_text("item,subset,name,value,cluster\nq1,code,right,1,c\n")
+    metrics, items = collected(tmp_path, {"reader": "items", "place": "a/*.csv"})
+    assert items == [
+        ("q1", "math", "test", "right", 1.0, None),
+        ("q1", "math", "test", "tokens", 30.0, None),
+        ("q2", "math", "test", "right", 0.0, None),
+        ("q2", "math", "test", "tokens", 50.0, None),
+        ("q1", "code", "test", "right", 1.0, "c"),
+    ]
+    assert metrics == {
+        (0, "test/math/right"): 0.5,
+        (0, "test/math/tokens"): 40.0,
+        (0, "test/code/right"): 1.0,
+        (0, "test/mean/right"): 0.75,
+    }
+
+
+def test_what_a_command_logged_is_not_replaced_by_a_mean(tmp_path):
+    (tmp_path / "items.csv").write_text("item,value\na,1\nb,0\n")
+    (tmp_path / "metrics.csv").write_text("step,test/all/value\n7,0.9\n")
+    assert collected(tmp_path, {"reader": "metrics"}, {"reader": "items"})[0] == {(7, "test/all/value"): 0.9}
+
+
+def test_a_trainer_state_and_the_items_of_a_script_of_ones_own(tmp_path):
+    state = {"global_step": 4, "max_steps": 4, "log_history": [{"step": 2, "loss": 1.5}, {"step": 4, "eval_loss": 1.0}]}
+    for folder in ("checkpoint-2", "checkpoint-4"):
+        (tmp_path / "run" / folder).mkdir(parents=True)
+        (tmp_path / "run" / folder / "trainer_state.json").write_text(json.dumps(state))
+    (tmp_path / "items.csv").write_text("item,value\na,1\n")
+    values, items = collected(tmp_path, {"reader": "trainer_state", "place": "run"}, {"reader": "items"})
+    assert values == {(2, "loss"): 1.5, (4, "eval_loss"): 1.0, (4, "test/all/value"): 1.0}
+    assert len(items) == 1
+
+
+def test_the_last_evaluation_of_a_training(tmp_path):
+    write(tmp_path / "log.jsonl", [{"step": step, "data": {"reward": step}} for step in (5, 10)])
+    for step in (5, 10):
+        rows = [{"input": q, "output": "x", "gts": "y", "score": step / 10, "step": step} for q in "ab"]
+        write(tmp_path / "val" / f"{step}.jsonl", rows)
+    values, items = collected(tmp_path, {"reader": "verl"})
+    assert {name for _, _, name in ((row[2], row[1], row[1]) for row in items)} == {"step 5", "step 10", "last"}
+    assert [row[4] for row in items if row[1] == "last"] == [1.0, 1.0]
+    assert values[10, "validation/last/score"] == 1.0
+    assert values[10, "validation/step 5/score"] == 0.5
+    assert (10, "validation/mean/score") not in values
+
+
+def test_several_runs_are_no_stage(tmp_path):
+    for name in ("one", "two"):
+        write(tmp_path / f"{name}.jsonl", [{"step": 1, "data": {"reward": 1}}])
+    with pytest.raises(ConfigError, match=r"holds 2 runs \(.*one, .*two\), and a stage is one; name the place of one"):
+        collected(tmp_path, {"reader": "verl"})
+    assert collected(tmp_path, {"reader": "verl", "place": "two.jsonl"})[0] == {(1, "reward"): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("items.csv", "item,value\n,1\n", "line 2: item: is missing"),
+        ("items.csv", "item,text\na,b\n", "line 2: value: is missing"),
+        ("items.csv", "item,value\na,nan\n", "line 2: value = 'nan': cannot be compared"),
+        ("items.csv", "item,value\na,inf\n", "line 2: value = 'inf': cannot be compared"),
+        ("items.csv", "item,value\na,x\n", "line 2: value = 'x': is not a number"),
+        ("items.csv", "item;acc\na;1\n", "item: is missing; name the item of each row; the columns are item;acc"),
+        ("items.jsonl", '{"item": 1, "value": 1, "n": 5}\n{"item": 2, "n": 7}\n', "line 2: value: is not a number"),
+        ("items.csv", f"item,acc\n{'x' * 501},1\n", "is longer than 500 characters; use a number or a digest"),
+        ("items.csv", "item,acc,said\na,1,42\nb,0,no\n", "a column of words may be called `text`"),
+        ("items.csv", "item,acc\na,1\nb,\nc,n/a\n", "line 3: acc = '': is not a number"),
+        ("items.csv", "item,acc\na,1\nb,1_0\n", "line 3: acc = '1_0': is not a number"),
+        ("items.csv", "item,acc\na,1\nb,\uff11\n", "line 3: acc = '\uff11': is not a number"),
+        ("items.csv", "item,acc,acc\na,1,0\n", "line 1 = 'acc': names two columns"),
+        ("items.csv", "item,acc\na,1\nb,0,1\n", "line 3: does not have 2 cells"),
+        ("items.csv", "item,acc\na,1\nb\n", "line 3: does not have 2 cells"),
+        ("items.csv", 'item,acc\na,1\n"b,0\nc,1\n', "cannot be read (unexpected end of data)"),
+        ("items.jsonl", '{"item": "a", "acc": 1}\n{"item": "b"}\n', "line 2: acc: is not a number"),
+        ("items.jsonl", '{"item": "a", "acc": 1}\n{"item": "b", "ac\n', "line 2"),
+        ("items.jsonl", "[" * 100_000 + "\n", "line 1"),
+        ("items.parquet", "no parquet", "cannot be read"),
+        ("metrics.csv", "loss\n1\n", "line 2: step: is not a whole number"),
+        ("metrics.csv", "step,loss\n1.5,1\n", "line 2: step = '1.5': is not a whole number"),
+        ("metrics.csv", f"step,loss\n{2**63},1\n", "is not a whole number of 64 bits"),
+        ("metrics.csv", "step,loss\n1,1\n2,n/a\n", "line 3: loss = 'n/a': is not a number"),
+        ("metrics.jsonl", '{"step": 1, "loss": 1}\n{"ste', "line 2"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, name, text, problem):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        collected(tmp_path, {"reader": name.partition(".")[0]})
+    assert problem in str(caught.value)
+
+
+def test_one_place_and_one_format(tmp_path):
+    with pytest.raises(ConfigError, match=r"items\.csv, items\.jsonl, items\.parquet"):
+        collected(tmp_path, {"reader": "items"})
+    for suffix in ("csv", "jsonl"):
+        (tmp_path / f"items.{suffix}").touch()
+    with pytest.raises(ConfigError, match="is there more than once"):
+        collected(tmp_path, {"reader": "items"})
+
+
+def test_what_no_table_can_show_of_a_name_is_its_code(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "\\ud800": 1}\n')
+    items = '{"item": "\\udfff", "\\ud800": 1}\n{"item": "Why\\n\\tred\\u001b[31m?\\u200e", "\\ud800": 1}\n'
+    (tmp_path / "items.jsonl").write_text(items)
+    values, items = collected(tmp_path, {"reader": "metrics"}, {"reader": "items"})
+    assert values[1, r"\ud800"] == 1
+    assert [row[0] for row in items] == [r"\udfff", r"Why\n\tred\x1b[31m?\u200e"]
+
+
+def test_a_step_of_which_a_sample_is_damaged_fails_the_stage(tmp_path):
+    write(tmp_path / "log.jsonl", [{"step": 5, "data": {"reward": 1}}])
+    write(tmp_path / "val" / "5.jsonl", [{"input": q, "gts": "y", "score": 1.0} for q in "ab"])
+    with (tmp_path / "val" / "5.jsonl").open("a") as file:
+        file.write('{"input": "c", "gts": "y", "sco\n')
+    with pytest.raises(TrackerError, match=r"5\.jsonl:3: cut off or damaged .* the samples of this step are left out"):
+        collected(tmp_path, {"reader": "verl"})
+
+
+def test_a_line_of_two_gigabytes_is_refused_by_its_beginning(tmp_path):
+    with (tmp_path / "items.jsonl").open("wb") as file:
+        file.truncate(2 << 30)
+    with pytest.raises(ConfigError, match=r"line 1 = .*is too long"):
+        collected(tmp_path, {"reader": "items"})

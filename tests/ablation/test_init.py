@@ -1,0 +1,69 @@
+"""`ablation init` where nothing is in its way, and where something is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ablation.cli.main import main
+from ablation.plan.start import WORKFLOW, build_plan, load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_new_project_can_be_planned(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "a b/my"]) == 0
+    assert "`cd 'a b/my' && snakemake --cores 2`" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path / "a b" / "my")
+    assert len(build_plan(load_settings()).runs) == 20
+    assert (Path(".gitignore")).read_text().startswith("/results/")
+    assert Path("profiles/default/config.yaml").is_file()
+    assert not list(Path().rglob("__pycache__"))
+
+
+def test_this_folder_is_the_default_and_other_files_stay(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    assert main(["init"]) == 0
+    assert (tmp_path / "model.py").read_text() == "mine"
+    assert (tmp_path / "Snakefile").is_file()
+
+
+@pytest.mark.parametrize(
+    ("there", "problem"),
+    [
+        ("train.py", "my/train.py: is there already, and nothing is written over"),
+        ("configs/x.yaml", "my/configs: is there already"),
+        (
+            "trainers/x.py",
+            "my/trainers: jobs run in this folder, so Python would import it in place of the tracker's own",
+        ),
+        ("tracker.py", "my/tracker.py: jobs run in this folder"),
+    ],
+)
+def test_nothing_is_written_where_something_is_in_the_way(tmp_path, monkeypatch, capsys, there, problem):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my" / there).parent.mkdir(parents=True)
+    (tmp_path / "my" / there).touch()
+    assert main(["init", "my"]) == 2
+    assert problem in capsys.readouterr().err
+    assert not (tmp_path / "my" / "Snakefile").exists()
+    assert main(["init", f"my/{there}"]) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(capsys):
+    assert main(["init", "/dev/null/my"]) == 2
+    assert "error: /dev/null/my: cannot be written" in capsys.readouterr().err
+
+
+def test_its_snakefile_is_ours_but_for_the_place_of_the_rules():
+    rest = [
+        re.sub(r'^include: f?"(workflow|\{WORKFLOW\})/', 'include: "', text, flags=re.MULTILINE)
+        .partition("import min_version\n")[2]
+        .removeprefix("from ablation.plan.start import WORKFLOW\n")
+        for text in ((ROOT / name).read_text() for name in ("Snakefile", "ablation/cli/new_project/Snakefile"))
+    ]
+    assert rest[0] == rest[1]
+    assert "rules/stages.smk" in rest[0]
+    assert (Path(WORKFLOW) / "rules" / "stages.smk").samefile(ROOT / "workflow" / "rules" / "stages.smk")
