@@ -120,7 +120,7 @@ def _server() -> str:
 
 def _module(name: str) -> ModuleType:
     """Load a module of the project by its path, under a name that no fork looks for."""
-    spec = importlib.util.spec_from_file_location(f"_warm_{name}", ROOT / "trainers" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"_warm_{name}", ROOT / "ablation" / "runner" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

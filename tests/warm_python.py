@@ -30,7 +30,7 @@ def ask(arguments: list[str]) -> dict | None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if "--parent" in arguments and os.getppid() != int(arguments[arguments.index("--parent") + 1]):
         os.kill(os.getpid(), signal.SIGKILL)
-    place = os.path.join(os.path.dirname(__file__), "..", "trainers", "fork_client.py")
+    place = os.path.join(os.path.dirname(__file__), "..", "ablation", "runner", "fork_client.py")
     spec = importlib.util.spec_from_file_location("fork_client", place)
     client = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(client)

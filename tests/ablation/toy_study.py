@@ -95,7 +95,7 @@ PUBLISHED: dict[str, Any] = {
 CODE = {
     "trainers/__init__.py": "",
     "trainers/assets.py": "def run(stage):\n    return None\n",
-    "ablation/runner/stage.py": "",
+    "ablation/runner/threads.py": "",
     "trainers/harness.py": "SEED = 0\n",
     "trainers/shared.py": "LIMIT = 3\n",
     "trainers/toy/__init__.py": '"""Toy."""\n',

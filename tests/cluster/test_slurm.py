@@ -228,7 +228,7 @@ def test_two_nodes_end_with_scancel_with_a_rank_and_with_their_first_process(slu
         wait_for(lambda: checkpoint_of(out) >= step, 120)
         what()
         wait_for(lambda: job not in jobs(), 20)
-        wait_for(lambda: not of_stage(out, "trainers"), 10)
+        wait_for(lambda: not of_stage(out, "(trainers|ablation)"), 10)
         assert not (out / "status.json").exists(), (out / "status.json").read_text()
         job = submit(out)
 

@@ -22,7 +22,7 @@ from ablation.runner.threads import prepare_process
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
 
 if TYPE_CHECKING:
-    from trainers.stage import Stage
+    from ablation.runner.stage import Stage
 
 
 def main(argv: Sequence[str]) -> int:
