@@ -170,4 +170,4 @@ def test_every_package_is_in_the_architecture():
     names = {f"`{path.parent.relative_to(ROOT)}/`" for path in packages}
     assert {name for name in names if name not in architecture()} == set()
     [chain] = re.findall(r"Imports run one way: (.*), and trainers", architecture())
-    assert chain.split(" -> ")[::-1] == [room.removeprefix("tracker.") for room in ROOMS]
+    assert chain.split(" -> ")[::-1] == [room.removeprefix("ablation.") for room in ROOMS]

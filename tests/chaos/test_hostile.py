@@ -18,6 +18,7 @@ from ablation.contract.stage_folder import read_progress
 from ablation.contract.status import read_state
 from ablation.plan.alone import alone
 from ablation.plan.collected import states_now
+from ablation.runner import run
 from ablation.runner.lifetime import lock_folder
 from ablation.runner.runlog import Progress
 from ablation.show.figures.render import render_figures
@@ -27,7 +28,6 @@ from ablation.show.tables import build_table
 from ablation.store.database import Store
 from tests.simulate import Study, simulate, stage_dir
 from tests.workflow.project import ROOT
-from trainers import run
 
 CONFIGS = ROOT / "configs"
 NAMES = ["..", "../x", "a/b", "/etc", "a\0b", "a\nb", "a\r\nb", "{key}", "{", "a b", " ", "$(id)", "-rf", "ü"]

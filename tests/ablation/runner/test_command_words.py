@@ -6,10 +6,10 @@ import resource
 
 import pytest
 
+from ablation.runner import command_progress
 from ablation.runner.command import NoResult, _failure, _grace, _last_words
 from ablation.runner.command_progress import Follower
 from tests.time_limit import time_limit
-from trainers import command_progress
 
 NINES = "9" * 5000  # more digits than Python makes a number of
 

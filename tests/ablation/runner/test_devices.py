@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ablation.contract.fingerprint import Code
+from ablation.runner import devices
 from ablation.runner.job import Job
 from ablation.runner.run import _lease
-from trainers import devices
 
 HOLD = """
 import sys, time
