@@ -4,7 +4,9 @@ import argparse
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -110,9 +112,27 @@ def test_help_lists_every_target_of_make():
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path):
+    """Within the repository; those to GitHub's pages of a workflow name one that exists."""
     for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
+            found = re.fullmatch(
+                r"\.\./\.\./actions/(workflows/[\w.]+)(/badge\.svg)?", target
+            )  # a page of GitHub's own
+            assert (ROOT / ".github" / found[1] if found else path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path):
+    shutil.copytree(ROOT / "examples/first", tmp_path / "examples/first")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+    blocks = re.findall(
+        r"^    \$ ablation (.*)\n((?:    .*\n|\n)+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE
+    )
+    assert [command.split()[0] for command, _ in blocks] == ["compare", "import"]
+    for command, shown in blocks:
+        assert main(shlex.split(command)) == 0
+        printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+        assert printed.strip() == textwrap.dedent(shown).strip()
 
 
 def test_every_page_is_in_the_index():
