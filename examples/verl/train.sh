@@ -11,7 +11,7 @@ if [ -e "$log" ]; then
 fi
 folder=$(printf %s "$output" | sed "s/'/\\\\'/g") # in Hydra's quotes
 export VERL_FILE_LOGGER_PATH="$log"
-export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" # where Ray's workers find losses.py
+export PYTHONPATH="$PWD:$PWD/../..${PYTHONPATH:+:$PYTHONPATH}" # where Ray's workers find losses.py, and its trainers.objectives
 python -m verl.trainer.main_ppo --config-dir "$PWD/hydra" --config-name ablation \
   data.seed="$seed" actor_rollout_ref.actor.data_loader_seed="$seed" actor_rollout_ref.actor.fsdp_config.seed="$seed" \
   actor_rollout_ref.rollout.seed="$seed" \
