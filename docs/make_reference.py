@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ BOUNDS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", 
 SHOWN = 60  # a longer default is one of a map, whose keys have rows of their own
 COMMANDS_HEAD = """# Commands
 
-`ablation` is the same as `python -m ablation`. Errors are one line and exit status 2; `gate` ends with 1 where a run
-failed, `audit` where a finding is an error, `fit` where a stage cannot fit. This page is made from the parser by
-`make docs`.
+`python -m ablation` is the same command. Errors are one line and exit status 2; `gate` ends with 1 if a run failed,
+`audit` if a finding is an error, `fit` if a stage cannot fit. `make docs` makes this page from the parser.
+
+Options in the usage lines below mean the same everywhere:
 """
 
 
@@ -115,23 +117,27 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:
-    """Return the page as Markdown."""
-    lines = [COMMANDS_HEAD]
-    for name, command in _commands(parser):
-        usage = " ".join(
-            ["python -m ablation", name, *(_shown(action) for action in _actions(command) if not action.option_strings)]
-        )
-        lines += [f"## {name}", "", f"    {usage}", "", command.description or "", ""]
-        rows = [
-            (f"`{_shown(action)}`", action.help or "")
-            for action in _actions(command)
-            if action.help or action.option_strings
-        ]
-        if rows:
-            lines += ["| argument | meaning |", "| --- | --- |"]
-            lines += [f"| {shown} | {help.replace('|', chr(92) + '|')} |" for shown, help in rows]
-            lines.append("")
+    """Return the page as Markdown. What three commands or more have, with one meaning, is explained once."""
+    commands = {name: (command, _arguments(command)) for name, command in _commands(parser)}
+    times = Counter(argument for _, arguments in commands.values() for argument in arguments)
+    common = [argument for argument, number in times.items() if number > 2]
+    lines = [COMMANDS_HEAD, *_list(common)]
+    for name, (command, arguments) in commands.items():
+        places = [_shown(action) for action in _actions(command) if not action.option_strings]
+        shared = [f"[{shown}]" for shown, meaning in arguments if (shown, meaning) in common and shown not in places]
+        lines += [f"## {name}", "", " ".join([f"    ablation {name}", *places, *shared]), ""]
+        lines += [command.description or "", "", *_list(one for one in arguments if one not in common)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _list(arguments: Iterable[tuple[str, str]]) -> list[str]:
+    lines = [f"- `{shown}`: {meaning}" if meaning else f"- `{shown}`" for shown, meaning in arguments]
+    return [*lines, ""] if lines else []
+
+
+def _arguments(command: argparse.ArgumentParser) -> list[tuple[str, str]]:
+    """Return the arguments of a command with their meanings; a place without one is in the usage alone."""
+    return [(_shown(action), action.help or "") for action in _actions(command) if action.help or action.option_strings]
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
