@@ -263,7 +263,7 @@ def test_the_table_of_the_documentation_is_what_the_command_says(capsys, monkeyp
     page = (ROOT / "docs" / "scale.md").read_text()
     # What other sources on this machine say of the models is not of this page.
     monkeypatch.setenv("HF_HUB_CACHE", str(ROOT / "nowhere"))
-    for words in (["--scale", "paper"], ["--scale", "paper", "--devices", *map(str, (1, 2, 4, 8, 16))]):
+    for words in (["gad", "--scale", "paper"], ["gad", "--scale", "paper", "--devices", *map(str, (1, 2, 4, 8, 16))]):
         _, text = fit(capsys, *words)
         for line in text.splitlines():
             assert line in page.splitlines(), line
