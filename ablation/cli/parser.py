@@ -55,13 +55,13 @@ def _configurations(commands: _Commands) -> None:
         commands,
         "fit",
         "ablation.cli.fit:run_fit",
-        "What each stage holds in memory, per device and on the machine, beside what is declared and was measured.",
+        "What each stage holds in memory, per device and on the machine, next to what is declared and measured.",
         "In GiB. held: from the first step to the last; one row: the least with which a stage runs; configured: with "
         "its batches as they are; halved: it runs, in smaller parts. Exit status 1 where a stage cannot fit.",
     )
     fit.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     fit.add_argument("--device-memory", type=float, metavar="GIB", help="of one device (default: as declared)")
-    fit.add_argument("--devices", type=int, nargs="+", metavar="N", help="instead: the least on so many devices")
+    fit.add_argument("--devices", type=int, nargs="+", metavar="N", help="instead: the least memory on so many devices")
     _add_configs(fit)
     compare = add(
         "diff",
@@ -165,7 +165,7 @@ def _models(commands: _Commands) -> None:
     copy.add_argument("--stage", metavar="STAGE", help="default: the last one that left it")
     copy.add_argument("--step", type=int, help="a kept step (keep_checkpoints); default: the end of the stage")
     copy.add_argument("--from", dest="source", type=Path, metavar="DIR", help="a folder instead of a run")
-    copy.add_argument("--hf-model", type=Path, metavar="DIR", help="config and tokenizer, if not beside the weights")
+    copy.add_argument("--hf-model", type=Path, metavar="DIR", help="config and tokenizer, if not with the weights")
     copy.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="default: as the weights are")
     copy.add_argument("--to", type=Path, required=True, metavar="DIR", help="a folder that is new or empty")
 
@@ -191,7 +191,7 @@ def _judgement(commands: _Commands) -> None:
     verdicts.add_argument("--since", type=Path, metavar="FILE", help=since)
     trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
-    _audit(add("audit", "audit", "Check a study's published numbers, and set ours beside them; or check any table."))
+    _audit(add("audit", "audit", "Check a study's published numbers, and compare them with ours; or check any table."))
     more = add(
         "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."
     )
@@ -201,7 +201,7 @@ def _judgement(commands: _Commands) -> None:
         "--dry-run", action="store_true", help="say what the next round would be, from the results there are"
     )
     more.add_argument("--cores", default="all", help="of snakemake (default: all)")
-    more.add_argument("--gpus", type=int, help="the pool of accelerators (default: that of configs/config.yaml)")
+    more.add_argument("--gpus", type=int, help="the pool of accelerators (default: as in configs/config.yaml)")
     more.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of snakemake, such as scale=smoke")
     _compare(commands)
     page = add("report", "report", "Write the report page: one HTML file that opens offline.")
@@ -212,7 +212,7 @@ def _judgement(commands: _Commands) -> None:
     )
     live.add_argument("--port", type=int, default=8642, help="default: 8642; 0 takes a free one")
     live.add_argument(
-        "--every", type=float, default=30.0, metavar="SECONDS", help="draw it anew at most so often (default: 30)"
+        "--every", type=float, default=30.0, metavar="SECONDS", help="redraw it at most this often (default: 30)"
     )
 
 
@@ -291,4 +291,4 @@ def _add_configs(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results", type=Path, help="folder of plan and stages (default: that of configs/config.yaml)")
+    parser.add_argument("--results", type=Path, help="folder of plan and stages (default: as in configs/config.yaml)")
