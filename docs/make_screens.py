@@ -1,4 +1,4 @@
-"""Make the pictures in docs/images anew from a report page: `python docs/make_screens.py [reports/index.html]`.
+"""Take the pictures in docs/images from a report page: `python docs/make_screens.py [reports/index.html]`.
 
 They need a Chromium of the system. A picture is of few colours, so that it stays small. What the page lacks (items that
 changed, say, where no stage left their words) is told, and its picture stays as it is.
@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Error, Locator, Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
 COLOURS = 64
+TOUR = ("overview", "changes", "samples", "pair", "curves")
 Shot = Callable[[Page], Locator | None]
 
 
@@ -55,7 +56,7 @@ def table(page: Page) -> Locator | None:
 
 
 def pair(page: Page) -> Locator | None:
-    """Two variants that are no parent and child: the second and the last."""
+    """Two variants that are not parent and child: the second and the last."""
     found = first_with(page, "section:has(> .compare)")
     if found is not None:
         found.locator("select.one").select_option(index=found.locator("select.one option").count() - 1)
@@ -121,19 +122,22 @@ def shoot(browser: Browser, url: str, name: str) -> str:
     return f"{name}: {path.stat().st_size / 1000:.0f} kB"
 
 
-def whole(browser: Browser, url: str) -> str:
-    """The top of the page, which the README shows."""
-    page = browser.new_page(viewport={"width": 1180, "height": 1500})
-    page.goto(url)
-    path = IMAGES / "report.png"
-    small(page.screenshot(), 1500).save(path, optimize=True)
-    return f"report: {path.stat().st_size / 1000:.0f} kB"
+def tour() -> str:
+    """The pictures one after the other, as the moving one of the README; made from the files that are there."""
+    frames = []
+    for name in TOUR:
+        picture = Image.open(IMAGES / f"{name}.png").convert("RGB")
+        frames.append(Image.new("RGB", (1052, 900), picture.getpixel((0, picture.height - 1))))
+        frames[-1].paste(picture, ((1052 - picture.width) // 2, 0))
+    path = IMAGES / "tour.webp"
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=3500, loop=0, lossless=True, method=6)
+    return f"tour: {path.stat().st_size / 1000:.0f} kB"
 
 
 def main() -> None:
     """Make all pictures, or those that are named after the page."""
     report = Path(sys.argv[1] if len(sys.argv) > 1 else "reports/index.html").resolve()
-    chosen = sys.argv[2:] or ["report", *SHOTS]
+    chosen = sys.argv[2:] or [*SHOTS]
     if not report.is_file():
         raise SystemExit(f"{report} is not there: `make demo` or `python -m ablation report` writes one")
     chromium = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
@@ -143,10 +147,11 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name in chosen:
             try:
-                print(whole(browser, report.as_uri()) if name == "report" else shoot(browser, report.as_uri(), name))
+                print(shoot(browser, report.as_uri(), name))
             except Error as error:
                 print(f"{name}: {str(error).splitlines()[0]}; the picture stays as it is", file=sys.stderr)
         browser.close()
+    print(tour())
 
 
 if __name__ == "__main__":
