@@ -115,9 +115,7 @@ def test_links_lead_somewhere(path):
     """Within the repository; those to GitHub's pages of a workflow name one that exists."""
     for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8")):
         if "://" not in target:
-            found = re.fullmatch(
-                r"\.\./\.\./actions/(workflows/[\w.]+)(/badge\.svg)?", target
-            )  # a page of GitHub's own
+            found = re.fullmatch(r"\.\./\.\./actions/(workflows/[\w.]+)(/badge\.svg)?", target)
             assert (ROOT / ".github" / found[1] if found else path.parent / target).exists(), f"{path.name}: {target}"
 
 
@@ -125,9 +123,8 @@ def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path)
     shutil.copytree(ROOT / "examples/first", tmp_path / "examples/first")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "110")
-    blocks = re.findall(
-        r"^    \$ ablation (.*)\n((?:    .*\n|\n)+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE
-    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^    \$ ablation (.*)\n((?:    .*\n|\n)+)", readme, flags=re.MULTILINE)
     assert [command.split()[0] for command, _ in blocks] == ["compare", "import"]
     for command, shown in blocks:
         assert main(shlex.split(command)) == 0
