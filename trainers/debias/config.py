@@ -29,9 +29,9 @@ class _Strict(BaseModel):
 class MaxItems(_Strict):
     """Upper bounds on the items of one domain in each split; null keeps all."""
 
-    train: int | None = Field(default=None, ge=1, description="Training items per domain.")
-    dev: int | None = Field(default=None, ge=1, description="Development items per domain (early stopping).")
-    test: int | None = Field(default=None, ge=1, description="Test items per domain.")
+    train: int | None = Field(default=None, ge=1, description="Training items.")
+    dev: int | None = Field(default=None, ge=1, description="Development items.")
+    test: int | None = Field(default=None, ge=1, description="Test items.")
 
 
 class Split(_Strict):
@@ -43,14 +43,14 @@ class Split(_Strict):
 
     by: Literal["term", "file"] = Field(
         default="term",
-        description="term: split one file by target term; file: a folder with train, dev and test (or <domain>_test).",
+        description="term: split one file by target term; file: a folder with train, dev and test or <domain>_test.",
     )
-    train: float = Field(default=0.6, gt=0, lt=1, description="Fraction of the terms of each domain.")
-    dev: float = Field(default=0.1, gt=0, lt=1, description="Fraction of the terms of each domain.")
-    test: float = Field(default=0.3, gt=0, lt=1, description="Fraction of the terms of each domain.")
-    seed: int = Field(default=0, ge=0, description="Seed of the split; the same for every training seed.")
+    train: float = Field(default=0.6, gt=0, lt=1, description="Share of each domain's terms.")
+    dev: float = Field(default=0.1, gt=0, lt=1, description="Share of each domain's terms.")
+    test: float = Field(default=0.3, gt=0, lt=1, description="Share of each domain's terms.")
+    seed: int = Field(default=0, ge=0, description="Seed of the split, shared by all training seeds.")
     max_items: MaxItems = Field(
-        default=MaxItems(), description="Bounds per domain, drawn with the same seed (by file: the first)."
+        default=MaxItems(), description="Items per domain at most, drawn with this seed; by file: the first."
     )
 
     @model_validator(mode="after")
@@ -64,17 +64,17 @@ class Split(_Strict):
 class ModuleRule(_Strict):
     """Names modules by their role, on any architecture."""
 
-    last: int = Field(default=3, ge=1, description="The last so many blocks.")
-    module: Literal["mlp_out"] = Field(default="mlp_out", description="mlp_out: the projection that ends the MLP.")
+    last: int = Field(default=3, ge=1, description="Number of blocks, counted from the end.")
+    module: Literal["mlp_out"] = Field(default="mlp_out", description="mlp_out: output projection of the MLP.")
 
 
 class Edit(_Strict):
     """What is edited, and with how many items at once."""
 
     modules: ModuleRule | list[str] = Field(
-        default=ModuleRule(), description="Edited linear modules: a rule, or their dotted names in the model."
+        default=ModuleRule(), description="Edited linear modules: a rule, or a list of dotted names."
     )
-    n_edits: int = Field(default=128, ge=1, description="Items per edit: one shift of the weights serves them all.")
+    n_edits: int = Field(default=128, ge=1, description="Items that share one shift of the weights.")
     batch_size: int = Field(default=32, ge=1, description="Items per forward and backward pass.")
     token: Literal["ans"] = Field(default="ans", description="ans: keys and value gradients at every labelled token.")
 
@@ -84,20 +84,19 @@ class Editor(_Strict):
 
     rank: int = Field(default=1920, ge=1, description="Rank of its blocks.")
     n_blocks: int = Field(default=2, ge=1, le=16, description="Number of residual blocks.")
-    batch_size: int = Field(default=128, ge=1, description="Tokens per chunk of the pass back through the network.")
+    batch_size: int = Field(default=128, ge=1, description="Tokens per chunk of the backward pass.")
 
 
 class Batches(_Strict):
     """How items become edit batches; the values that are not defaults are those of BiasEdit's data/base.py."""
 
     order: Literal["shuffled", "file"] = Field(
-        default="shuffled", description="Of the training items: drawn in each epoch, or always as `prepare` read them."
+        default="shuffled", description="Training items: shuffled each epoch, or in the order of the file."
     )
-    drop_last: bool = Field(default=False, description="Leave out a last training batch of less than n_edits items.")
+    drop_last: bool = Field(default=False, description="Skip an incomplete last training batch.")
     mixed: bool = Field(
         default=False,
-        description="Development losses, and SS over mixed batches, are of batches as the items stand, whatever their "
-        "domain, and not of one domain each.",
+        description="Development batches mix the domains in file order.",
     )
 
 
@@ -106,10 +105,9 @@ class EarlyStop(_Strict):
 
     key: Literal["edit/loss", "edit/ss_distance", "edit/ss_distance_max", "edit/ss_distance_mixed"] | None = Field(
         default=None,
-        description="Watched figure, lower is better: loss, mean SS distance of the domains, that of the worst one, or "
-        "the distance of the mean SS over batches that mix the domains.",
+        description="Watched metric, lower is better; SS distance: mean of domains, worst domain, or mixed batches.",
     )
-    patience: int | None = Field(default=None, ge=1, description="Epochs without improvement before the end.")
+    patience: int | None = Field(default=None, ge=1, description="Epochs without improvement before stopping.")
 
     @model_validator(mode="after")
     def _both_or_neither(self) -> Self:
@@ -124,10 +122,10 @@ class Grpo(_Strict):
     weight: float = Field(default=0.0, ge=0, le=1, description="Share of the GRPO loss; 0 is BiasEdit alone.")
     reward: Literal["directional", "balanced", "balanced_batch"] = Field(
         default="directional",
-        description="directional: lp_anti - lp_stereo; balanced: 0.5 - |lp_anti - lp_stereo|, mean over the pairs; "
-        "balanced_batch: 0.5 - |their mean gap|, in which pairs cancel (all of the edited model).",
+        description="lp_anti - lp_stereo; 0.5 - |lp_anti - lp_stereo|, mean over pairs; 0.5 - |mean gap|, in which "
+        "pairs cancel.",
     )
-    beta: Weight = Field(default=0.05, description="Weight of the KL of the edited against the unedited model.")
+    beta: Weight = Field(default=0.05, description="Weight of the KL to the unedited model.")
     gamma: Weight = Field(default=0.5, description="Scale of the reward.")
 
 
@@ -143,9 +141,9 @@ def _check_ascending(thresholds: list[float]) -> None:
 class RcsPhase(_Strict):
     """Settings that replace those of `rcs` from a fraction of the epochs on."""
 
-    after: float = Field(gt=0, lt=1, description="Fraction of n_epochs that has passed when the phase starts.")
+    after: float = Field(gt=0, lt=1, description="Fraction of n_epochs at which the phase starts.")
     thresholds: Thresholds = Field(description="[low, high] of the batch's |SS - 0.5|.")
-    alphas: Alphas = Field(description="[low, mid, high]: strength below, between and above the thresholds.")
+    alphas: Alphas = Field(description="[low, mid, high]: strength below, between, above.")
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -159,7 +157,7 @@ class Rcs(_Strict):
     mode: Literal["off", "adaptive"] = Field(default="off", description="off: every batch has weight 1.")
     thresholds: Thresholds | None = Field(default=None, description="[low, high] of the batch's |SS - 0.5|.")
     alphas: Alphas | None = Field(default=None, description="[low, mid, high]: strength below, between, above.")
-    schedule: list[RcsPhase] = Field(default=[], description="Later phases, in order; empty: the same throughout.")
+    schedule: list[RcsPhase] = Field(default=[], description="Later phases, in order.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -183,12 +181,12 @@ class Rcs(_Strict):
 
 
 class Evaluate(_Strict):
-    """How the trained editor is measured."""
+    """Evaluation."""
 
     protocols: list[Literal["edited", "transfer"]] = Field(
         default=["edited", "transfer"],
         min_length=1,
-        description="edited: edit each test batch, measure on it (BiasEdit); transfer: edit on training batches only.",
+        description="edited: edit and measure each test batch (BiasEdit); transfer: edit on training batches only.",
     )
 
     @model_validator(mode="after")
@@ -207,44 +205,45 @@ class DebiasConfig(_Strict):
     )
     data: Asset = Field(
         default=Asset(kind="stereoset", sources=[PathSource(source="path", path="data/stereoset.jsonl")]),
-        description="StereoSet intrasentence items: a file, or a folder with a file a split.",
+        description="StereoSet intrasentence items: a file, or a folder with one file per split.",
     )
     labels: Asset | None = Field(
         default=None,
-        description="StereoSet itself: `data` whose labels are swapped against it is refused; null: unchecked.",
+        description="StereoSet itself; swapped labels in `data` are refused. null: unchecked.",
     )
-    dtype: Literal["float32", "bfloat16", "float64"] = Field(default="float32", description="Of the frozen model.")
+    dtype: Literal["float32", "bfloat16", "float64"] = Field(
+        default="float32", description="Precision of the frozen model."
+    )
     lm_head_dtype: Literal["float32", "bfloat16"] | None = Field(
         default=None,
-        description="Of the products with the output matrix in training steps, whose sums and softmax stay in float32; "
-        "null: dtype. Development and test items are always scored in dtype.",
+        description="Output-matrix products in training steps; null: dtype.",
     )
     domains: list[Domain] = Field(
-        default=["gender", "race", "religion"], min_length=1, description="Domains that are edited and measured."
+        default=["gender", "race", "religion"], min_length=1, description="Edited and measured domains."
     )
     split: Split = Field(default=Split(), description="Training, development and test items.")
-    edit: Edit = Field(default=Edit(), description="What is edited, how many items at once.")
+    edit: Edit = Field(default=Edit(), description="What is edited.")
     batches: Annotated[Batches, Absent({"order": "shuffled", "drop_last": False, "mixed": False})] = Field(
-        default=Batches(), description="Order and size of the edit batches in training."
+        default=Batches(), description="Order of training items."
     )
     ss: Annotated[Literal["log_probability", "probability"], Absent("log_probability")] = Field(
         default="log_probability",
-        description="What SS compares in training batches (for rcs) and on the development set: the sentences' mean "
-        "log-probability, as StereoSet does, or their mean probability, as BiasEdit does.",
+        description="What SS compares for rcs and early stopping: mean log-probabilities (StereoSet) or mean "
+        "probabilities (BiasEdit).",
     )
     editor: Editor = Field(default=Editor(), description="The hypernetwork.")
-    lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit; learned, one per module.")
-    meta_lr: float = Field(default=1e-6, gt=0, le=1, description="Adam's step size for the hypernetwork.")
-    loc_coef: Weight = Field(default=1.0, description="Weight of the retention loss on the unrelated sentences.")
+    lr: float = Field(default=1e-7, gt=0, le=1, description="Initial step size of an edit, learned per module.")
+    meta_lr: float = Field(default=1e-6, gt=0, le=1, description="Learning rate of the hypernetwork (Adam).")
+    loc_coef: Weight = Field(default=1.0, description="Weight of the retention loss.")
     n_epochs: int = Field(default=100, ge=1, description="Passes over the training items.")
-    max_grad_norm: float | None = Field(default=None, gt=0, description="Clipping of the meta gradient; null: none.")
-    accumulation_steps: int = Field(default=2, ge=1, description="Batches of n_edits per step of Adam.")
-    early_stop: EarlyStop = Field(default=EarlyStop(), description="When to stop before n_epochs.")
+    max_grad_norm: float | None = Field(default=None, gt=0, description="Gradient clipping; null: none.")
+    accumulation_steps: int = Field(default=2, ge=1, description="Edit batches per optimizer step.")
+    early_stop: EarlyStop = Field(default=EarlyStop(), description="Early stopping.")
     grpo: Grpo = Field(default=Grpo(), description="The reward term.")
-    rcs: Rcs = Field(default=Rcs(), description="Curriculum on the batch's bias.")
-    mo_fairness_weight: Weight = Field(default=0.0, description="Weight of mean |lp_stereo - lp_anti|; 0: absent.")
-    evaluate: Evaluate = Field(default=Evaluate(), description="How the trained editor is measured.")
-    checkpoint_every: int = Field(default=10, ge=1, description="Batches of n_edits between two checkpoints.")
+    rcs: Rcs = Field(default=Rcs(), description="Reward-based curriculum.")
+    mo_fairness_weight: Weight = Field(default=0.0, description="Weight of mean |lp_stereo - lp_anti|.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
+    checkpoint_every: int = Field(default=10, ge=1, description="Edit batches between checkpoints.")
 
     def unseen_changes(self, parent: Self) -> dict[str, str]:
         """Return the keys whose change from `parent` cannot matter, each with the reason; for the tracker's reader.

@@ -26,27 +26,25 @@ class _Strict(BaseModel):
 class Sizes(_Strict):
     """Queries per split. Selectors learn on train; per-shot choices use validation; test is read at the end only."""
 
-    train: int = Field(default=1600, ge=1, description="Queries with scored candidate sequences.")
-    validation: int = Field(default=1000, ge=1, description="Queries on which choices are made.")
-    test: int = Field(default=2000, ge=1, description="Queries that give the results.")
+    train: int = Field(default=1600, ge=1, description="Training queries.")
+    validation: int = Field(default=1000, ge=1, description="Validation queries.")
+    test: int = Field(default=2000, ge=1, description="Test queries.")
 
 
 class Concepts(_Strict):
     """Two words of a concept -> its label, which only the demonstrations tell: every query has a mapping of its own."""
 
     name: Literal["concepts"]
-    concepts: int = Field(default=16, ge=2, description="Concepts in all.")
+    concepts: int = Field(default=16, ge=2, description="Number of concepts.")
     words: int = Field(default=8, ge=2, description="Words per concept.")
-    labels: int = Field(default=8, ge=2, description="Labels, and concepts that occur in one query's pool.")
-    word_noise: Fraction = Field(default=0.15, description="Share of words that are replaced by any other.")
-    label_noise: Fraction = Field(default=0.15, description="Share of demonstrations with a random label.")
-    concept_share: float = Field(
-        default=0.1, ge=0, le=1, description="Of the embedding's variance: the cosine of two words of one concept."
-    )
-    d_embedding: int = Field(default=64, ge=2, description="Size of the embeddings that selectors see.")
+    labels: int = Field(default=8, ge=2, description="Labels, and concepts in a query's pool.")
+    word_noise: Fraction = Field(default=0.15, description="Share of replaced words.")
+    label_noise: Fraction = Field(default=0.15, description="Share of random labels.")
+    concept_share: float = Field(default=0.1, ge=0, le=1, description="Cosine of two words of one concept.")
+    d_embedding: int = Field(default=64, ge=2, description="Embedding size.")
     sizes: Sizes = Field(default=Sizes(), description="Queries per split.")
-    candidates: int = Field(default=16, ge=2, description="Demonstrations to choose from, K.")
-    seed: int = Field(default=0, ge=0, description="Of the queries; the same for every training seed.")
+    candidates: int = Field(default=16, ge=2, description="Size of a query's pool.")
+    seed: int = Field(default=0, ge=0, description="Seed of the queries, shared by all training seeds.")
 
     @model_validator(mode="after")
     def _enough(self) -> Self:
@@ -64,9 +62,9 @@ class TextQuestions(_Strict):
     """
 
     name: Literal["text"]
-    sizes: Sizes = Field(default=Sizes(), description="Queries per split; what is left over are the demonstrations.")
-    candidates: int = Field(default=32, ge=2, description="Demonstrations drawn for each query, K.")
-    seed: int = Field(default=0, ge=0, description="Of the split and of the draw.")
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split; the rest are demonstrations.")
+    candidates: int = Field(default=32, ge=2, description="Size of a query's pool.")
+    seed: int = Field(default=0, ge=0, description="Seed of split and pools.")
 
 
 class VisualQuestions(_Strict):
@@ -82,18 +80,16 @@ class VisualQuestions(_Strict):
     images: str = Field(default=".", min_length=1, description="Folder with the images, or with train2014, ...")
     instruction: str = Field(
         default="You answer questions about images with a single word or a short phrase.",
-        description="System turn of a prompt; before the first question where the model's template has none.",
+        description="System turn; prepended to the first question if the template has none.",
     )
-    sizes: Sizes = Field(default=Sizes(), description="Queries per split; what is left over are the demonstrations.")
-    candidates: int = Field(default=64, ge=2, description="Demonstrations drawn for each query, K.")
-    max_new_tokens: int = Field(default=10, ge=1, description="Longest answer.")
-    max_pixels: int = Field(default=200704, ge=784, description="An image is scaled down to so many pixels.")
-    correct_from: float = Field(default=0.5, gt=0, le=1, description="`correct` is 1 from this accuracy on.")
-    leave_one_out: bool = Field(
-        default=False, description="Average over the annotators left out one by one, as the official script does."
-    )
-    dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="Of the frozen models.")
-    seed: int = Field(default=0, ge=0, description="Of the split and of the draw.")
+    sizes: Sizes = Field(default=Sizes(), description="Queries per split; the rest are demonstrations.")
+    candidates: int = Field(default=64, ge=2, description="Size of a query's pool.")
+    max_new_tokens: int = Field(default=10, ge=1, description="Longest answer, in tokens.")
+    max_pixels: int = Field(default=200704, ge=784, description="Larger images are scaled down.")
+    correct_from: float = Field(default=0.5, gt=0, le=1, description="Accuracy from which `correct` is 1.")
+    leave_one_out: bool = Field(default=False, description="Average over left-out annotators, as the official script.")
+    dtype: Literal["float32", "bfloat16"] = Field(default="bfloat16", description="Precision of the frozen models.")
+    seed: int = Field(default=0, ge=0, description="Seed of split and pools.")
 
 
 class Learner(_Strict):
@@ -102,25 +98,23 @@ class Learner(_Strict):
     hidden: int = Field(default=64, ge=8, multiple_of=4, description="Hidden size.")
     feed_forward: int = Field(default=128, ge=8, description="Hidden size of the feed-forward layers.")
     demonstrations: int = Field(default=12, ge=2, description="Demonstrations per training sequence.")
-    steps: int = Field(default=500, ge=1, description="Steps of AdamW.")
+    steps: int = Field(default=500, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=64, ge=1, description="Sequences per step.")
     lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate.")
-    clean_share: Fraction = Field(
-        default=0.6, description="Share of the steps, at the start, without noise: the way out of the plateau."
-    )
-    seed: int = Field(default=0, ge=0, description="Of weights and sequences, beside the run's seed.")
+    clean_share: Fraction = Field(default=0.6, description="Share of initial steps without noise.")
+    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
 class Proposals(_Strict):
     """Candidate sequences per query, drawn by similarity of the embeddings, without repeating a demonstration."""
 
-    beam: int = Field(default=1, ge=0, description="The most probable sequences, by beam search.")
+    beam: int = Field(default=1, ge=0, description="Most probable sequences, by beam search.")
     temperatures: list[Annotated[float, Field(gt=0)]] = Field(
-        default=[2.0, 4.0, 8.0], description="One sampled sequence for each, at this temperature."
+        default=[2.0, 4.0, 8.0], description="One sampled sequence per temperature."
     )
-    random: int = Field(default=4, ge=0, description="Sequences drawn uniformly.")
-    scale: float = Field(default=5.0, gt=0, description="Logits are scale times the cosine, at temperature 1.")
-    seed: int = Field(default=0, ge=0, description="Of the draws, beside the run's seed.")
+    random: int = Field(default=4, ge=0, description="Uniformly drawn sequences.")
+    scale: float = Field(default=5.0, gt=0, description="Multiplies the cosine to logits.")
+    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
     @model_validator(mode="after")
     def _several(self) -> Self:
@@ -134,11 +128,11 @@ class Selector(_Strict):
     """What chooses the demonstrations."""
 
     kind: Literal["pointer", "random", "nearest"] = Field(
-        default="pointer", description="pointer: trained; random and nearest (by embedding) are the baselines."
+        default="pointer", description="pointer is trained; random and nearest are baselines."
     )
     hidden: int = Field(default=48, ge=4, description="Hidden size.")
-    layers: int = Field(default=1, ge=1, le=3, description="Cross-attention layers of the query over the candidates.")
-    heads: int = Field(default=4, ge=1, description="Attention heads; a divisor of hidden.")
+    layers: int = Field(default=1, ge=1, le=3, description="Cross-attention layers.")
+    heads: int = Field(default=4, ge=1, description="Attention heads; must divide hidden.")
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -150,20 +144,20 @@ class Selector(_Strict):
 class Reward(_Strict):
     """Reward of a candidate sequence from correct, acc_score and the gain (docs/studies/demonstrations.md)."""
 
-    mode: Mode = Field(default="legacy", description="Which formula.")
+    mode: Mode = Field(default="legacy", description="Formula.")
     gain: Literal["probability", "nats"] = Field(
         default="probability",
-        description="What the right answer gains over zero-shot: probability (the geometric mean of its tokens'), as "
-        "in the public code of seed 003, or log-probability (mean per token).",
+        description="Gain of the right answer over zero-shot, in probability (geometric mean over tokens) or mean "
+        "log-probability.",
     )
     info_weight: float = Field(default=1.0, ge=0, le=100, description="legacy: weight of the gain.")
-    correct_weight: float = Field(default=0.0, ge=0, le=100, description="legacy: weight of being right.")
+    correct_weight: float = Field(default=0.0, ge=0, le=100, description="legacy: weight of `correct`.")
     hard_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `correct`.")
     soft_weight: float = Field(default=1.0, ge=0, le=100, description="Weight of `acc_score`.")
-    alpha: Fraction = Field(default=0.5, description="hybrid: share of the information gain.")
-    info_scale: float = Field(default=10.0, gt=0, description="hybrid: the gain counts as min(1, info_scale * gain).")
+    alpha: Fraction = Field(default=0.5, description="hybrid: share of the gain.")
+    info_scale: float = Field(default=10.0, gt=0, description="hybrid: min(1, info_scale * gain).")
     info_floor: float | None = Field(
-        default=None, le=0, description="hybrid: the scaled gain counts as at least this; null: a loss has no bound."
+        default=None, le=0, description="hybrid: lower bound of the scaled gain; null: none."
     )
 
     @model_validator(mode="after")
@@ -187,75 +181,73 @@ class Rce(_Strict):
 
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
-    lr: float = Field(default=2e-3, gt=0, le=1, description="Of AdamW.")
+    lr: float = Field(default=2e-3, gt=0, le=1, description="Learning rate.")
     weights: Literal["reward", "rank", "position", "best"] = Field(
         default="reward",
-        description="What is divided by tau: the reward, or its rank in the query, from 0 to 1, where equal rewards "
-        "share their rank (rank) or the later one in the file has the higher (position, seed 003); best: without tau, "
-        "only the sequence with the highest reward, the first of equals.",
+        description="Weights by reward; by rank in the query, ties shared (rank) or broken by position (seed 003); "
+        "best: the best sequence only, without tau.",
     )
     best_epochs: Annotated[int, Absent(0)] = Field(
-        default=0, ge=0, description="Epochs before these that imitate only the best sequence of each query."
+        default=0, ge=0, description="Earlier epochs that imitate only the best sequence."
     )
-    tau_start: float = Field(default=2.0, gt=0, description="Temperature of the first step.")
-    tau_end: float = Field(default=0.5, gt=0, description="Temperature of the last step; linear between.")
-    label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share spread over the candidates still free.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Clipping of the gradient.")
+    tau_start: float = Field(default=2.0, gt=0, description="First temperature of the weights.")
+    tau_end: float = Field(default=0.5, gt=0, description="Last temperature; linear between.")
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="Share spread over the remaining candidates.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
 
 
 class Grpo(_Strict):
     """Clipped policy gradient on the same sequences, held near the RCE policy."""
 
-    enabled: bool = Field(default=True, description="false: the RCE policy is the result.")
+    enabled: bool = Field(default=True, description="false: stop after RCE.")
     advantage: Literal["zscore", "rank", "position"] = Field(
         default="zscore",
-        description="Within the sequences of one query: z-scores, or ranks, where equal rewards share theirs (rank) or "
-        "the earlier one in the file has the better (position, seed 003).",
+        description="Within a query: z-scores, or ranks with ties shared (rank) or broken by position (seed 003).",
     )
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
-    lr: float = Field(default=1e-3, gt=0, le=1, description="Of AdamW.")
-    clip: float = Field(default=0.2, gt=0, lt=1, description="The ratio to the policy before the epoch is clipped.")
-    beta: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL against the RCE policy.")
-    advantage_clip: float = Field(default=5.0, gt=0, description="Advantages are clipped to +- this.")
+    lr: float = Field(default=1e-3, gt=0, le=1, description="Learning rate.")
+    clip: float = Field(default=0.2, gt=0, lt=1, description="Clip range of the ratio to the policy before the epoch.")
+    beta: float = Field(default=0.1, ge=0, le=100, description="Weight of the k3 KL to the RCE policy.")
+    advantage_clip: float = Field(default=5.0, gt=0, description="Bound of the advantages.")
     min_positive_ratio: Fraction | None = Field(
-        default=None, description="Queries with a smaller share of positive sequences give no loss; null: all do."
+        default=None, description="Queries with a smaller share of positives give no loss; null: all do."
     )
     positive_threshold: float | None = Field(
-        default=None, description="A sequence is positive if its reward exceeds this; null: if its answer is right."
+        default=None, description="Reward above which a sequence is positive; null: if it is right."
     )
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Clipping of the gradient.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
 
 
 class DemonstrationsConfig(_Strict):
     """Everything that a variant of `demonstrations` may change."""
 
     task: Annotated[Concepts | TextQuestions | VisualQuestions, Field(discriminator="name")] = Field(
-        default=Concepts(name="concepts"), description="What is asked, and by which in-context model it is answered."
+        default=Concepts(name="concepts"), description="Questions and in-context model."
     )
-    model: Asset | None = Field(default=None, description="The language or vision-language model; null for concepts.")
+    model: Asset | None = Field(default=None, description="(Vision-)language model; null for concepts.")
     embedder: Asset | None = Field(default=None, description="CLIP, for task vision.")
-    data: Asset | None = Field(default=None, description="The questions; null for concepts.")
+    data: Asset | None = Field(default=None, description="Questions; null for concepts.")
     offline: Asset | None = Field(
-        default=None, description="Scored sequences with their pools, seed 003's JSON, instead of own proposals."
+        default=None, description="Scored sequences in seed 003's JSON, instead of proposals."
     )
     offline_names: Literal["id", "position"] = Field(
-        default="id", description="How `offline` calls questions: by id, or by place in the training file, from 0."
+        default="id", description="How `offline` names questions: by id, or by place in the training file from 0."
     )
-    learner: Learner = Field(default=Learner(), description="The in-context model of task concepts.")
-    shots: int = Field(default=4, ge=1, le=32, description="1 to so many shots are evaluated.")
+    learner: Learner = Field(default=Learner(), description="In-context model of task concepts.")
+    shots: int = Field(default=4, ge=1, le=32, description="Largest number of shots evaluated.")
     train_shots: Annotated[int | None, Absent(None)] = Field(
-        default=None, ge=1, le=32, description="Length of the sequences that selectors learn from; null: `shots`."
+        default=None, ge=1, le=32, description="Length of training sequences; null: `shots`."
     )
     proposals: Proposals = Field(default=Proposals(), description="Candidate sequences.")
-    score_batch: int = Field(default=512, ge=1, description="Prompts that the in-context model answers at once.")
-    selector: Selector = Field(default=Selector(), description="What chooses.")
-    reward: Reward = Field(default=Reward(), description="What is rewarded.")
+    score_batch: int = Field(default=512, ge=1, description="Prompts per batch of the in-context model.")
+    selector: Selector = Field(default=Selector(), description="Chooses the demonstrations.")
+    reward: Reward = Field(default=Reward(), description="Reward of a sequence.")
     rce: Rce = Field(default=Rce(), description="First training stage.")
     grpo: Grpo = Field(default=Grpo(), description="Second training stage.")
     per_shot: list[Mode] = Field(
         default=[],
-        description="Train a selector for each of these modes; per shot number the best on validation selects.",
+        description="Train one selector per mode; the best on validation selects, per number of shots.",
     )
     checkpoint_every: int = Field(default=2, ge=1, description="Epochs (learner: tens of steps) between checkpoints.")
 

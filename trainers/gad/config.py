@@ -50,17 +50,13 @@ class _Strict(BaseModel):
 class Data(_Strict):
     """Prompts per split. The development split is for choices; the test split is read once, by the last stage."""
 
-    train: int | None = Field(default=2000, ge=1, description="Prompts to train on; null: all the others of a file.")
-    dev: int | float = Field(
-        default=200, gt=0, description="Prompts on which choices are made; below 1: that share of a file's rows."
-    )
-    test: int | float = Field(
-        default=200, gt=0, description="Prompts of the final evaluation; below 1: that share of a file's rows."
-    )
-    base: int = Field(default=2000, ge=1, description="Worked responses that a model from scratch begins with.")
-    seed: int = Field(default=0, ge=0, description="Seed of prompts and splits; the same for every training seed.")
+    train: int | None = Field(default=2000, ge=1, description="Training prompts; null: the rest of a file.")
+    dev: int | float = Field(default=200, gt=0, description="Development prompts; below 1: share of a file's rows.")
+    test: int | float = Field(default=200, gt=0, description="Test prompts; below 1: share of a file's rows.")
+    base: int = Field(default=2000, ge=1, description="Worked responses for a model from scratch.")
+    seed: int = Field(default=0, ge=0, description="Seed of prompts and splits, shared by all training seeds.")
     max_prompt_length: int | None = Field(
-        default=None, ge=1, description="Tokens; rows of a file with a longer prompt are left out, and counted."
+        default=None, ge=1, description="In tokens; rows with longer prompts are left out and counted."
     )
 
     @model_validator(mode="after")
@@ -76,42 +72,44 @@ class Data(_Strict):
 class Base(_Strict):
     """What stands for a base model where `model` is null: a small one that has read worked responses with flaws."""
 
-    steps: int = Field(default=300, ge=1, description="Steps of AdamW.")
+    steps: int = Field(default=300, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=48, ge=1, description="Responses per step.")
-    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
-    seed: int = Field(default=0, ge=0, description="Of weights and order, beside the run's seed.")
+    lr: float = Field(
+        default=3e-3, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
+    )
+    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
 class SeqKD(_Strict):
     """Stage 1: supervised training on the teacher's responses, shared by all variants of a seed."""
 
-    enabled: bool = Field(default=True, description="False: adversarial training starts from the base model.")
+    enabled: bool = Field(default=True, description="false: adversarial training starts from the base model.")
     epochs: int = Field(default=4, ge=1, description="Passes over the training prompts.")
-    max_steps: int | None = Field(default=None, ge=1, description="Stop after so many steps; null: all epochs.")
+    max_steps: int | None = Field(default=None, ge=1, description="Steps at most; null: all epochs.")
     batch_size: int = Field(default=256, ge=1, description="Prompts per step.")
-    micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward; null: a batch.")
-    lr: float = Field(default=5e-6, gt=0, le=1, description="Rate of AdamW, constant.")
-    seed: int = Field(default=0, ge=0, description="Of the order, beside the run's seed.")
-    samples: int = Field(
-        default=8, ge=0, description="Responses per prompt to look at in `responses.md`, before and after; 0: none."
+    micro_batch: int | None = Field(
+        default=None, ge=1, description="Prompts per forward and backward pass; null: a batch."
     )
-    sample_prompts: int = Field(default=4, ge=1, description="Development prompts to which they answer.")
-    sample_temperature: float = Field(default=0.8, gt=0, description="At which they are drawn.")
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in this stage.")
+    lr: float = Field(default=5e-6, gt=0, le=1, description="Constant learning rate.")
+    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
+    samples: int = Field(default=8, ge=0, description="Responses per prompt in `responses.md`, before and after.")
+    sample_prompts: int = Field(default=4, ge=1, description="Prompts in `responses.md`.")
+    sample_temperature: float = Field(default=0.8, gt=0, description="Their sampling temperature.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory.")
 
 
 class Adversarial(_Strict):
     """An adversarial stage: every step samples, scores, and updates the critic and, after its warm-up, the student."""
 
-    enabled: bool = Field(default=True, description="False: the stage trains nothing.")
+    enabled: bool = Field(default=True, description="false: skip the stage.")
     epochs: int = Field(default=2, ge=1, description="Passes over the training prompts.")
-    max_steps: int | None = Field(default=None, ge=1, description="Stop after so many steps; null: all epochs.")
-    critic_warmup: int = Field(default=0, ge=0, description="First steps in which only the critic learns.")
-    actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Rate of the student's AdamW, constant.")
-    critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Rate of the critic's AdamW, constant.")
-    kl_coef: float = Field(default=0.001, ge=0, description="k3 KL to the stage's first student, in the loss.")
+    max_steps: int | None = Field(default=None, ge=1, description="Steps at most; null: all epochs.")
+    critic_warmup: int = Field(default=0, ge=0, description="Initial steps of the critic alone.")
+    actor_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the student.")
+    critic_lr: float = Field(default=1e-6, gt=0, le=1, description="Constant learning rate of the critic.")
+    kl_coef: float = Field(default=0.001, ge=0, description="Weight of the k3 KL to the stage's first student.")
     student: Literal["gspo", "cross_entropy"] = Field(
-        default="gspo", description="How it learns: from the critic's scores, or from the teacher's responses."
+        default="gspo", description="Learn from the critic's scores or from teacher responses."
     )
 
     @property
@@ -122,11 +120,11 @@ class Adversarial(_Strict):
 class Sampling(_Strict):
     """How the student's responses are drawn."""
 
-    temperature: float | None = Field(default=0.8, gt=0, description="null: no sampling, the most likely token.")
+    temperature: float | None = Field(default=0.8, gt=0, description="null: greedy.")
     max_response_length: int | None = Field(
-        default=None, ge=1, description="Tokens; null: the teacher's 99th percentile over the training prompts."
+        default=None, ge=1, description="In tokens; null: the teacher's 99th percentile."
     )
-    length_factor: float = Field(default=1.0, gt=0, description="Multiplies the limit; rounded up.")
+    length_factor: float = Field(default=1.0, gt=0, description="Multiplies the limit.")
 
 
 class Rollout(Sampled):
@@ -139,21 +137,21 @@ class Rollout(Sampled):
 class Update(_Strict):
     """How a batch of responses changes the student."""
 
-    epochs: int = Field(default=1, ge=1, description="Passes over the responses of a step.")
-    minibatches: int = Field(default=2, ge=1, description="Steps of AdamW per pass.")
+    epochs: int = Field(default=1, ge=1, description="Passes over a step's responses.")
+    minibatches: int = Field(default=2, ge=1, description="Optimizer steps per pass.")
     micro_batch: int | None = Field(
-        default=None, ge=1, description="Responses per forward and backward (gradient accumulation); null: a minibatch."
+        default=None, ge=1, description="Responses per forward and backward pass; null: a minibatch."
     )
-    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Of AdamW.")
-    weight_decay: float = Field(default=0.0, ge=0, description="Of AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
+    weight_decay: float = Field(default=0.0, ge=0, description="For AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
     aggregation: Literal["sequence_mean", "token_mean"] = Field(
-        default="sequence_mean", description="What counts the same: every response or every token."
+        default="sequence_mean", description="Average over responses or tokens."
     )
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
     drop_zero_advantage: bool = Field(
         default=False,
-        description="No backward pass of responses without advantage, KL and entropy bonus.",
+        description="Skip the backward pass of responses that add nothing to the loss.",
     )
 
 
@@ -161,113 +159,103 @@ class Critic(_Strict):
     """The discriminator's network: a body with one score per response token."""
 
     init: Literal["student", "reward_model"] = Field(
-        default="student", description="A copy of the first student with a new head, or the asset `reward_model`."
+        default="student", description="A copy of the first student with a new head, or the asset."
     )
-    head_std: float = Field(default=0.02, ge=0, description="Of the new head's weights.")
-    epochs: int | None = Field(
-        default=None, ge=1, description="Passes over the pairs of a step; null: as many as `update.epochs`."
-    )
+    head_std: float = Field(default=0.02, ge=0, description="Standard deviation of a new head.")
+    epochs: int | None = Field(default=None, ge=1, description="Passes over a step's pairs; null: `update.epochs`.")
     minibatches: int | None = Field(
-        default=None, ge=1, description="Steps of AdamW per pass; null: as many as `update.minibatches`."
+        default=None, ge=1, description="Optimizer steps per pass; null: `update.minibatches`."
     )
-    micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward; null: all.")
-    end_token: bool = Field(
-        default=True, description="The teacher's responses end with the end token, as the student's do."
-    )
-    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Of AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    micro_batch: int | None = Field(default=None, ge=1, description="Prompts per forward and backward pass; null: all.")
+    end_token: bool = Field(default=True, description="Teacher responses end with the end token.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
 
 
 class Hinge(_Strict):
     """Settings of d-v1 and d-v2: relu(margin - diff) + ranking_weight * ranking (+ relu(diff - max_margin))."""
 
-    margin: float = Field(default=1.0, description="Lower bound of the difference.")
-    max_margin: float = Field(default=5.0, description="Upper bound of the difference, d-v2 only.")
-    upper_on: Literal["pooled", "raw"] = Field(
-        default="pooled", description="Difference that the upper bound holds: of pooled scores, or of raw ones."
-    )
-    temperature: float = Field(default=2.0, gt=0, description="Divides the difference in the ranking loss.")
-    ranking_weight: float = Field(default=0.5, ge=0, description="Of the ranking loss.")
+    margin: float = Field(default=1.0, description="Lower bound of the score difference.")
+    max_margin: float = Field(default=5.0, description="Upper bound; v2 only.")
+    upper_on: Literal["pooled", "raw"] = Field(default="pooled", description="Scores that the upper bound compares.")
+    temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
+    ranking_weight: float = Field(default=0.5, ge=0, description="Weight of the ranking loss.")
 
 
 class Balanced(_Strict):
     """Settings of d-final: ranking_weight * ranking + score_reg * raw scores^2 + penalty on over-confidence."""
 
-    temperature: float = Field(default=2.0, gt=0, description="Divides the difference in the ranking loss.")
-    ranking_weight: float = Field(default=1.5, ge=0, description="Of the ranking loss.")
-    score_reg: float = Field(default=0.005, ge=0, description="Of the squared raw scores.")
-    penalty_threshold: float = Field(default=1.5, description="Differences above it are penalised.")
-    penalty_weight: float = Field(default=0.5, ge=0, description="Of relu(diff - penalty_threshold)^2.")
+    temperature: float = Field(default=2.0, gt=0, description="Temperature of the ranking loss.")
+    ranking_weight: float = Field(default=1.5, ge=0, description="Weight of the ranking loss.")
+    score_reg: float = Field(default=0.005, ge=0, description="Weight of the squared raw scores.")
+    penalty_threshold: float = Field(default=1.5, description="Difference above which over-confidence is penalised.")
+    penalty_weight: float = Field(default=0.5, ge=0, description="Weight of relu(diff - penalty_threshold)^2.")
 
 
 class Evaluate(LastSteps):
     """How a student is measured: alike for all variants, whatever they sample with in training."""
 
-    samples: int = Field(default=4, ge=1, description="Sampled responses per prompt, spread evenly.")
-    temperature: float = Field(default=0.8, gt=0, description="Of the sampled responses.")
-    length_factor: float = Field(
-        default=1.5, gt=0, description="Longest response, in the teacher's 99th percentile over the training prompts."
-    )
-    batch_size: int = Field(default=512, ge=1, description="Responses at once, even if all differ.")
-    seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
+    samples: int = Field(default=4, ge=1, description="Sampled responses per prompt.")
+    temperature: float = Field(default=0.8, gt=0, description="Sampling temperature.")
+    length_factor: float = Field(default=1.5, gt=0, description="Response limit, times the teacher's 99th percentile.")
+    batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
+    seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
 
 
 class GadConfig(_Strict):
     """Everything that a variant of `gad` may change."""
 
     task: TemplatedLists | None = Field(
-        default=TemplatedLists(), description="Generated prompts and teacher responses; null: those of `data_source`."
+        default=TemplatedLists(), description="Generated prompts and teacher responses; null: `data_source`."
     )
     data: Data = Field(default=Data(), description="Prompts per split.")
-    data_source: Asset | None = Field(default=None, description="A file of rows {content, teacher_response}.")
+    data_source: Asset | None = Field(default=None, description="Rows of {content, teacher_response}.")
     validation_source: Asset | None = Field(
-        default=None, description="Rows of the development and test split; null: some of data_source."
+        default=None, description="Development and test rows; null: part of `data_source`."
     )
-    seqkd_source: Asset | None = Field(default=None, description="Training rows of stage 1; null: data_source.")
-    warmup_source: Asset | None = Field(default=None, description="Training rows of stage 2; null: data_source.")
-    gad_source: Asset | None = Field(default=None, description="Training rows of stage 3; null: data_source.")
-    model: Asset | None = Field(default=None, description="The student to start from; null: `scratch` and `base`.")
+    seqkd_source: Asset | None = Field(default=None, description="Rows of stage 1; null: `data_source`.")
+    warmup_source: Asset | None = Field(default=None, description="Rows of stage 2; null: `data_source`.")
+    gad_source: Asset | None = Field(default=None, description="Rows of stage 3; null: `data_source`.")
+    model: Asset | None = Field(default=None, description="Initial student; null: `scratch` and `base`.")
     reward_model: Asset | None = Field(
         default=None,
-        description="For critic.init reward_model, of any size: a classifier, or a language model with a new head.",
+        description="For critic.init reward_model: a classifier or language model of any size.",
     )
     judge: Annotated[Asset | None, Absent(None)] = Field(
-        default=None, description="Compares test responses with the teacher's: a reward model, or any chat model."
+        default=None, description="Compares responses with the teacher's: a reward or chat model."
     )
-    scratch: Scratch = Field(default=Scratch(), description="The student's shape where `model` is null.")
-    base: Base = Field(default=Base(), description="What the student has read where `model` is null.")
-    seqkd: SeqKD = Field(default=SeqKD(), description="Stage 1.")
+    scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
+    base: Base = Field(default=Base(), description="Training of a model from scratch.")
+    seqkd: SeqKD = Field(default=SeqKD(), description="Stage 1: supervised.")
     warmup: Adversarial = Field(
         default=Adversarial(critic_warmup=10, critic_lr=5e-6), description="Stage 2: the critic first, then both."
     )
-    gad: Adversarial = Field(default=Adversarial(epochs=4), description="Stage 3: both from its first step.")
-    sampling: Sampling = Field(default=Sampling(), description="How responses are drawn.")
+    gad: Adversarial = Field(default=Adversarial(epochs=4), description="Stage 3: both.")
+    sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
     pooling: Literal["mean", "sum", "last", "last_per_token"] = Field(
-        default="last", description="A response's score from its tokens'; last_per_token: the last one's by the length."
+        default="last", description="Response score from token scores; last_per_token: the last, divided by the length."
     )
     reward: Literal["raw", "pooled"] = Field(
-        default="raw", description="A response's reward: its score before it is divided by the length, or after."
+        default="raw", description="Score before (raw) or after (pooled) division by the length."
     )
     advantage: Literal["relative", "normalized"] = Field(
-        default="normalized", description="R - mean of the group; or divided by its standard deviation as well."
+        default="normalized", description="R - group mean; normalized: divided by its standard deviation."
     )
     ratio: Literal["token", "gspo", "gspo_token"] = Field(default="gspo", description="Importance ratio.")
     clip: Clip = Field(default=Clip(low=0.1, high=0.1), description="Clip range of the ratio.")
-    update: Update = Field(default=Update(), description="How the student changes.")
-    critic: Critic = Field(default=Critic(), description="The discriminator's network and updates.")
-    discriminator: Literal["original", "v1", "v2", "final"] = Field(default="final", description="Its loss.")
-    hinge: Hinge = Field(default=Hinge(), description="Settings of v1 and v2.")
-    balanced: Balanced = Field(default=Balanced(), description="Settings of final.")
-    precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
-    memory: Annotated[Memory, Absent({})] = Field(
-        default=Memory(), description="Less memory in stages 2 and 3, for student and critic."
-    )
-    checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
+    update: Update = Field(default=Update(), description="Student update.")
+    critic: Critic = Field(default=Critic(), description="Discriminator network and updates.")
+    discriminator: Literal["original", "v1", "v2", "final"] = Field(default="final", description="Discriminator loss.")
+    hinge: Hinge = Field(default=Hinge(), description="For v1 and v2.")
+    balanced: Balanced = Field(default=Balanced(), description="For final.")
+    precision: Precision = Field(default=Precision(), description="Precision and checkpointing.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory in stages 2 and 3.")
+    checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int | None = Field(
-        default=None, ge=1, description="Keep the models after every so many steps, for `export --step`; null: none."
+        default=None, ge=1, description="Steps between models kept for `export --step`; null: none."
     )
-    evaluate: Evaluate = Field(default=Evaluate(), description="How a student is measured.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

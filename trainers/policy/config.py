@@ -30,11 +30,11 @@ class _Strict(BaseModel):
 class Data(_Strict):
     """Problems per split. The development split is for choices; the test split is read once, by the last stage."""
 
-    warm: int = Field(default=2000, ge=1, description="Problems with worked responses, for the warm start.")
-    train: int = Field(default=2000, ge=1, description="Problems that are reinforced.")
-    dev: int = Field(default=200, ge=1, description="Problems on which choices are made.")
-    test: int = Field(default=300, ge=1, description="Problems of the final evaluation.")
-    seed: int = Field(default=0, ge=0, description="Seed of the problems; the same for every training seed.")
+    warm: int = Field(default=2000, ge=1, description="Problems with worked responses.")
+    train: int = Field(default=2000, ge=1, description="Reinforced problems.")
+    dev: int = Field(default=200, ge=1, description="Development problems.")
+    test: int = Field(default=300, ge=1, description="Test problems.")
+    seed: int = Field(default=0, ge=0, description="Seed of the problems, shared by all training seeds.")
 
 
 class Scratch(_Strict):
@@ -43,38 +43,40 @@ class Scratch(_Strict):
     hidden: int = Field(default=64, ge=8, description="Hidden size; a multiple of heads.")
     layers: int = Field(default=2, ge=1, description="Blocks.")
     heads: int = Field(default=2, ge=1, description="Attention heads.")
-    feed_forward: int = Field(default=192, ge=8, description="Inner size of the MLP.")
-    rope_theta: float = Field(default=100.0, gt=0, description="Base of the rotary positions.")
-    init_std: float = Field(default=0.05, gt=0, description="Standard deviation of the random weights.")
+    feed_forward: int = Field(default=192, ge=8, description="MLP size.")
+    rope_theta: float = Field(default=100.0, gt=0, description="Rotary base.")
+    init_std: float = Field(default=0.05, gt=0, description="Standard deviation of the weights.")
     positions: int = Field(default=256, ge=16, description="Longest sequence, in tokens.")
 
 
 class Until(_Strict):
     """Ends a warm start at a quality and not after a number of steps, so that seeds start equally good."""
 
-    accuracy: float = Field(default=0.9, gt=0, le=1, description="Share of greedy responses that must be right.")
-    problems: int = Field(default=300, ge=1, description="Training problems asked: the first of their split.")
-    every: int = Field(default=25, ge=1, description="Steps between two measurements.")
+    accuracy: float = Field(default=0.9, gt=0, le=1, description="Required share of correct greedy responses.")
+    problems: int = Field(default=300, ge=1, description="Training problems asked.")
+    every: int = Field(default=25, ge=1, description="Steps between measurements.")
 
 
 class WarmStart(_Strict):
     """Supervised training on worked responses before reinforcement, shared by all variants of a seed."""
 
-    steps: int = Field(default=400, ge=0, description="Steps of Adam; 0: the model as it is.")
+    steps: int = Field(default=400, ge=0, description="Optimizer steps; 0: none.")
     batch_size: int = Field(default=48, ge=1, description="Problems per step.")
-    lr: float = Field(default=3e-3, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
-    seed: int = Field(default=0, ge=0, description="Of weights and order, beside the run's seed.")
-    until: Annotated[Until | None, Absent(None)] = Field(
-        default=None, description="End earlier, at an accuracy on training problems; null: after all steps."
+    lr: float = Field(
+        default=3e-3, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
     )
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in the warm start.")
+    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
+    until: Annotated[Until | None, Absent(None)] = Field(
+        default=None, description="Stop at an accuracy on training problems; null: after all steps."
+    )
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory.")
 
 
 class Sampling(_Strict):
     """How responses are drawn in training; evaluation shares the longest response and has its own temperature."""
 
     max_new_tokens: int = Field(default=32, ge=1, description="Longest response, in tokens.")
-    temperature: float = Field(default=1.0, gt=0, description="Of sampling, and of all log-probabilities.")
+    temperature: float = Field(default=1.0, gt=0, description="For sampling and all log-probabilities.")
 
 
 class Rollout(Sampled):
@@ -83,7 +85,7 @@ class Rollout(Sampled):
     responses: int = Field(default=128, ge=1, description="Responses per step; a multiple of group_size.")
     group_size: int = Field(default=8, ge=1, description="Responses per prompt.")
     order: Annotated[Literal["drawn", "passes"], Absent("drawn")] = Field(
-        default="drawn", description="Prompts of a step: drawn from all, or of passes through the data, each with all."
+        default="drawn", description="Prompts: drawn from all, or passes through the data."
     )
 
     @model_validator(mode="after")
@@ -96,11 +98,11 @@ class Rollout(Sampled):
 class Reward(_Strict):
     """Reward of a response: a weighted sum."""
 
-    rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule; 0 for prompts without answers.")
+    rule: float = Field(default=1.0, ge=0, description="Weight of the task's rule.")
     model: float = Field(default=0.0, ge=0, description="Weight of the reward model's logit.")
     level: Literal["sequence", "token"] = Field(
         default="sequence",
-        description="token: each token is rewarded by how much it raises the model's score, the last by the rule.",
+        description="token: by how much each token raises the model's score; the rule rewards the last.",
     )
 
     @model_validator(mode="after")
@@ -113,42 +115,44 @@ class Reward(_Strict):
 class RewardTraining(_Strict):
     """A reward model that learns the rule's rewards from responses of the warm start, with a head on its body."""
 
-    enabled: bool = Field(default=False, description="Train one, in the place of the asset `reward_model`.")
-    problems: int = Field(default=1000, ge=10, description="Training problems; a tenth of them is held out.")
+    enabled: bool = Field(default=False, description="Train one instead of loading `reward_model`.")
+    problems: int = Field(default=1000, ge=10, description="Training problems; a tenth is held out.")
     samples: int = Field(default=4, ge=1, description="Responses per problem.")
-    steps: int = Field(default=400, ge=1, description="Steps of AdamW.")
+    steps: int = Field(default=400, ge=1, description="Optimizer steps.")
     batch_size: int = Field(default=32, ge=1, description="Responses per step.")
     micro_batch: int | None = Field(
-        default=None, ge=1, description="Responses per forward and backward; null: a step's."
+        default=None, ge=1, description="Responses per forward and backward pass; null: all."
     )
-    lr: float = Field(default=1e-5, gt=0, le=1, description="Peak rate; linear warm-up over a tenth, then cosine to 0.")
+    lr: float = Field(
+        default=1e-5, gt=0, le=1, description="Peak learning rate: linear warm-up over a tenth, cosine to 0."
+    )
     sampled_at_once: int = Field(default=512, ge=1, description="Responses sampled at once.")
-    seed: int = Field(default=0, ge=0, description="Of sampling, head and order, beside the run's seed.")
+    seed: int = Field(default=0, ge=0, description="Combined with the run's seed.")
 
 
 class Update(_Strict):
     """How a batch of responses changes the policy."""
 
-    lr: float = Field(default=2e-4, gt=0, le=1, description="Rate of AdamW.")
-    warmup_steps: int = Field(default=5, ge=0, description="Rollouts over which the rate rises linearly.")
-    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="Of AdamW.")
-    weight_decay: float = Field(default=0.0, ge=0, description="Of AdamW.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
-    epochs: int = Field(default=2, ge=1, description="Passes over the responses of a step.")
-    minibatches: int = Field(default=2, ge=1, description="Steps of AdamW per pass.")
+    lr: float = Field(default=2e-4, gt=0, le=1, description="Learning rate.")
+    warmup_steps: int = Field(default=5, ge=0, description="Rollouts of linear warm-up.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.99), description="For AdamW.")
+    weight_decay: float = Field(default=0.0, ge=0, description="For AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping.")
+    epochs: int = Field(default=2, ge=1, description="Passes over a step's responses.")
+    minibatches: int = Field(default=2, ge=1, description="Optimizer steps per pass.")
     micro_batch: int | None = Field(
-        default=None, ge=1, description="Responses per forward and backward (gradient accumulation); null: a minibatch."
+        default=None, ge=1, description="Responses per forward and backward pass; null: a minibatch."
     )
     aggregation: Literal["sequence_mean", "token_mean"] = Field(
-        default="sequence_mean", description="What counts the same: every response (GRPO) or every token (DAPO)."
+        default="sequence_mean", description="Average over responses (GRPO) or tokens (DAPO)."
     )
     entropy_coef: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
     drop_truncated: Annotated[bool, Absent(False)] = Field(
-        default=False, description="Leave out responses that did not end by themselves: overlong filtering (DAPO, TRL)."
+        default=False, description="Leave out truncated responses (overlong filtering)."
     )
     drop_zero_advantage: bool = Field(
         default=True,
-        description="No backward pass of responses without advantage, KL and entropy bonus.",
+        description="Skip the backward pass of responses that add nothing to the loss.",
     )
 
 
@@ -156,17 +160,17 @@ class Kl(_Strict):
     """KL to the reference policy (the warm start)."""
 
     estimator: Annotated[Literal["k1", "k2", "k3", "k3+"], Absent("k3")] = Field(
-        default="k3", description="k1: log ratio; k2: half its square; k3: GRPO's; k3+: k3 with the gradient of k2."
+        default="k3", description="k1: log ratio; k2: half its square; k3: GRPO's; k3+: k3 with k2's gradient."
     )
     place: Annotated[Literal["loss", "reward"], Absent("loss")] = Field(
-        default="loss", description="A term of the loss, or taken off the reward before advantages (PPO)."
+        default="loss", description="In the loss, or subtracted from the reward (PPO)."
     )
     per: Annotated[Literal["token", "response"], Absent("token")] = Field(
-        default="token", description="What the loss and the target are of: mean of the tokens, or a response's sum."
+        default="token", description="Mean over tokens, or sum over a response; also for `target`."
     )
-    coef: float = Field(default=0.2, ge=0, description="Coefficient, the first one if adaptive; 0: no KL at all.")
-    adaptive: bool = Field(default=False, description="x1.5 above 2 target, x0.5 below target / 2, after each step.")
-    target: float = Field(default=0.01, gt=0, description="Mean KL, nats; see `per`.")
+    coef: float = Field(default=0.2, ge=0, description="(Initial) coefficient; 0: no KL.")
+    adaptive: bool = Field(default=False, description="After each step x1.5 above 2 target, x0.5 below target / 2.")
+    target: float = Field(default=0.01, gt=0, description="Target KL, nats.")
     low: float = Field(default=0.01, ge=0, description="Smallest adaptive coefficient.")
     high: float = Field(default=1.0, gt=0, description="Largest adaptive coefficient.")
 
@@ -182,11 +186,11 @@ class Kl(_Strict):
 class Critic(_Strict):
     """PPO's value network, a copy of the policy with a value head, and its advantage estimation."""
 
-    lr: float = Field(default=1e-5, gt=0, le=1, description="Rate of its AdamW (verl's); a small one needs more.")
+    lr: float = Field(default=1e-5, gt=0, le=1, description="Learning rate (verl's).")
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     lam: float = Field(default=0.95, ge=0, le=1, description="GAE's lambda.")
-    clip: float = Field(default=0.5, gt=0, description="Range of a value's change per step.")
-    whiten: bool = Field(default=True, description="Advantages get mean 0 and variance 1 over the batch.")
+    clip: float = Field(default=0.5, gt=0, description="Clip range of value changes.")
+    whiten: bool = Field(default=True, description="Normalise advantages over the batch.")
 
 
 class Clip(_Strict):
@@ -194,44 +198,44 @@ class Clip(_Strict):
 
     low: float = Field(default=0.2, gt=0, description="Below 1.")
     high: float = Field(default=0.2, gt=0, description="Above 1.")
-    dual: float | None = Field(default=None, gt=1, description="Bound of the loss of negative advantages; null: none.")
+    dual: float | None = Field(default=None, gt=1, description="Bound of the loss at negative advantages; null: none.")
 
 
 class EmaSmoothing(_Strict):
     """2.1: w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1}."""
 
-    beta: float = Field(default=0.9, gt=0, le=1, description="Share of the present token; 1 changes nothing.")
+    beta: float = Field(default=0.9, gt=0, le=1, description="Weight of the present token.")
 
 
 class GradientAdaptive(_Strict):
     """2.2: token weight L softmax_t(|log p_t| / temperature)."""
 
-    temperature: float = Field(default=1.0, gt=0, description="Large: equal weights.")
+    temperature: float = Field(default=1.0, gt=0, description="Larger: more equal weights.")
 
 
 class Ptrw(_Strict):
     """2.4: loss -exp(-(s - 1)^2 / (2 sigma^2)) s A on the sequence ratio, in the place of clipping."""
 
     sigma: float = Field(default=0.2, gt=0, description="Width of the trust region.")
-    detach_weight: bool = Field(default=False, description="Whether the Gaussian is a constant for the gradient.")
+    detach_weight: bool = Field(default=False, description="Detach the Gaussian from the gradient.")
 
 
 class Lspd(_Strict):
     """Decay on a logarithmic scale of positions, the same from first to last token at any length."""
 
     alpha: float = Field(default=2.0, gt=0, description="The last weight is e^-alpha of the first.")
-    tau: float = Field(default=10.0, gt=0, description="Tokens after which the scale becomes logarithmic.")
+    tau: float = Field(default=10.0, gt=0, description="Tokens before the scale becomes logarithmic.")
 
 
 class TemporalDecay(_Strict):
     """2.5: token weight gamma^(t-1)."""
 
-    gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token; 1 changes nothing.")
+    gamma: float = Field(default=0.95, gt=0, le=1, description="Decay per token.")
     normalize: Literal["mean", "sum", "none"] = Field(
-        default="mean", description="What is 1 over the response: the weights' mean, their sum, neither."
+        default="mean", description="Scale the weights to mean 1, to sum 1, or not."
     )
     lspd: Annotated[Lspd | None, Absent(None)] = Field(
-        default=None, description="In the place of gamma^(t-1): exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau))."
+        default=None, description="Instead of gamma^(t-1): exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau))."
     )
 
 
@@ -240,33 +244,29 @@ class AsymmetricClip(_Strict):
 
     pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
     neg: float = Field(default=0.1, gt=0, description="[1 - neg, 1 + neg] where A <= 0.")
-    pessimistic: bool = Field(
-        default=True, description="PPO's minimum with the unclipped objective; false: clipped on both sides."
-    )
+    pessimistic: bool = Field(default=True, description="PPO's minimum; false: clip on both sides.")
 
 
 class DynamicSampling(_Strict):
     """DAPO: sample on until every group has right and wrong answers."""
 
-    max_rounds: int = Field(default=3, ge=1, description="Rollouts per step at most; then with the groups there are.")
+    max_rounds: int = Field(default=3, ge=1, description="Rollouts per step at most.")
 
 
 class OverlongPenalty(_Strict):
     """DAPO: reward minus up to `factor` over the last tokens before max_new_tokens."""
 
     share: float = Field(
-        default=0.2, gt=0, lt=1, description="Those tokens, as a share of max_new_tokens (DAPO: 4,096 of 20,480)."
+        default=0.2, gt=0, lt=1, description="Penalised share of max_new_tokens (DAPO: 4,096 of 20,480)."
     )
-    factor: Annotated[float, Absent(1.0)] = Field(
-        default=1.0, gt=0, description="Largest penalty (verl: overlong_buffer.penalty_factor)."
-    )
+    factor: Annotated[float, Absent(1.0)] = Field(default=1.0, gt=0, description="Largest penalty.")
 
 
 class Precision(_Strict):
     """Memory and speed of larger models."""
 
     compute: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="bfloat16: autocast; weights and optimiser stay in float32."
+        default="float32", description="bfloat16: autocast with float32 weights."
     )
     activation_checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass.")
 
@@ -274,10 +274,8 @@ class Precision(_Strict):
 class LastSteps(_Strict):
     """Which models of a training its evaluation averages over."""
 
-    checkpoints: int = Field(
-        default=1, ge=1, description="Last models of the last training stage that are measured; a value is their mean."
-    )
-    apart: int = Field(default=1, ge=1, description="Steps between two of these models.")
+    checkpoints: int = Field(default=1, ge=1, description="Number of last models to average over.")
+    apart: int = Field(default=1, ge=1, description="Steps between these models.")
 
     @property
     def _reach(self) -> int:
@@ -286,42 +284,39 @@ class LastSteps(_Strict):
 
 
 class Evaluate(LastSteps):
-    """How a policy is measured."""
+    """Evaluation."""
 
-    samples: int = Field(default=4, ge=1, description="Sampled responses per problem, spread evenly.")
-    batch_size: int = Field(default=512, ge=1, description="Responses at once, even if all differ.")
-    seed: int = Field(default=0, ge=0, description="Of sampling; the same for every variant and training seed.")
-    temperature: float = Field(
-        default=1.0, gt=0, description="Of the sampled protocol; the same for variants that train at another one."
-    )
+    samples: int = Field(default=4, ge=1, description="Sampled responses per problem.")
+    batch_size: int = Field(default=512, ge=1, description="Responses per batch.")
+    seed: int = Field(default=0, ge=0, description="Sampling seed, shared by all variants and training seeds.")
+    temperature: float = Field(default=1.0, gt=0, description="Temperature of the sampled protocol.")
 
 
 class PolicyConfig(_Strict):
     """Everything that a variant of `innovations` or `gspo` may change."""
 
-    task: TaskSettings = Field(default=KnightsKnaves(), description="What is asked and how answers are checked.")
+    task: TaskSettings = Field(default=KnightsKnaves(), description="Questions, and how answers are checked.")
     data: Data = Field(default=Data(), description="Problems per split.")
-    data_source: Asset | None = Field(default=None, description="The file of a question_answer task.")
-    model: Asset | None = Field(default=None, description="The policy to start from; null: `scratch`.")
-    reward_model: Asset | None = Field(default=None, description="A sequence classifier, for reward.model > 0.")
-    scratch: Scratch = Field(default=Scratch(), description="The policy's shape where `model` is null.")
-    warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training before reinforcement.")
-    steps: int = Field(default=40, ge=1, description="Rollouts, each followed by its updates.")
-    sampling: Sampling = Field(default=Sampling(), description="How responses are drawn.")
+    data_source: Asset | None = Field(default=None, description="File of a question_answer task.")
+    model: Asset | None = Field(default=None, description="Initial policy; null: `scratch`.")
+    reward_model: Asset | None = Field(default=None, description="Sequence classifier for reward.model > 0.")
+    scratch: Scratch = Field(default=Scratch(), description="Size of a model from scratch.")
+    warm_start: WarmStart = Field(default=WarmStart(), description="Supervised training.")
+    steps: int = Field(default=40, ge=1, description="Rollouts with their updates.")
+    sampling: Sampling = Field(default=Sampling(), description="Sampling of responses.")
     rollout: Rollout = Field(default=Rollout(), description="Responses per step.")
-    reward: Reward = Field(default=Reward(), description="What is rewarded.")
-    reward_training: RewardTraining = Field(default=RewardTraining(), description="A reward model of one's own.")
-    update: Update = Field(default=Update(), description="How the policy changes.")
-    kl: Kl = Field(default=Kl(), description="Distance to the reference policy.")
+    reward: Reward = Field(default=Reward(), description="Reward of a sequence.")
+    reward_training: RewardTraining = Field(default=RewardTraining(), description="Trains a reward model.")
+    update: Update = Field(default=Update(), description="Policy update.")
+    kl: Kl = Field(default=Kl(), description="KL to the reference policy.")
     advantage: Literal["relative", "normalized", "batch_normalized", "gae"] = Field(
         default="normalized",
-        description="R - mean; (R - mean) / std of the group, or of all groups; gae: PPO's, with a critic.",
+        description="R - mean; divided by the group's or the batch's std; gae: PPO's, with a critic.",
     )
-    critic: Critic = Field(default=Critic(), description="For advantage gae.")
+    critic: Critic = Field(default=Critic(), description="For gae.")
     ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
         default="token",
-        description="Importance ratio: of tokens, the response's geometric mean (gspo_token: with the token's "
-        "gradient), or their product.",
+        description="Token ratios, their geometric mean (gspo_token: with the token's gradient), or product.",
     )
     clip: Clip = Field(default=Clip(), description="Clip range, unless ptrw or asymmetric_clip is set.")
     ema_smoothing: EmaSmoothing | None = Field(default=None, description="2.1: smoothed importance ratios.")
@@ -331,14 +326,14 @@ class PolicyConfig(_Strict):
     temporal_decay: TemporalDecay | None = Field(default=None, description="2.5: earlier tokens count more.")
     asymmetric_clip: AsymmetricClip | None = Field(default=None, description="2.6: clip range by sign.")
     weight_on: Literal["advantage", "ratio"] = Field(
-        default="advantage", description="What the weights of 2.2 and 2.5 multiply: A, or the ratio before clipping."
+        default="advantage", description="What the weights of 2.2 and 2.5 multiply."
     )
     dynamic_sampling: DynamicSampling | None = Field(default=None, description="DAPO: informative groups only.")
     overlong_penalty: OverlongPenalty | None = Field(default=None, description="DAPO: soft length penalty.")
-    precision: Precision = Field(default=Precision(), description="Mixed precision, activation checkpointing.")
-    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Less memory in reinforcement.")
-    checkpoint_every: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
-    evaluate: Evaluate = Field(default=Evaluate(), description="How a policy is measured.")
+    precision: Precision = Field(default=Precision(), description="Precision and checkpointing.")
+    memory: Annotated[Memory, Absent({})] = Field(default=Memory(), description="Saves memory in reinforcement.")
+    checkpoint_every: int = Field(default=10, ge=1, description="Steps between checkpoints.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="Evaluation.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

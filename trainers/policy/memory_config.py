@@ -14,12 +14,12 @@ class Lora(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    rank: int = Field(default=16, ge=1, description="Rank of a layer's change.")
-    alpha: float = Field(default=32.0, gt=0, description="The change is alpha / rank times B A.")
+    rank: int = Field(default=16, ge=1, description="Rank.")
+    alpha: float = Field(default=32.0, gt=0, description="The update is alpha / rank times B A.")
     targets: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Last parts of the names of layers that get one (q_proj); null: all linear ones of the blocks.",
+        description="Last parts of layer names, such as q_proj; null: all linear layers of the blocks.",
     )
 
 
@@ -30,10 +30,10 @@ class Memory(BaseModel):
 
     optimizer_states: Annotated[Literal["float32", "bfloat16", "8bit"], Absent("float32")] = Field(
         default="float32",
-        description="AdamW's moments: 8 bytes a parameter; 4 with bfloat16, 2 with 8bit, both rounded at random.",
+        description="AdamW's moments: 8, 4 or 2 bytes per parameter, the latter rounded stochastically.",
     )
     lora: Annotated[Lora | None, Absent(None)] = Field(
-        default=None, description="Train low-rank adapters, and save what they make of the model; null: all weights."
+        default=None, description="Train low-rank adapters and save the merged model; null: all weights."
     )
 
     @property

@@ -19,17 +19,15 @@ class Vllm(_Strict):
     """Settings of vLLM as the sampler (docs/vllm.md)."""
 
     memory_share: Annotated[float, Absent(0.4)] = Field(
-        default=0.4, gt=0, lt=1, description="Of a GPU's memory, for vLLM's weights, cache and activations."
+        default=0.4, gt=0, lt=1, description="Share of GPU memory for vLLM."
     )
     cpu_cache_gib: Annotated[float, Absent(0.25)] = Field(
-        default=0.25, gt=0, description="GiB for keys and values, on a CPU."
+        default=0.25, gt=0, description="GiB of key-value cache on a CPU."
     )
     longest: Annotated[int | None, Absent(None)] = Field(
-        default=None, ge=2, description="Tokens of the longest prompt and response; null: what the model takes."
+        default=None, ge=2, description="Longest prompt and response, in tokens; null: the model's limit."
     )
-    sleep: Annotated[bool, Absent(False)] = Field(
-        default=False, description="Give vLLM's memory of a GPU back between rollouts."
-    )
+    sleep: Annotated[bool, Absent(False)] = Field(default=False, description="Release GPU memory between rollouts.")
 
 
 class ImportanceWeights(_Strict):
@@ -37,24 +35,22 @@ class ImportanceWeights(_Strict):
 
     cap: float = Field(default=2.0, gt=0, description="Largest weight.")
     level: Literal["token", "sequence"] = Field(
-        default="token", description="Of each token, or of a response: the product of its tokens'."
+        default="token", description="Per token, or the product over a response."
     )
 
 
 class Sampled(_Strict):
     """What the studies' settings of a rollout have in common."""
 
-    batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all of a step.")
-    recompute_logps: bool = Field(
-        default=False, description="Old log-probabilities from a training forward instead of from the sampler."
-    )
+    batch_size: int | None = Field(default=None, ge=1, description="Responses sampled at once; null: all.")
+    recompute_logps: bool = Field(default=False, description="Old log-probabilities from a training forward pass.")
     engine: Annotated[Literal["own", "vllm"], Absent("own")] = Field(
-        default="own", description="What samples in training; evaluation is always the own sampler's."
+        default="own", description="Sampler in training; evaluation uses own."
     )
-    vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Its settings.")
+    vllm: Annotated[Vllm, Absent({})] = Field(default=Vllm(), description="Settings of vLLM.")
     importance_weights: Annotated[ImportanceWeights | None, Absent(None)] = Field(
         default=None,
-        description="Truncated importance weights of the policy loss (TIS); needs recompute_logps. null: none.",
+        description="Truncated importance sampling (TIS); needs recompute_logps. null: none.",
     )
 
     @property

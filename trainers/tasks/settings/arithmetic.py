@@ -13,5 +13,5 @@ class Arithmetic(TaskBase):
     name: Literal["arithmetic"] = "arithmetic"
     form: Literal["compact", "textual"] = Field(default="compact", description="compact: 18 words; textual: English.")
     digits: int = Field(default=2, ge=1, le=6, description="Digits of the larger operand, at most.")
-    operations: list[Literal["+", "-", "*"]] = Field(default=["+", "-"], min_length=1, description="What is asked.")
-    sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with one wrong digit.")
+    operations: list[Literal["+", "-", "*"]] = Field(default=["+", "-"], min_length=1, description="Operations.")
+    sloppy: float = Field(default=0.6, ge=0, le=1, description="Share of warm-start answers with a wrong digit.")

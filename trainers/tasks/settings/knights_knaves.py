@@ -17,12 +17,11 @@ class KnightsKnaves(TaskBase):
     people: int = Field(default=2, ge=2, le=5, description="People per puzzle.")
     held_out: Literal["structures", "puzzles"] = Field(
         default="puzzles",
-        description="What training never sees of a dev or test puzzle: only the puzzle itself, as in Logic-RL, where "
-        "people's names, order or statements' order are new, or its statements' structure too.",
+        description="What training never sees: the dev and test puzzles (Logic-RL), or their statement structures too.",
     )
     sloppy: float = Field(
         default=0.6,
         ge=0,
         le=1,
-        description="Share of warm-start traces that wave a random hypothesis through: room for reinforcement.",
+        description="Share of careless warm-start traces, which accept a random hypothesis.",
     )

@@ -15,5 +15,5 @@ class QuestionAnswer(TaskBase):
     question: str = Field(default="question", description="Field of the question.")
     answer: str | None = Field(
         default="answer",
-        description="Field of the answer; what follows `####`, if that is there. null: prompts without answers.",
+        description="Field of the answer, after `####` if present; null: prompts without answers.",
     )
