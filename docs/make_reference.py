@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,11 +20,12 @@ from trainers.assets_config import Asset
 DOCS = Path(__file__).resolve().parent
 CONFIGS = DOCS.parent / "configs"
 BOUNDS = {"minimum": "≥{}", "exclusiveMinimum": ">{}", "maximum": "≤{}", "exclusiveMaximum": "<{}"}
+PLAIN = ("≥0", ">0", "≥1")  # bounds that go without saying
 COMMON = ("extends", "why", "gpu")
 STEP, COLUMN, WIDTH = 2, 34, 100
 KEYS_HEAD = """Made from the config model by `make docs`: every key with its default, meaning and, in parentheses, what
-is allowed. A variant states only the keys that it changes ([Add a variant](../add-a-variant.md)). Models and data
-sets are [assets](assets.md).
+is allowed (lower bounds of 0 and 1 are left out). A variant states only the keys that it changes
+([Add a variant](../add-a-variant.md)). Models and data sets are [assets](assets.md).
 """
 ASSETS_HEAD = """# Keys of an asset
 
@@ -97,7 +99,8 @@ def _entries(
             continue
         if not maps:
             allowed = _type(field, definitions, default)
-            yield from _line(depth, name, default, f"{comment} ({allowed})" if allowed else comment)
+            told = not allowed or set(allowed.split(", ")) <= set(re.findall(r"[\w+]+", comment))
+            yield from _line(depth, name, default, comment if told else f"{comment} ({allowed})")
             continue
         comment = f"Default null. {comment}" if default is None and "null" not in comment else comment
         key = json.dumps([definitions[reference] for reference in maps])
@@ -179,6 +182,7 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any], default: obj
         inside = field.get("items") or (field.get("prefixItems") or [{}])[0]
         return f"list of {_type(inside, definitions, ...)}" if default in (None, ...) or "enum" in inside else ""
     bounds = " ".join(text.format(field[name]) for name, text in BOUNDS.items() if name in field)
+    bounds = "" if bounds in PLAIN else bounds
     words = {"integer": "int", "number": "float", "string": "str", "boolean": "bool"}
     return f"{words.get(kind, kind)} {bounds}".strip() if default in (None, ...) else bounds
 
