@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.code_files import FileCode, changed_files
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import Code, sha_of, texts_of
+from ablation.contract.fingerprint import HARNESS, Code, sha_of, texts_of
 from ablation.contract.fingerprint import changed as changed_modules
 from ablation.contract.lifetime import end_with_parent
 from ablation.contract.reading import one_line, read_json, read_text
@@ -202,7 +202,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         if devices.tokens and not job.is_command and _usable(devices) == ["cpu"]:
             log.warning("runs on the CPU: this build of torch cannot use the leased devices %s", devices.tokens)
         if job.nodes * len(devices.tokens) > 1 and hasattr(entry, "RANKS"):
-            ranks, launch = job.nodes * len(devices.tokens), import_module(f"{_package(job)}.parallel.launch")
+            ranks, launch = job.nodes * len(devices.tokens), import_module(f"{_package()}.parallel.launch")
             return launch.run_ranks(job, log=log, terminal=start.terminal, count=len(devices.tokens))
         if job.nodes > 1:
             if not hasattr(entry, "RANKS"):
@@ -264,7 +264,7 @@ def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage]]":
     entry = _import_quickly(job.plan["entry"])
     if job.is_command:
         return entry, Stage
-    harness = import_module(f"{_package(job)}.harness")
+    harness = import_module(f"{_package()}.harness")
     harness.fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=_needs_torch(entry))
     return entry, harness.Stage
 
@@ -273,9 +273,9 @@ def _needs_torch(entry: ModuleType) -> bool:
     return getattr(entry, "NEEDS_TORCH", True)
 
 
-def _package(job: Job) -> str:
-    """Return the package of the entry, whose `harness` fixes randomness and makes stages."""
-    return str(job.plan["entry"]).partition(".")[0]
+def _package() -> str:
+    """Return the package whose `harness` fixes randomness and makes stages, and whose `parallel` starts ranks."""
+    return HARNESS[-1].partition(".")[0]
 
 
 def _import_quickly(name: str) -> ModuleType:
