@@ -4,7 +4,7 @@
 
 A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start,
 when the devices are leased (perhaps hours later), and whenever a module of it is imported; that of a command, once more
-at its end. Comments may be edited at any time.
+at its end. Comments may be edited at any time. A stage that imported code of the project which its key lacks fails.
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
@@ -27,7 +27,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.code_files import FileCode, changed_files
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import HARNESS, Code, sha_of, texts_of
+from ablation.contract.fingerprint import HARNESS, PACKAGES, Code, sha_of, texts_of
 from ablation.contract.fingerprint import changed as changed_modules
 from ablation.contract.lifetime import end_with_parent
 from ablation.contract.reading import one_line, read_json, read_text
@@ -155,6 +155,24 @@ class _Guard(MetaPathFinder):
         raise OSError(errno.ECANCELED, problem)
 
 
+def known_modules(job: Job) -> frozenset[str]:
+    """Import the config model; return the modules that are loaded then: the runner's own and the model's."""
+    if job.plan["model"]:
+        import_module(job.plan["model"].partition(":")[0])
+    return frozenset(sys.modules)
+
+
+def check_modules(job: Job, known: Collection[str]) -> None:
+    """Raise RuntimeError where the stage imported code of the project that is not in its key."""
+    assert isinstance(job.code, Code)
+    counted = {*known, *job.code.trees, *job.code.exclude}
+    if found := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
+        raise RuntimeError(
+            f"imported {', '.join(found)}, which no key of the stage holds: a change of it would be a stale number; "
+            "import it by its name, or let the config model's `used_modules` name it"
+        )
+
+
 def _take_over(job: Job, since: Path | None) -> bool:
     """Tell whether a good result is there already, and put back what Snakemake deleted of it before this job.
 
@@ -195,7 +213,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     def work() -> tuple[str, str]:
         nonlocal ranks
         try:
-            entry, kind = _import_entry(job)
+            entry, kind, known = _import_entry(job)
         finally:
             write_provenance(job.out, job.inputs, sys.argv, *([Path()] if job.is_command else []))
         start.say("started" if start.attempt == 1 else f"started, attempt {start.attempt}")
@@ -220,6 +238,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
             entry.run(stage)
             if not _needs_torch(entry) and "torch" in sys.modules:
                 raise RuntimeError(f"{entry.__name__} imported torch unseeded: remove its NEEDS_TORCH = False")
+            check_modules(job, known)
         return "ok", ""
 
     state, reason = outcome_of(work, log)
@@ -255,18 +274,22 @@ def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, s
         return "failed", reason
 
 
-def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage]]":
-    """Return the entry module, with randomness fixed, and the class of its stages. Only the trainers' know torch."""
+def _import_entry(job: Job) -> "tuple[ModuleType, type[Stage], frozenset[str]]":
+    """Return the entry module, with randomness fixed, the class of its stages, and `known_modules`.
+
+    Only the trainers' class knows torch.
+    """
     from ablation.runner.deferred_imports import defer_imports
     from ablation.runner.stage import Stage
 
     defer_imports()
+    known = known_modules(job)
     entry = _import_quickly(job.plan["entry"])
     if job.is_command:
-        return entry, Stage
+        return entry, Stage, known
     harness = import_module(f"{_package()}.harness")
     harness.fix_randomness(job.plan["seed"] or 0, job.threads, torch_too=_needs_torch(entry))
-    return entry, harness.Stage
+    return entry, harness.Stage, known
 
 
 def _needs_torch(entry: ModuleType) -> bool:

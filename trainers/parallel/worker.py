@@ -17,7 +17,7 @@ from ablation.contract.lifetime import end_with_parent
 from ablation.runner.job import Job, read_job
 from ablation.runner.lifetime import end_on_signals
 from ablation.runner.memory import keep_freed_memory
-from ablation.runner.run import build_stage, hold_code, outcome_of
+from ablation.runner.run import build_stage, check_modules, hold_code, known_modules, outcome_of
 from ablation.runner.threads import prepare_process
 from trainers.parallel.launch import LESS_MEMORY, write_outcome
 
@@ -81,6 +81,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     from ablation.runner.deferred_imports import defer_imports
 
     defer_imports()
+    known = known_modules(job)
     from trainers.harness import Stage, fix_randomness
 
     entry = import_module(job.plan["entry"])
@@ -99,6 +100,7 @@ def _train(job: Job, log: Logger, rank: int, begun: list["Stage"]) -> None:
     stage = build_stage(job, [device], log, None if rank else wandb_mode(), terminal, kind=Stage, ranks=group)
     begun.append(stage)
     entry.run(stage)
+    check_modules(job, known)
     if halvings:
         last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
         stage.log_metrics(last, {"memory/halvings": halvings})

@@ -295,6 +295,18 @@ def test_a_stage_that_says_so_and_imports_it_fails(tmp_path):
     assert "imported torch unseeded: remove its NEEDS_TORCH = False" in status(out)["reason"]
 
 
+def test_a_stage_that_imports_code_which_its_key_lacks_fails(tmp_path):
+    name, reasons = "trainers.objectives.ratios.token", []
+    for code in ([], [name]):
+        out = write_stage(tmp_path / str(len(code)), code=code)
+        late = LIGHT.format(body=f"import importlib; importlib.import_module('{name}')").replace("False", "True")
+        (out.parent / "toy_trainer.py").write_text(late)
+        assert run_stage(out).returncode == 0
+        reasons.append(status(out)["reason"])
+    assert f"{name}, which no key of the stage holds" in reasons[0]
+    assert reasons[1] == ""
+
+
 def test_a_broken_plan_of_a_stage_is_one_line_and_no_result(tmp_path):
     out = write_stage(tmp_path)
     (out / "config.json").write_text("{")
