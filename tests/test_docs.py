@@ -23,6 +23,7 @@ from tests.test_imports import ROOMS
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 FOLLOWED = ("add-a-trainer.md", "add-a-task.md")  # tests/test_followed_pages.py runs their commands
+STARTS = ("python -m ablation", "ablation")
 GENERATED = runpy.run_path(str(ROOT / "docs/make_reference.py"))["pages"]()
 
 
@@ -39,6 +40,12 @@ def commands(text, start):
         for part in re.split(r"\s+#|\s[|>]\s|&&|;", piece):
             if part.strip().startswith(f"{start} "):
                 yield part.strip()
+
+
+def tracker_commands(path):
+    """The commands in a page that are `ablation ...` or `python -m ablation ...`, without that beginning."""
+    text = path.read_text(encoding="utf-8")
+    return [command.removeprefix(start) for start in STARTS for command in commands(text, start)]
 
 
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
@@ -60,10 +67,7 @@ def test_commands_of_the_tracker_exist(path):
     names = {
         name for action in parser._actions if isinstance(action, argparse._SubParsersAction) for name in action.choices
     }
-    text = path.read_text(encoding="utf-8")
-    found = [command.removeprefix("python -m ablation") for command in commands(text, "python -m ablation")]
-    found += [command.removeprefix("ablation") for command in commands(text, "ablation")]
-    for command in found:
+    for command in tracker_commands(path):
         words = shlex.split(command.replace("...", ""))
         if path.name == "commands.md":
             words = [word.strip("[]") for word in words]
@@ -80,9 +84,11 @@ def test_commands_about_configurations_run(capsys, monkeypatch):
     """As they stand in the documents, but for those about a variant that the reader writes."""
     monkeypatch.chdir(ROOT)
     pages = [path for path in PAGES if path.name not in FOLLOWED]
-    found = {command for path in pages for command in commands(path.read_text(encoding="utf-8"), "python -m ablation")}
-    words = [shlex.split(command)[3:] for command in found]
-    runnable = [w for w in words if w and w[0] in ("variants", "show", "diff") and "STUDY" not in w[1] and w[1] != "A"]
+    found = {command for path in pages if path.name != "commands.md" for command in tracker_commands(path)}
+    words = [shlex.split(command) for command in found]
+    runnable = [
+        w for w in words if w[1:] and w[0] in ("variants", "show", "diff") and not set(w) & {"STUDY", "A", "..."}
+    ]
     runnable = [w for w in runnable if not any("my-variant" in word for word in w)]
     assert {w[0] for w in runnable} >= {"variants", "diff"}
     for w in runnable:
