@@ -1,4 +1,4 @@
-"""Writes the pages made from code: docs/keys/<study>.md, docs/commands.md. `make docs` runs it, a test compares."""
+"""Writes the pages made from code: docs/keys/, commands.md, formats.md. `make docs` runs it, a test compares."""
 
 import argparse
 import json
@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from ablation.cli.parser import build_parser
+from ablation.config.formats import FORMATS
 from ablation.config.schema import study_json_schema
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
@@ -38,6 +39,12 @@ COMMANDS_HEAD = """# Commands
 
 Options in the usage lines below mean the same everywhere:
 """
+FORMATS_HEAD = """# Formats of other programs
+
+`import` is [`ablation import`](import.md), `compare` is [`ablation compare`](compare.md), `collect` is
+[what a command leaves](any-program.md#what-it-leaves). This page is made from `ablation/config/formats.py` by
+`make docs`. A further format is an entry there, a module of its name in `ablation/readers/`, and a test.
+"""
 
 
 def pages() -> dict[Path, str]:
@@ -45,6 +52,7 @@ def pages() -> dict[Path, str]:
     names = sorted(path.parent.name for path in CONFIGS.glob("studies/*/_study.yaml"))
     studies = load_studies(load_settings({"studies": names}, configs=CONFIGS))
     found = {DOCS / "commands.md": command_page(build_parser()), DOCS / "keys/assets.md": asset_page()}
+    found[DOCS / "formats.md"] = format_page()
     models: dict[object, list[str]] = {}  # studies of one config model have one page
     for name, study in studies.items():
         models.setdefault(study.config_model, []).append(name)
@@ -185,6 +193,15 @@ def _type(field: Mapping[str, Any], definitions: Mapping[str, Any], default: obj
     bounds = "" if bounds in PLAIN else bounds
     words = {"integer": "int", "number": "float", "string": "str", "boolean": "bool"}
     return f"{words.get(kind, kind)} {bounds}".strip() if default in (None, ...) else bounds
+
+
+def format_page() -> str:
+    """Return the formats of other programs as a Markdown table."""
+    lines = [FORMATS_HEAD, "| format | read by | files | what is read |", "| --- | --- | --- | --- |"]
+    for name, each in FORMATS.items():
+        cells = [f"`{name}`", ", ".join(f"`{use}`" for use in each.uses), each.files, each.content]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:

@@ -117,7 +117,7 @@ CIRCLES = [
 
 ROOMS = [
     f"ablation.{room}"
-    for room in "contract config runner plan imports store judge audit evaluations show serve cli".split()  # noqa: SIM905
+    for room in "contract config runner plan readers store judge audit show serve cli".split()  # noqa: SIM905
 ]
 
 

@@ -115,6 +115,6 @@ def test_init_and_the_grid_of_its_project(python, tmp_path):
         rows = "".join(f"{item},{item * (arm + 2) % 3 // 2}\n" for item in range(60))
         (project / f"{arm}.csv").write_text(f"item,correct\n{rows}")
     assert "60 items" in well(python.parent / "ablation", "compare", "0.csv", "1.csv", cwd=project)
-    written = ROOT / "tests/ablation/imports/written/tensorboard"
+    written = ROOT / "tests/ablation/readers/written/tensorboard"
     said = well(python.parent / "ablation", "import", "tensorboard", written, "--study", "logged", "--yes", cwd=project)
     assert "logged" in said

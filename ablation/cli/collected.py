@@ -6,8 +6,7 @@ PLACE/left.json lists files of an earlier attempt that was killed and that this 
 except in a folder of a run's logs to which this attempt added.
 
 Writes PLACE/metrics.parquet and PLACE/items.parquet. The stage's runner starts it when the command has ended well. The
-readers are those of `ablation import`, `lm_eval` of `ablation compare`, and two for files that any program can write,
-`metrics` and `items` (ablation.imports.plain).
+readers are those that ablation.config.formats names for `collect`.
 
 Items of a subset `step N`, the way in which readers name the evaluations during a training, are those of the subset
 `last` as well where N is the largest of their protocol.
@@ -21,7 +20,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,12 +30,10 @@ import pyarrow.parquet as pq
 from ablation.contract.atomic import replacing
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_json
-from ablation.imports.formats import load_reader
-from ablation.imports.plain import read_items, read_metrics
-from ablation.imports.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, Reader, metric_table
+from ablation.readers.formats import load_reader
+from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, metric_table
 
-_OWN: dict[str, Reader] = {"items": read_items, "metrics": read_metrics}
-_EVALUATIONS = {"lm_eval": "ablation.evaluations.collected"}
+_OWN = ("items", "metrics")  # of which a stage may have several files
 _STEP = re.compile(r"step (\d+)")
 Metrics = dict[tuple[int, str], float]
 
@@ -82,7 +79,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, str]], left: Sequence[st
 
 def _runs(output: Path, reader: str, place: str, old: frozenset[Path]) -> list[ImportedRun]:
     """Return what a reader finds: one run, or files of our own formats; what it could not read it says in the log."""
-    read = _OWN.get(reader) or _load(reader)
+    read = load_reader(reader, "collect")
     paths = sorted(output.glob(place)) if set("*?[") & set(place) else [output / place]
     found: list[ImportedRun] = []
     for path in paths:
@@ -93,7 +90,7 @@ def _runs(output: Path, reader: str, place: str, old: frozenset[Path]) -> list[I
         if old and old.issuperset(_files(path)):
             _say(reader, f"{path}: is of an earlier attempt, and does not count")
             continue
-        more = {"old": old} if reader in _EVALUATIONS else {}
+        more = {"old": old} if "old" in signature(read).parameters else {}
         runs = read(path, partial(_say, reader), **more)
         found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
     if not found and old:
@@ -118,14 +115,6 @@ def _say(reader: str, line: str) -> None:
 
 def _files(path: Path) -> Iterator[Path]:
     return (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else iter([path])
-
-
-def _load(reader: str) -> Reader:
-    """Return a reader of evaluations, or of runs; imported when it is asked for."""
-    if reader not in _EVALUATIONS:
-        return load_reader(reader)
-    read: Reader = import_module(_EVALUATIONS[reader]).read
-    return read
 
 
 def _with_last(items: pa.Table) -> pa.Table:

@@ -7,11 +7,11 @@ from ablation.cli.common import direction
 from ablation.cli.terminal import terminal_width
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import json_text
-from ablation.evaluations.arms import Options, expand, name_arms, read_arm
-from ablation.evaluations.comparison import Comparison, Rules, compare
-from ablation.evaluations.measure import Lineage
-from ablation.evaluations.sheet import Wanted
-from ablation.evaluations.text import as_rows, in_words
+from ablation.judge.compare.arms import Options, expand, name_arms, read_arm
+from ablation.judge.compare.comparison import Comparison, Rules, compare
+from ablation.judge.compare.measure import Lineage
+from ablation.readers.sheet import Wanted
+from ablation.show.comparison import as_rows, in_words
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def _rules(arguments: argparse.Namespace) -> Rules:
 
 
 def _from_study(arguments: argparse.Namespace) -> Comparison:
-    from ablation.evaluations.study_file import read_study_file
+    from ablation.judge.compare.study_file import read_study_file
 
     given = [
         f"--{name.replace('_', '-')}"

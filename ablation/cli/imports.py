@@ -6,19 +6,18 @@ from typing import Any
 
 from ablation.cli.common import direction
 from ablation.cli.folders import results_folder
-from ablation.config.settings import load_settings, suggest
+from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.imports.describe import describe
-from ablation.imports.formats import FORMATS, load_reader
-from ablation.imports.importing import Request, import_runs
-from ablation.imports.run import EVALUATION, Reader
-from ablation.imports.stored import FOLDER, MANIFEST, read_study
-from ablation.imports.study_file import ImportFile, checked_name, read_import_file, with_options
+from ablation.readers.formats import load_reader
+from ablation.store.imports.describe import describe
+from ablation.store.imports.importing import Request, import_runs
+from ablation.store.imports.stored import FOLDER, MANIFEST, read_study
+from ablation.store.imports.study_file import ImportFile, checked_name, read_import_file, with_options
 
 
 def run_import(arguments: argparse.Namespace) -> int:
     """Show what would be imported, or import it and collect."""
-    reader = _reader(arguments.format)
+    reader = load_reader(arguments.format)
     results = results_folder(arguments)
     name, written, where = _study(arguments, results)
     request = Request(
@@ -44,17 +43,6 @@ def run_import(arguments: argparse.Namespace) -> int:
     problems = [f"note: {problem}" for problem in collected.problems]
     print("\n".join([*problems, f"{collected.database}: {outcome.new} new, {outcome.changed} changed"]))
     return 0
-
-
-def _reader(name: str) -> Reader:
-    if name == EVALUATION:  # its readers are those of `compare`
-        from ablation.evaluations.imported import read
-
-        return read
-    if name not in FORMATS:
-        known = [*FORMATS, EVALUATION]
-        raise ConfigError("import", "FORMAT", name, "is not a format", suggest(name, known))
-    return load_reader(name)
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:

@@ -7,6 +7,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ablation.config.formats import formats_of
+
 _Commands = Any  # argparse gives the type of `add_subparsers` no public name
 
 
@@ -120,9 +122,8 @@ def _imports(commands: _Commands) -> None:
         "import",
         "ablation.cli.imports:run_import",
         "Read runs that other programs logged; without --yes show what they are, and write nothing.",
-        "formats: trainer_state (HF, TRL), verl, tensorboard, mlflow, wandb, trackio, database (this project's), "
-        "evaluation (lm-eval's samples, tables of items). Example: ablation import trainer_state runs/ --study lr "
-        "--metric eval_loss --direction min --margin 0.01",
+        f"formats: {', '.join(f'{name} ({each.title})' for name, each in formats_of('import').items())}. Example: "
+        "ablation import trainer_state runs/ --study lr --metric eval_loss --direction min --margin 0.01",
     )
     _add_results(bring)
     bring.add_argument("format", metavar="FORMAT", help="what wrote the runs")
@@ -223,9 +224,8 @@ def _compare(commands: _Commands) -> None:
         "compare",
         "ablation.cli.compare:run_compare",
         "Compare evaluations by others' tools: verdict, effect, interval, p, and the items that changed most.",
-        "Formats: samples of lm-evaluation-harness, logs of Inspect, per_instance_stats.json of HELM, and tables (CSV, "
-        "TSV, JSON lines, Parquet) of item, value[, seed, subset, cluster]. Folders are searched; patterns in quotes "
-        "are expanded.",
+        f"formats: {'; '.join(each.title for each in formats_of('compare').values())}. Folders are searched; patterns "
+        "in quotes are expanded.",
     )
     both.add_argument("files", nargs="*", metavar="A", help="evaluations of one side, all seeds and tasks")
     both.add_argument("--with", nargs="+", dest="other", metavar="B", default=[], help="of the side compared with it")

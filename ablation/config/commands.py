@@ -4,14 +4,15 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from ablation.config.formats import formats_of
 from ablation.config.settings import suggest
 from ablation.config.study_schema import StageDefinition, StudyFile
 from ablation.config.validation import check_key
 from ablation.contract.command import Placeholder, placeholders
 from ablation.contract.errors import ConfigError
 
-READERS = ("items", "metrics", "lm_eval", "trainer_state", "verl", "tensorboard", "mlflow", "wandb", "trackio")
-"""What `collect` may name; `ablation.cli.collected` reads them."""
+READERS = tuple(formats_of("collect"))
+"""What `collect` may name."""
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:

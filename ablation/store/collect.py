@@ -18,7 +18,6 @@ from ablation.contract.clock import date, from_the_future
 from ablation.contract.rows import SHARDS
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import STATUS, StageState, altered, read_state
-from ablation.imports.stored import studies as imported_studies
 from ablation.plan.alone import alone
 from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
 from ablation.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
@@ -26,6 +25,7 @@ from ablation.store.analysis_history import record_analysis
 from ablation.store.database import SCHEMA, SCHEMA_VERSION
 from ablation.store.health_events import find_events
 from ablation.store.imported import IMPORTED, Imports, load_imports, note, run_stage_rows, stage_rows, study_row
+from ablation.store.imports.stored import studies as imported_studies
 from ablation.store.shards import DOCUMENTS, drop_corrupt, insert, load_documents, load_shards, load_unfinished
 from ablation.store.stored_study import StoredStudy
 

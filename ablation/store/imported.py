@@ -9,8 +9,16 @@ from typing import Any
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import one_line
 from ablation.contract.status import StageState
-from ablation.imports.stored import OUTCOME, ImportedStudy, PlacedRun, read_record, read_study, studies, unequal_ends
 from ablation.plan.plan_file import StudyRecord
+from ablation.store.imports.stored import (
+    OUTCOME,
+    ImportedStudy,
+    PlacedRun,
+    read_record,
+    read_study,
+    studies,
+    unequal_ends,
+)
 
 IMPORTED = "imported"
 _REASONS = {

@@ -2,14 +2,16 @@
 
 import json
 import tarfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from ablation.cli.collected import collect
-from ablation.config.commands import READERS
+from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.imports.formats import FORMATS, load_reader
+from ablation.readers.evaluation import READERS
+from ablation.readers.formats import load_reader
 
 
 def collected(output, *wanted):
@@ -25,14 +27,16 @@ def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_collect_names_every_reader_of_one_run():
-    assert set(READERS) == {"items", "metrics", "lm_eval", *FORMATS} - {"database"}
-    for name in set(READERS) - {"items", "metrics", "lm_eval"}:
-        assert callable(load_reader(name))
+def test_every_format_has_a_reader():
+    for name, each in FORMATS.items():
+        if each.uses != ("compare",):
+            assert callable(load_reader(name, each.uses[-1]))
+        if "compare" in each.uses:
+            assert import_module(f"ablation.readers.{name}") in READERS
 
 
 def test_samples_of_the_real_lm_eval(tmp_path):
-    archive = Path(__file__).parent / "evaluations" / "fixtures" / "lm_eval.tar.gz"
+    archive = Path(__file__).parent / "readers" / "fixtures" / "lm_eval.tar.gz"
     with tarfile.open(archive) as files:
         files.extractall(tmp_path, filter="data")
     run = tmp_path / "runs" / "base" / "seed0"

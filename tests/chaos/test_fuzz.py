@@ -34,18 +34,17 @@ from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import TrackerError
 from ablation.contract.reading import printable, read_json, read_text
 from ablation.contract.status import left_files
-from ablation.evaluations.arms import Options, expand, read_arm
-from ablation.imports.formats import load_reader
-from ablation.imports.importing import Request, import_runs
-from ablation.imports.run import Reader, as_text
-from ablation.imports.settings_beside import read_settings
+from ablation.judge.compare.arms import Options, expand, read_arm
 from ablation.plan.build import build_plan
+from ablation.readers.formats import load_reader
+from ablation.readers.run import Reader, as_text, read_settings
 from ablation.serve.now import Watcher
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
-from tests.ablation.evaluations.samples import arm
-from tests.ablation.imports.stored import HERE as STORED
-from tests.ablation.imports.stored import make
+from ablation.store.imports.importing import Request, import_runs
+from tests.ablation.readers.samples import arm
+from tests.ablation.readers.stored import HERE as STORED
+from tests.ablation.readers.stored import make
 from tests.ablation.toy_study import Toy
 from tests.simulate import Study, simulate
 from tests.time_limit import time_limit

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.display_schema import ColumnDefinition, TableDefinition
-from ablation.evaluations.comparison import Comparison
-from ablation.evaluations.sheet import short
+from ablation.judge.compare.comparison import Comparison
+from ablation.readers.sheet import short
 from ablation.show.page.render import write_report
 from ablation.store.evaluated import STAGE, write_evaluated
 from ablation.store.stored_study import StoredStudy

@@ -1,0 +1,123 @@
+"""The formats of other programs: what `import`, `compare` and a command's `collect` may name.
+
+A format is an entry here and a module of its name in `ablation.readers`, which is imported when it is asked for. Help,
+errors and docs/formats.md are made of the entries.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Format:
+    """What is said of a format.
+
+    Attributes:
+        uses: the commands that read it: `import`, `compare`, `collect` (of a stage that is a command).
+        title: in a few words.
+        files: where they are found, in Markdown.
+        content: what is read of them, in Markdown.
+    """
+
+    uses: tuple[str, ...]
+    title: str
+    files: str
+    content: str
+
+
+FORMATS = {
+    "items": Format(
+        ("collect",),
+        "evaluation items of any program",
+        "`items.csv`, `.jsonl`, `.parquet`",
+        "`item,value` and optionally `subset` (`all`), `protocol` (`test`), `name` (`value`), `cluster`; or a column "
+        "of numbers for each name",
+    ),
+    "metrics": Format(
+        ("collect",),
+        "metrics of any program",
+        "`metrics.csv`, `.jsonl`, `.parquet`",
+        "`step,name,value`, or `step` and a column for each metric",
+    ),
+    "lm_eval": Format(
+        ("compare", "collect"),
+        "lm-eval's samples_*.jsonl",
+        "`samples_<task>_<date>.jsonl`, written with `--log_samples` by lm-evaluation-harness 0.4.3 or later; "
+        "`results_<date>.json` in the same folder is used if it exists",
+        "an item is a document, by `doc_hash`; the task is the subset. `collect` takes the newest file of each task",
+    ),
+    "inspect_ai": Format(
+        ("compare",),
+        "Inspect's .eval or .json",
+        "`.eval`, `.json`",
+        "an item is a sample, by its id; epochs are repeats; `--metric` names a scorer, or `scorer/key`",
+    ),
+    "helm": Format(
+        ("compare",),
+        "HELM's per_instance_stats.json",
+        "`per_instance_stats.json`, with `run_spec.json` and `instances.json` or `scenario_state.json` in the same "
+        "folder",
+        "an item is an unperturbed instance; trials are repeats; `--metric` must name the statistic",
+    ),
+    "table": Format(
+        ("compare",),
+        "a table (CSV, TSV, JSON lines, Parquet) with the columns item and value",
+        "`.csv`, `.tsv`, `.jsonl`, `.parquet`, named by file or pattern",
+        "`item`, `value` and optionally `seed`, `subset`, `cluster`, `prompt`, `target`, `answer`, `text`",
+    ),
+    "trainer_state": Format(
+        ("import", "collect"),
+        "Hugging Face Trainer, TRL",
+        "an output folder, or a folder of them",
+        "`trainer_state.json` of the HF Trainer and TRL, of checkpoints the last one; settings from "
+        "`training_args.json`, `args.json` or YAML in the same folder (`training_args.bin` is a pickle, which is never "
+        "loaded); TRL's `completions/*.parquet` as items",
+    ),
+    "verl": Format(
+        ("import", "collect"),
+        "its file logger",
+        "`<experiment>.jsonl`, or a folder of them",
+        "the `file` logger; `validation_data_dir` (a folder with `val` in its name) as items; settings from "
+        "`.hydra/config.yaml` or `<experiment>.yaml`",
+    ),
+    "tensorboard": Format(
+        ("import", "collect"),
+        "event files",
+        "a folder of event files",
+        "every scalar; settings from hparams, the Trainer's text `args`, or a table `|param|value|`",
+    ),
+    "mlflow": Format(
+        ("import", "collect"),
+        "mlflow.db, mlruns/",
+        "`mlflow.db`, `mlruns/`, one experiment or run",
+        "metrics, parameters, the tag `seed`",
+    ),
+    "wandb": Format(
+        ("import", "collect"),
+        "offline runs, exported CSV",
+        "`run-*.wandb`, `wandb/`, or an exported CSV",
+        "history, configuration, summary. W&B need not be installed",
+    ),
+    "trackio": Format(
+        ("import", "collect"),
+        "SQLite files",
+        "a project's `.db`, or the folder of them",
+        "numeric metrics, configuration",
+    ),
+    "database": Format(
+        ("import",),
+        "this project's, of another machine",
+        "a `tracker.duckdb` of another machine",
+        "one study (`--map study=NAME`) with lineage, plan and items",
+    ),
+    "evaluation": Format(
+        ("import",),
+        "what compare reads",
+        "samples of lm-evaluation-harness, logs of Inspect, tables of items, or a folder of them",
+        "every metric as items of protocol `evaluation`; the task is the subset",
+    ),
+}
+
+
+def formats_of(use: str) -> dict[str, Format]:
+    """Return the formats that a command reads."""
+    return {name: each for name, each in FORMATS.items() if use in each.uses}

@@ -1,1 +1,0 @@
-"""Evaluations that others wrote, read, paired and judged: `ablation compare`. Documented in docs/compare.md."""

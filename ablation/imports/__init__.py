@@ -1,1 +1,0 @@
-"""Runs that other programs logged: readers of their formats, and the shards that become rows of the database."""

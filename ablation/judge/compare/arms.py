@@ -1,0 +1,171 @@
+"""From files to arms: which file is which run of which arm.
+
+expand(words) -> list[Path]                            files, folders and patterns, as typed
+read_arm(name, paths, options) -> Arm                  {seed: {subset: Sheet}}
+name_arms(a, b) -> (name, name)                        by the first part in which the paths differ
+"""
+
+import glob
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import one_line
+from ablation.readers.evaluation import IN_FOLDERS, reader_of
+from ablation.readers.sheet import ANY, Sheet, Wanted
+
+_SEED = re.compile(r"(?<![a-z])seed[-_=]?(\d+)(?![0-9])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How files are to be read."""
+
+    wanted: Wanted = ANY
+    seed_from: str | None = None  # a regular expression with one group
+    latest: bool = False  # of several evaluations of one run, the newest file
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison."""
+
+    name: str
+    runs: dict[int, dict[str, Sheet]]  # {seed: {subset: sheet}}
+    seeded: bool  # whether its files tell seeds; else it is one run
+
+    @property
+    def seeds(self) -> list[int]:
+        """In order."""
+        return sorted(self.runs)
+
+    @property
+    def sheets(self) -> list[Sheet]:
+        """Of all runs."""
+        return [sheet for seed in self.seeds for sheet in self.runs[seed].values()]
+
+
+def expand(words: Iterable[str], base: Path = Path()) -> list[Path]:
+    """Return the files that were meant: each word is a file, a folder with evaluations below it, or a pattern."""
+    found: dict[Path, None] = {}
+    for word in words:
+        path = base / word
+        if path.is_dir():
+            here = sorted({p for pattern in IN_FOLDERS for p in path.rglob(pattern)})
+            problem = f"no evaluation below this folder ({', '.join(IN_FOLDERS)}; tables must be named)"
+        elif path.is_file():
+            here, problem = [path], ""
+        elif path.exists():  # a pipe, say, which would be waited for
+            here, problem = [], "is no file"
+        else:
+            here = sorted(Path(text) for text in glob.glob(str(path), recursive=True) if Path(text).is_file())
+            problem = "no such file, and no file fits it as a pattern"
+        if not here:
+            raise ConfigError(str(path), "", None, problem, "give files, a folder, or a pattern in quotes")
+        found |= dict.fromkeys(here)
+    return list(found)
+
+
+def read_arm(name: str, paths: Sequence[Path], options: Options) -> Arm:
+    """Read one arm's files and find which run each is.
+
+    Raises:
+        ConfigError: a file cannot be read, its seed cannot be told, or a run was evaluated twice.
+    """
+    sheets = list(_sheets(paths, options.wanted))
+    if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
+        remedy = "give its files, or leave it out"
+        raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on it", remedy)
+    seeds = _seeds(sheets, options.seed_from)
+    runs: dict[int, dict[str, Sheet]] = {}
+    for sheet, seed in zip(sheets, seeds, strict=True):
+        of_run = runs.setdefault(0 if seed is None else seed, {})
+        other = of_run.get(sheet.subset)
+        if other is not None and not (options.latest and other.source != sheet.source):
+            of_seed = "" if seed is None else f", seed {seed},"
+            problem = f"{name}{of_seed} was evaluated on {sheet.subset} in {other.source.name} too"
+            remedy = "give one of them, or --latest" if seed is not None else "give one of them, or --seed-from REGEX"
+            raise ConfigError(sheet.source, "", None, problem, remedy)
+        if other is None or _date(sheet.source) > _date(other.source):
+            of_run[sheet.subset] = sheet
+    subsets = {subset for run in runs.values() for subset in run}
+    for seed, run in runs.items():
+        if missing := sorted(subsets - run.keys()):
+            problem = f"seed {seed} was not evaluated on {', '.join(missing)}, other seeds were"
+            raise ConfigError(name, "", None, problem, "evaluate it there, or leave the subset out of the files")
+    return Arm(name, dict(sorted(runs.items())), None not in seeds)
+
+
+def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
+    samples = [path for path in paths if path.name.startswith("samples_")]
+    for path in paths:
+        if samples and re.fullmatch(r".*results_.*\.json", path.name):  # they are read beside their samples
+            continue
+        yield from reader_of(path).sheets(path, wanted)
+
+
+def _date(path: Path) -> tuple[str, int]:
+    named = re.search(r"\d{4}-\d\d-\d\dT[\d.-]+\d", path.name)
+    return (named[0] if named else "", path.stat().st_mtime_ns)
+
+
+def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
+    """The seed of each sheet: what its file says, what the pattern finds, `seed<n>` in its path, or the part of the
+    paths that differs. None for all where there is one run.
+    """
+    if pattern is not None:
+        return [_by_pattern(sheet.source, pattern) for sheet in sheets]
+    if all(sheet.seed is not None for sheet in sheets):
+        return [sheet.seed for sheet in sheets]
+    named = {sheet.source: _SEED.findall(str(sheet.source)) for sheet in sheets}
+    seeds = [
+        sheet.seed if sheet.seed is not None else int(f[-1]) if (f := named[sheet.source]) else None for sheet in sheets
+    ]
+    if None not in seeds:
+        return seeds
+    if any(seed is not None for seed in seeds):
+        lacking = next(sheet.source for sheet, seed in zip(sheets, seeds, strict=True) if seed is None)
+        raise ConfigError(lacking, "", None, "its seed cannot be told, as other files' can", "give --seed-from REGEX")
+    sources = list(dict.fromkeys(sheet.source for sheet in sheets))
+    most = max([sheet.subset for sheet in sheets].count(subset) for subset in {sheet.subset for sheet in sheets})
+    if most == 1:
+        return seeds
+    by_part = _by_part(sources)
+    return [by_part.get(sheet.source) for sheet in sheets]
+
+
+def _by_pattern(path: Path, pattern: str) -> int:
+    try:
+        found = re.search(pattern, str(path))
+    except re.error as error:
+        raise ConfigError(
+            "compare", "--seed-from", pattern, f"is no regular expression ({error})", "as 'run(\\d+)'"
+        ) from None
+    said = found.group(1) if found and found.re.groups else ""
+    if not (said or "").isdigit():
+        problem = f"finds no number in {one_line(str(path), 200)}"
+        raise ConfigError("compare", "--seed-from", pattern, problem, "one group around the digits, as 'run(\\d+)'")
+    return int(said)
+
+
+def _by_part(sources: Sequence[Path]) -> dict[Path, int]:
+    """Folders named by numbers are seeds where they are the only part of the paths that differs; else nothing is."""
+    folders = [source.parent.parts for source in sources]
+    if len({len(parts) for parts in folders}) == 1:
+        differing = [column for column in zip(*folders, strict=True) if len(set(column)) > 1]
+        numbers = [[re.fullmatch(r"\D*(\d+)", part) for part in column] for column in differing]
+        if len(differing) == 1 and all(numbers[0]):
+            return {source: int(found[1]) for source, found in zip(sources, numbers[0], strict=True) if found}
+    return {}
+
+
+def name_arms(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
+    """Names by the first part that all paths of one side share and those of the other do not; else `A` and `B`."""
+    for column_a, column_b in zip(zip(*(p.parts for p in first)), zip(*(p.parts for p in second))):  # noqa: B905
+        a, b = set(column_a), set(column_b)
+        if a.isdisjoint(b):
+            named = [re.sub(r"\.(csv|tsv|jsonl|parquet|json|eval)$", "", next(iter(part))) for part in (a, b)]
+            return (named[0], named[1]) if len(a) == len(b) == 1 and named[0] != named[1] else ("A", "B")
+    return "A", "B"

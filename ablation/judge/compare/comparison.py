@@ -1,0 +1,170 @@
+"""A comparison from its files to its verdicts: what the command prints, and what the page is drawn from.
+
+compare(arms, lineage, options) -> Comparison
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ablation.config.lineage import ancestors, compared
+from ablation.judge.compare.arms import Arm
+from ablation.judge.compare.check import check, common_items
+from ablation.judge.compare.flips import Flips, most_changed
+from ablation.judge.compare.measure import Direction, Lineage, measurements, plan_analysis
+from ablation.judge.edges import Edge, judge_edges
+from ablation.judge.measurements import Measurements
+from ablation.judge.paths import add_paths
+from ablation.judge.statistics import contrast
+from ablation.readers.sheet import ANY, Wanted
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a comparison is to be judged; None: as the files say."""
+
+    direction: Direction | None = None
+    margin: float | None = None
+    allow: Set[str] = frozenset()
+    common_items: bool = False
+    flips: int = 3
+    chosen: Wanted = ANY  # what the caller named, of which nothing need be said
+    analysis: Mapping[str, Any] = field(default_factory=dict)  # further keys of the analysis plan: alpha, edges, ...
+
+
+@dataclass(frozen=True)
+class SubsetRow:
+    """One task: what each side has on it, lm-eval's own standard errors, and the difference alone."""
+
+    subset: str
+    items: int
+    before: float  # means over the paired seeds
+    after: float
+    stderr_before: float | None  # that the evaluation's writer gives for one run, mean over the seeds
+    stderr_after: float | None
+    effect: float
+    low: float  # interval for this task alone, uncorrected
+    high: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One edge with what the command says of it beside the verdict."""
+
+    edge: Edge
+    subsets: tuple[SubsetRow, ...]
+    flips: Flips
+    stderr: float  # of the effect, from seeds and items (items alone with one seed)
+    stderr_unpaired: float | None  # that the writers' own standard errors lead to
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All of it."""
+
+    name: str
+    arms: Mapping[str, Arm]
+    measured: Measurements
+    compared: tuple[Compared, ...]
+    notes: tuple[str, ...]
+
+
+def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rules: Rules) -> Comparison:
+    """Check, pair and judge.
+
+    Raises:
+        ConfigError: arms that cannot be paired, or no way to judge them.
+    """
+    notes: list[str] = []
+    if rules.common_items:
+        arms, notes = common_items(arms)
+    named = {arm.name: arm for arm in arms}
+    parents = {variant: place.parent for variant, place in lineage.items()}
+    pairs = compared(rules.analysis.get("edges", "parent"), parents)
+    for child, parent in dict.fromkeys([*pairs, *_steps(parents)]):
+        notes += check(named[parent], named[child], rules.allow)
+    analysis, more = plan_analysis(list(arms), rules.direction, rules.margin, **rules.analysis)
+    notes += [*more, *_other_choices(arms, rules.chosen), *_shared(arms), *_reported(arms)]
+    measured = measurements(name, list(arms), analysis, lineage)
+    edges = judge_edges(measured)
+    add_paths(measured, edges)
+    found = tuple(_beside(edge, named, measured, rules.flips) for edge in edges)
+    return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)))
+
+
+def _steps(parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
+    """Every edge of the lineage: a difference over several is one of pairs that go together."""
+    return [step for name in parents for step in pairwise([name, *ancestors(name, parents)])]
+
+
+def _other_choices(arms: Sequence[Arm], chosen: Wanted) -> list[str]:
+    """What else the files hold, where the caller chose nothing: the first metric and filter were taken."""
+    facts = [(sheet, sheet.facts) for arm in arms for sheet in arm.sheets]
+    notes = []
+    for kind, named in (("metrics", chosen.metric), ("filters", chosen.filter)):
+        if named is not None:
+            continue
+        others = list(dict.fromkeys(name for sheet, found in facts for name in getattr(found, kind)))
+        taken = {getattr(sheet, kind[:-1]) for sheet, _ in facts}
+        if left := [name for name in others if name not in taken]:
+            notes.append(f"{kind[:-1]} {', '.join(sorted(taken))}; also there: {', '.join(left)} (--{kind[:-1]})")
+    return notes
+
+
+def _shared(arms: Sequence[Arm]) -> list[str]:
+    """Where items rest on one text, and so err together, and nobody said so."""
+    found = {sheet.subset: sheet.facts.shared for arm in arms for sheet in arm.sheets if sheet.facts.shared}
+    return [
+        f"items of {subset} share {shared}: they err together, and intervals are too narrow; "
+        f"--cluster {shared.split(',')[0]} counts the texts"
+        for subset, shared in found.items()
+    ]
+
+
+def _reported(arms: Sequence[Arm]) -> list[str]:
+    """Where the writer's own number is not the mean of the items: another aggregate, which no paired test is of."""
+    for arm in arms:
+        for sheet in arm.sheets:
+            said, ours = sheet.facts.reported, float(sheet.values.mean())
+            if said is not None and abs(said - ours) > 1e-6 * max(1.0, abs(said)):
+                return [
+                    f"{sheet.source.name} reports {said:.6g} for {sheet.metric}, the mean of its items is {ours:.6g}"
+                ]
+    return []
+
+
+def _beside(edge: Edge, arms: Mapping[str, Arm], measured: Measurements, count: int) -> Compared:
+    parent, child, analysis = arms[edge.parent], arms[edge.child], measured.analysis
+    seeds = sorted(parent.runs.keys() & child.runs.keys())
+    rows = tuple(_subset(subset, (parent, child), seeds, measured) for subset in analysis.subsets)
+    theirs = [
+        (np.square([row.stderr_before, row.stderr_after]).sum())
+        for row in rows
+        if row.stderr_before is not None and row.stderr_after is not None
+    ]
+    unpaired = float(np.sqrt(np.sum(theirs))) / len(rows) if len(theirs) == len(rows) and rows else None
+    noise = edge.noise
+    known = edge.estimate is not None and (noise.seeds_known or not edge.estimate.items_only)
+    own = float(np.sqrt(np.nansum([noise.seed_variance, noise.item_variance]))) if known else float("nan")
+    return Compared(edge, rows, most_changed(parent, child, analysis, count), own, unpaired)
+
+
+def _subset(subset: str, arms: tuple[Arm, Arm], seeds: list[int], measured: Measurements) -> SubsetRow:
+    sides = [[arm.runs[seed][subset] for seed in seeds] for arm in arms]
+    means = [float(np.mean([sheet.values.mean() for sheet in side])) for side in sides]
+    errors = [[e for sheet in side if (e := sheet.facts.stderr) is not None] for side in sides]
+    items = sides[0][0].items
+    named = measured.clusters.get(subset, {})
+    numbers: dict[Any, int] = {}
+    clusters = (
+        [np.array([numbers.setdefault(named.get(item, (item,)), len(numbers)) for item in items])] if named else None
+    )
+    values = np.stack([[sheet.values for sheet in side] for side in reversed(sides)])
+    alone = contrast([values], (1, -1), measured.direction, confidence=1 - measured.analysis.alpha, clusters=clusters)
+    said = [
+        float(np.mean(error)) if len(error) == len(side) else None for error, side in zip(errors, sides, strict=True)
+    ]
+    return SubsetRow(subset, len(items), means[0], means[1], said[0], said[1], alone.effect, alone.low, alone.high)

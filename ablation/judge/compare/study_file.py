@@ -1,0 +1,113 @@
+"""A study of evaluations: one YAML file that names variants, their files and how they are judged.
+
+read_study_file(path) -> EvaluationStudy        ConfigError for what it does not understand
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ablation.config.lineage import walk
+from ablation.config.names import Strict, Text
+from ablation.config.settings import suggest
+from ablation.config.study_schema import Analysis
+from ablation.config.validation import validate
+from ablation.config.yaml_io import load_yaml
+from ablation.contract.errors import ConfigError
+from ablation.judge.compare.arms import Options, expand, read_arm
+from ablation.judge.compare.comparison import Comparison, Rules, compare
+from ablation.judge.compare.measure import Lineage
+from ablation.readers.sheet import Wanted
+
+_KEYS = ("direction", "margin", "alpha", "error", "rare", "correction", "variance", "edges")  # of `analysis`
+
+
+class EvaluatedVariant(Strict):
+    """One variant: its files, and what it is a change of."""
+
+    extends: Text | None = Field(default=None, description="Its parent; without it, a root.")
+    why: str = ""
+    files: list[Text] = Field(min_length=1, description="Files, folders or patterns, from the folder of this file.")
+
+
+class EvaluationStudyFile(Strict):
+    """The file."""
+
+    title: Text | None = None
+    metric: Text | None = None
+    filter: Text | None = None
+    cluster: Text | None = None
+    tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
+    seed_from: Text | None = None
+    allow: list[Literal["prompt", "target", "task"]] = Field(default=[])
+    common_items: bool = False
+    analysis: dict[str, Any] = Field(default={}, description="As in _study.yaml; what is left out the files tell.")
+    variants: dict[Text, EvaluatedVariant] = Field(min_length=2)
+
+
+@dataclass(frozen=True)
+class EvaluationStudy:
+    """A study that was read and whose lineage holds together, parents before children."""
+
+    path: Path
+    file: EvaluationStudyFile
+    rules: Mapping[str, Any]  # the keys of `Analysis` that the file names
+    lineage: Mapping[str, Lineage]
+
+    def compare(self, *, allow: Set[str], common_items: bool, latest: bool, flips: int) -> Comparison:
+        """Read all files, and judge; `allow` and `common_items` add to what the file says."""
+        file = self.file
+        options = Options(Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster), file.seed_from, latest)
+        arms = [read_arm(name, expand(file.variants[name].files, self.path.parent), options) for name in self.lineage]
+        return compare(
+            file.title or self.path.stem,
+            arms,
+            self.lineage,
+            Rules(
+                direction=self.rules.get("direction"),
+                margin=self.rules.get("margin"),
+                allow=allow | frozenset(file.allow),
+                common_items=file.common_items or common_items,
+                flips=flips,
+                chosen=Wanted(file.metric, file.filter),
+                analysis={key: value for key, value in self.rules.items() if key not in ("direction", "margin")},
+            ),
+        )
+
+
+def read_study_file(path: Path) -> EvaluationStudy:
+    """Return the study of a file.
+
+    Raises:
+        ConfigError: an unknown key, a value out of range, a parent or edge that no variant is, a circle.
+    """
+    file = validate(EvaluationStudyFile, load_yaml(path), path)
+    rules = _rules(file.analysis, path)
+    parents = {name: variant.extends for name, variant in file.variants.items()}
+    edges = rules["edges"] if isinstance(rules.get("edges"), list) else []
+    named = [(f"variants.{name}.extends", parent) for name, parent in parents.items() if parent is not None]
+    for key, name in [*named, *(("analysis.edges", name) for pair in edges for name in pair)]:
+        if name not in parents:
+            raise ConfigError(path, key, name, "there is no such variant", suggest(name, parents))
+    if not edges and not named:
+        raise ConfigError(
+            path, "variants", None, "no variant extends another: nothing is compared", "give `extends`, or edges"
+        )
+    lineage = {place.name: Lineage(place.parent, file.variants[place.name].why) for place in walk(parents)}
+    if circle := [name for name in parents if name not in lineage]:
+        problem = f"extends each other in a circle: {', '.join(circle)}"
+        raise ConfigError(path, "variants", None, problem, "one of them must extend nothing")
+    return EvaluationStudy(path, file, rules, lineage)
+
+
+def _rules(given: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the part of an analysis plan that the file names, as a whole plan would have it."""
+    said = {key: value for key, value in given.items() if value is not None}
+    if wrong := [key for key in said if key not in _KEYS]:
+        raise ConfigError(path, f"analysis.{wrong[0]}", None, "is not known here", suggest(wrong[0], _KEYS))
+    told_by_the_files = {"value": "-", "protocol": "-", "subsets": ["-"], "direction": "max", "margin": 1.0}
+    whole = validate(Analysis, told_by_the_files | said, path, "analysis.")
+    return {key: getattr(whole, key) for key in said}

@@ -1,0 +1,130 @@
+"""Evaluation files: which reader is a file's, and evaluations as imported runs.
+
+    reader_of(path) -> module            for `compare`: its `sheets(path, wanted)`
+    read(path, problem) -> runs          for `import`, so that items stand beside what another program logged of a run
+
+A run is a folder with samples of lm-evaluation-harness, or a log, or a plain table, or one seed of a table with seeds;
+it is named by its place. Items have the protocol `evaluation` and the task as subset, a value for each metric.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow as pa
+
+from ablation.config.formats import formats_of
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import one_line
+from ablation.readers import inspect_ai, lm_eval, table
+from ablation.readers.run import EVALUATION, ImportedRun, Problem, name_below
+from ablation.readers.sheet import Sheet, Wanted, sheet_items
+
+READERS: tuple[ModuleType, ...] = tuple(import_module(f"ablation.readers.{name}") for name in formats_of("compare"))
+IN_FOLDERS = tuple(pattern for reader in READERS if reader is not table for pattern in reader.FILES)
+_LOGS = (*lm_eval.FILES, *inspect_ai.FILES)  # HELM's need a metric
+
+
+@dataclass
+class _Run:
+    source: Path
+    seed: int | None
+    sheets: dict[tuple[str, str], Sheet] = field(default_factory=dict)  # by subset and value
+
+
+def reader_of(path: Path) -> ModuleType:
+    """Return the reader of a file. Raises ConfigError where it has none."""
+    try:
+        for reader in READERS:
+            if reader.recognises(path):
+                return reader
+    except OSError as error:
+        raise ConfigError(path, "", None, f"cannot be read ({error.strerror or error})", "make it readable") from None
+    if re.fullmatch(r"(.*_)?results_.*\.json|.*_\d{4}-\d\d-\d\dT[\d.-]+\.json", path.name):
+        problem, remedy = "holds means and no items", "evaluate with --log_samples, and give the samples_*.jsonl"
+        raise ConfigError(path, "", None, problem, remedy)
+    *titles, last = (each.title for each in formats_of("compare").values())
+    raise ConfigError(path, "", None, "is no evaluation that can be read", f"give {', '.join(titles)}, or {last}")
+
+
+def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the runs at or below a path. Raises ConfigError where there is none, or one that makes no sense."""
+    root = path if path.is_dir() else path.parent
+    runs: dict[tuple[Path, int | None], _Run] = {}
+    for source, file in _newest(_files(path, problem), problem):
+        for value, sheet in _values(file, problem):
+            run = runs.setdefault((source, sheet.seed), _Run(source, sheet.seed))
+            run.sheets[sheet.subset, value] = sheet
+    for run in runs.values():
+        name = name_below(root, run.source.with_suffix("") if run.source.is_file() else run.source)
+        yield ImportedRun(
+            source=run.source,
+            id=f"seed {run.seed}" if run.seed is not None else EVALUATION,
+            name=name if run.seed is None else f"{name}/seed_{run.seed}",
+            seed=run.seed,
+            items=_items(run),
+            prompts=_prompts(run),
+        )
+
+
+def _values(file: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
+    reader = reader_of(file)
+    if reader is lm_eval:
+        yield from lm_eval.every_value(file, problem)
+    else:
+        yield from ((sheet.metric, sheet) for sheet in reader.sheets(file, Wanted()))
+
+
+def _prompts(run: _Run) -> dict[str, str]:
+    asked = {subset: sheet.asked["prompt"] for (subset, _), sheet in run.sheets.items() if "prompt" in sheet.asked}
+    return {subset: hashlib.sha256(digests.tobytes()).hexdigest() for subset, digests in asked.items()}
+
+
+def _files(path: Path, problem: Problem) -> list[Path]:
+    """Return the files in the order of their dates, which are in lm-eval's names."""
+    if path.is_file():
+        return [path]
+    logs = {file for pattern in _LOGS for file in path.rglob(pattern)}
+    tables = {file for pattern in table.FILES for file in path.rglob(pattern)} - logs
+    found = sorted(logs | {file for file in sorted(tables) if _is_table(file, problem)})
+    if not found:
+        remedy = f"name a folder with {', '.join(_LOGS)}, or with tables ({', '.join(table.FILES)}) of item and value"
+        raise ConfigError(path, "", None, "no evaluation below this folder", remedy)
+    return found
+
+
+def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
+    """Return (source of the run, file): of lm-eval its folder, in which the last file of a task counts."""
+    found: dict[tuple[Path, str], Path] = {}
+    for file in files:
+        source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
+        if (other := found.get((source, task))) is not None:
+            problem(f"{other}: {task} was evaluated again, in {file.name}, which counts")
+        found[source, task] = file
+    return [(source, file) for (source, _), file in found.items()]
+
+
+def _is_table(file: Path, problem: Problem) -> bool:
+    """Whether a table that lies in a folder is one of items; what it is instead is told."""
+    try:
+        if reader_of(file) is table:
+            table.columns_of(file)
+    except ConfigError as error:
+        problem(one_line(f"{file}: {error.problem}: left out", 400))
+        return False
+    return True
+
+
+def _items(run: _Run) -> pa.Table:
+    """Return the items. The wanted answer is a part of an item's name: with another one it is another item."""
+    clustered = any(sheet.clusters for sheet in run.sheets.values())
+    tables = []
+    for (_, value), sheet in run.sheets.items():
+        wanted = sheet.asked.get("target")
+        suffixes = None if wanted is None else [f".{digest:016x}" for digest in wanted.tolist()]
+        tables.append(sheet_items(sheet, EVALUATION, value, clustered=clustered, suffixes=suffixes))
+    return pa.concat_tables(tables)

@@ -1,0 +1,192 @@
+"""Logs of Inspect: `.eval` (a zip with one member for each sample) and `.json`. An item is a sample, by its id.
+
+The members are unpacked one at a time. inspect_ai's own reader does the same; importing it takes longer than reading.
+"""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import read_json
+from ablation.readers.sheet import Facts, ItemText, Sheet, Wanted, asked, digest, mean_over_repeats, refuse_twice, short
+
+FILES = ("*.eval",)
+_LARGEST_JSON = 256 << 20
+# As inspect_ai's value_to_float reads them.
+_WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+_WHOLE = "is the file whole, and of this format?"
+_ZSTANDARD = 93
+_DAMAGE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a log: by the suffix `.eval`, or by how the JSON begins."""
+    if path.suffix == ".json":
+        with path.open("rb") as handle:
+            start = handle.read(4096)
+        return start.lstrip().startswith(b"{") and b'"eval"' in start and b'"status"' in start
+    return path.suffix == ".eval"
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read one log: the scorer wanted (`--metric`), else the first.
+
+    Raises:
+        ConfigError: the log is damaged or its evaluation did not end, or no such scorer, or a score is no number.
+    """
+    if wanted.cluster:
+        raise ConfigError(path, "cluster", wanted.cluster, "a log of Inspect names no clusters", "leave --cluster out")
+    if wanted.filter:
+        raise ConfigError(path, "filter", wanted.filter, "a log of Inspect has no filters", "leave --filter out")
+    header, samples = _open(path)
+    task = str(header.get("eval", {}).get("task", path.stem))
+    if not wanted.wants(task):
+        return
+    if header.get("status") != "success":
+        raise ConfigError(
+            path, "status", header.get("status"), "the evaluation did not end", "run `inspect eval-retry`"
+        )
+    values: dict[str, dict[int, float]] = {}
+    said: dict[str, dict[str, int]] = {"prompt": {}, "target": {}}
+    scorers: dict[str, None] = {}
+    metric = wanted.metric or ""
+    for sample in samples:
+        item, repeat, scores = str(sample.get("id")), int(sample.get("epoch", 1)), sample.get("scores") or {}
+        found = _flat(scores)
+        scorers |= dict.fromkeys(found)
+        metric = metric or next(iter(found), "")
+        if metric not in found:
+            problem = f"sample {short(item)} has no score of this name"
+            remedy = f"there are {', '.join(found)}" if found else "evaluate it again: no item may be dropped"
+            raise ConfigError(path, "metric", metric or None, problem, remedy)
+        held = values.setdefault(item, {})
+        if repeat in held:
+            refuse_twice(path, item, repeat)
+        held[repeat] = _number(path, metric, item, found[metric])
+        said["prompt"][item] = digest(_words(sample.get("input")), *map(str, sample.get("choices") or ()))
+        said["target"][item] = digest(_words(sample.get("target")))
+    items, means, repeats = mean_over_repeats(path, metric, values)
+
+    def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
+        return _texts(path, frozenset(chosen))
+
+    facts = _facts(header, metric, tuple(scorers), repeats)
+    yield Sheet(path, task, metric, "", items, means, None, asked(items, said), {}, facts, texts)
+
+
+def _open(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """What the log says of the whole, and its samples one by one."""
+    try:
+        if path.suffix == ".json":
+            log = read_json(path, _LARGEST_JSON)
+            return log, iter(log.get("samples") or ())
+        return json.loads(_unpack(path, "header.json")), _members(path)
+    except KeyError:
+        problem = "is missing: the evaluation did not end"
+        raise ConfigError(path, "header.json", None, problem, "run `inspect eval-retry`") from None
+    except _DAMAGE as error:
+        smaller = "`inspect log convert --to eval` makes what is read sample by sample"
+        remedy = smaller if "bytes long" in str(error) else _WHOLE
+        raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
+
+
+def _members(path: Path) -> Iterator[dict[str, Any]]:
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
+    for name in dict.fromkeys(names):  # a retried sample is written again: the last one counts
+        try:
+            yield json.loads(_unpack(path, name))
+        except _DAMAGE as error:
+            raise ConfigError(path, name, None, f"cannot be read ({error})", _WHOLE) from None
+
+
+def _unpack(path: Path, name: str) -> bytes:
+    """One member. Inspect packs with Zstandard, which Python's zipfile knows from 3.14 on; Arrow does all along."""
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo(name)
+        if member.compress_type != _ZSTANDARD:
+            return archive.read(member)
+    import pyarrow as pa
+
+    with path.open("rb") as handle:
+        handle.seek(member.header_offset)
+        header = handle.read(30)  # of the member itself: its name and extra field lie between it and the data
+        if header[:4] != b"PK\x03\x04":
+            raise zipfile.BadZipFile("a member is not where the directory says")
+        handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
+        packed = handle.read(member.compress_size)
+    content = bytes(pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read())
+    if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
+        raise zipfile.BadZipFile(f"{name} is damaged")
+    return content
+
+
+def _flat(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """{scorer: value}; a scorer of several values gives scorer/key for each."""
+    found: dict[str, Any] = {}
+    for scorer, score in scores.items():
+        value = score.get("value") if isinstance(score, dict) else score
+        if isinstance(value, dict):
+            found |= {f"{scorer}/{key}": inner for key, inner in value.items()}
+        else:
+            found[scorer] = value
+    return found
+
+
+def _number(path: Path, metric: str, item: str, value: Any) -> float:
+    if isinstance(value, str):
+        known = _WORDS.get(value, _WORDS.get(value.lower()) if len(value) > 1 else None)
+        try:
+            return float(value) if known is None else known
+        except ValueError:
+            pass
+    elif isinstance(value, bool | int | float):
+        return float(value)
+    raise ConfigError(path, metric, value, f"sample {short(item)} has no number", "name another scorer with --metric")
+
+
+def _words(said: Any) -> str:
+    """Text of an input or target: a string, or messages and lists of strings."""
+    if isinstance(said, list):
+        return "\n".join(_words(part) for part in said)
+    if isinstance(said, dict):
+        content = said.get("content", said.get("text", ""))
+        return f"{said['role']}: {_words(content)}" if "role" in said else _words(content)
+    return "" if said is None else str(said)
+
+
+def _facts(header: dict[str, Any], metric: str, scorers: tuple[str, ...], repeats: int) -> Facts:
+    about, scorer = header.get("eval", {}), metric.split("/", maxsplit=1)[0]
+    metrics: dict[str, Any] = {}
+    for score in (header.get("results") or {}).get("scores") or ():
+        if metric in (score.get("name"), f"{scorer}/{score.get('name')}"):
+            metrics = {name: found.get("value") for name, found in (score.get("metrics") or {}).items()}
+            break
+    reported = next((metrics[name] for name in ("accuracy", "mean") if name in metrics), None)
+    settings = {"model": about.get("model"), "model_args": about.get("model_args"), "task_args": about.get("task_args")}
+    version = about.get("task_version")
+    return Facts(
+        tool="Inspect",
+        version=None if version is None else str(version),
+        reported=reported,
+        stderr=metrics.get("stderr"),
+        settings={key: value for key, value in settings.items() if value},
+        metrics=scorers,
+        repeats=repeats,
+    )
+
+
+def _texts(path: Path, items: frozenset[str]) -> dict[str, ItemText]:
+    found: dict[str, ItemText] = {}
+    for sample in _open(path)[1]:
+        item = str(sample.get("id"))
+        if item in items and item not in found:
+            completion = str((sample.get("output") or {}).get("completion", ""))
+            found[item] = ItemText(_words(sample.get("input")), _words(sample.get("target")), completion)
+            if len(found) == len(items):
+                break
+    return found

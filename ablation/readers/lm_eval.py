@@ -1,0 +1,352 @@
+"""Samples of lm-evaluation-harness: samples_<task>_<date>.jsonl, with results_<date>.json beside it (0.4.13).
+
+    sheets(path, wanted)        one file, one metric and filter: what `compare` pairs
+    every_value(path, problem)  one file, all metrics and filters
+    read(path, problem, old)    all tasks below a path as one run: what a command's `collect` reads
+
+A row is one document under one filter. It is known by its `doc_hash`; `prompt_hash` and `target_hash` say what was
+asked, and `task_hashes` of the results is the digest of all three over the whole file, which is computed again here.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Container, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import one_line, read_json
+from ablation.readers import scan
+from ablation.readers.run import ImportedRun, Problem
+from ablation.readers.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, sheet_items, short
+
+FILES = ("samples_*.jsonl",)
+_NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl")
+_SETTINGS = (
+    "model",
+    "model_args",
+    "gen_kwargs",
+    "limit",
+    "chat_template_sha",
+    "system_instruction",
+    "fewshot_as_multiturn",
+)
+_HASHES = ("doc_hash", "prompt_hash", "target_hash")
+_LONG = 100  # characters of a passage that several items may share
+_ROW_BYTES = 64 << 20
+
+
+class NotPerItem(ConfigError):
+    """A metric that lm-eval makes of all items at once."""
+
+
+def recognises(path: Path) -> bool:
+    """Whether the first row has what lm-eval writes for each document."""
+    row = first_row(path) if path.suffix == ".jsonl" else None
+    return isinstance(row, dict) and {"doc_id", "filter", "arguments"} <= row.keys()
+
+
+@lru_cache(maxsize=4)
+def first_row(path: Path) -> Any:
+    """The first line that is not blank, as JSON; None where it is none."""
+    with path.open("rb") as handle:
+        for _ in range(1000):
+            line = handle.readline(_ROW_BYTES)
+            if line.strip() or not line:
+                break
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def task_of(path: Path) -> str:
+    """The task of a file of samples, by its name."""
+    named = _NAME.fullmatch(path.name)
+    return named["task"] if named else path.stem.removeprefix("samples_")
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read one file of samples: the metric and filter wanted, else the first that it has.
+
+    Raises:
+        ConfigError: no such metric or filter, a value that is no finite number, an item twice, or rows that are not
+            those of which the results were made.
+    """
+    row = first_row(path)
+    if "doc_hash" not in row:
+        raise ConfigError(path, "doc_hash", None, "the samples have no hashes", "evaluate with lm-eval 0.4.3 or later")
+    task, named = task_of(path), _NAME.fullmatch(path.name)
+    if not wanted.wants(task):
+        return
+    results = _results(path, named["date"]) if named else {}
+    metrics = tuple(row.get("metrics") or _numbers(row))
+    metric = wanted.metric or next(iter(metrics), "")
+    if metric not in metrics:
+        raise ConfigError(path, "metric", metric, "there is none of this name", f"the file has {', '.join(metrics)}")
+    rows = _rows(path, metric, [name for name in _HASHES if name in row])
+    filters = tuple(dict.fromkeys(rows["filter"]))
+    chosen = wanted.filter or filters[0]
+    if chosen not in filters:
+        raise ConfigError(
+            path, "filter", chosen, "there is none of this name", f"the file has {', '.join(map(str, filters))}"
+        )
+    task_hash = results.get("task_hashes", {}).get(task)
+    if task_hash and "digest" in rows and rows["digest"] != task_hash:
+        problem = "is not what its results file was made of (task_hashes): rows are missing, or were changed"
+        raise ConfigError(path, "", None, problem, "copy it again, or remove the results file")
+    keep = np.flatnonzero(rows["filter"] == chosen)
+    items, codes, repeats, clusters = _items(path, rows["doc_hash"][keep], rows["doc_id"][keep])
+    shared = ""
+    if wanted.cluster is None:
+        shared = _shared_text(path, row)
+    else:
+        of_rows = _of_documents(path, wanted.cluster, row)[keep]
+        clusters = dict(zip(items[codes], map(str, of_rows.tolist()), strict=True))
+    values = rows["value"][keep]
+    if not np.isfinite(values).all():
+        _refuse(path, metric, rows, keep, values)
+    sums = np.bincount(codes, weights=values, minlength=len(items))
+    first = np.full(len(items), -1)
+    first[codes[::-1]] = keep[::-1]
+    asked = {name.removesuffix("_hash"): rows[name][first] for name in _HASHES[1:] if name in rows}
+    facts = _facts(results, task, metric, chosen)
+    means = sums / repeats
+
+    def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
+        places = items.get_indexer(pd.Index(chosen))
+        return _texts(path, {int(first[at]): item for at, item in zip(places, chosen, strict=True) if at >= 0}, metric)
+
+    check_values(path, metric, items, means)
+    yield Sheet(
+        path, task, metric, chosen, items, means, None, asked, clusters,
+        Facts(**(facts | {"task_hash": task_hash, "metrics": metrics, "filters": filters, "repeats": repeats,
+                         "shared": shared})), texts,
+    )  # fmt: skip
+
+
+def every_value(path: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
+    """Yield (name of the value, sheet) for every metric and filter of a file."""
+    first = list(sheets(path, Wanted()))
+    yield from ((_value_name(sheet), sheet) for sheet in first)
+    for sheet in first:
+        for metric in sheet.facts.metrics:
+            for chosen in sheet.facts.filters:
+                if (metric, chosen) == (sheet.metric, sheet.filter):
+                    continue
+                try:
+                    yield from ((_value_name(each), each) for each in sheets(path, Wanted(metric, chosen)))
+                except NotPerItem as error:
+                    problem(one_line(f"{path}: {metric} is left out: {error.problem}", 400))
+
+
+def _value_name(sheet: Sheet) -> str:
+    return sheet.metric if len(sheet.facts.filters) < 2 else f"{sheet.metric},{sheet.filter}"
+
+
+def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[ImportedRun]:
+    """Yield one run with the items of all tasks, metrics and filters below a path.
+
+    Of a task that was evaluated several times, as by a command that was begun again, the newest file counts; files in
+    `old` do not. Raises ConfigError where there are no samples that can be read.
+    """
+    files = sorted(file for file in path.rglob(FILES[0]) if file not in old) if path.is_dir() else [path]
+    by_date = sorted(files, key=lambda file: file.name.rpartition("_")[2])
+    newest = {task_of(file): file for file in by_date}
+    if not newest or not all(map(recognises, newest.values())):
+        remedy = "run lm_eval with --log_samples and --output_path"
+        raise ConfigError(path, "", None, f"holds no {FILES[0]} of lm-eval", remedy)
+    values = (value for _, file in sorted(newest.items()) for value in every_value(file, problem))
+    tables = [sheet_items(sheet, "lm_eval", name, clustered=True) for name, sheet in values]
+    yield ImportedRun(source=path, id="lm_eval", name=path.name, items=pa.concat_tables(tables))
+
+
+def _numbers(row: dict[str, Any]) -> list[str]:
+    """The metrics of samples that do not list them: what is a number and is none of lm-eval's own columns."""
+    return [k for k, v in row.items() if isinstance(v, int | float) and k not in ("doc_id", "idx")]
+
+
+def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
+    columns = {"doc_id": "BIGINT", "filter": "VARCHAR", **dict.fromkeys(hashes, "VARCHAR"), metric: "VARCHAR"}
+    form = ", ".join(f"{scan.text(column)}: '{kind}'" for column, kind in columns.items())
+    value = scan.name(metric)
+    asked = ", ".join(f"{scan.digest(name)} AS {name}" for name in hashes if name != "doc_hash")
+    whole = "".join(f" || {name}" for name in _HASHES)[4:] if len(hashes) == len(_HASHES) else ""
+    parts = [asked, f"{whole} AS line" if whole else ""]
+    return _with_digest(
+        scan.query(
+            path,
+            f"""SELECT doc_id, filter, doc_hash, {"".join(f"{part}, " for part in parts if part)}
+                CASE {value} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {scan.number(value)} END AS value,
+                CASE WHEN {scan.number(value)} IS NULL THEN {value} END AS raw
+                FROM read_json({{file}}, format = 'newline_delimited', maximum_object_size = {scan.LARGEST_ROW},
+                    columns = {{{form}}})""",
+        )
+    )
+
+
+def _of_documents(path: Path, field: str, row: dict[str, Any]) -> Any:
+    """A digest of one field of each row's document, `doc.FIELD`, in the order of the file."""
+    known = [f"doc.{name}" for name in row.get("doc", {})]
+    if field not in known:
+        problem = "the documents have no field of this name"
+        raise ConfigError(path, "--cluster", field, problem, f"they have {', '.join(known) or 'none'}")
+    value = scan.digest(f"doc->>{scan.text(field.removeprefix('doc.'))}")
+    sql = f"""SELECT {value} AS value FROM read_json({{file}}, format = 'newline_delimited',
+              maximum_object_size = {scan.LARGEST_ROW}, columns = {{doc: 'JSON'}})"""
+    return scan.query(path, sql)["value"]
+
+
+def _shared_text(path: Path, row: dict[str, Any]) -> str:
+    """The first long field that documents have in common, and how many there are of it."""
+    document = row.get("doc", {})
+    for name in document if isinstance(document, dict) else ():
+        if isinstance(document[name], str) and len(document[name]) >= _LONG:
+            found = _of_documents(path, f"doc.{name}", row)
+            if (different := len(np.unique(found))) <= len(found) / 2:
+                return f"doc.{name}, {different} texts"
+    return ""
+
+
+def _with_digest(rows: dict[str, Any]) -> dict[str, Any]:
+    """The digest that lm-eval makes of all rows in their order, in place of their texts."""
+    lines = rows.pop("line", None)
+    if lines is not None and all(lines):
+        rows["digest"] = hashlib.sha256("".join(lines).encode()).hexdigest()
+    return rows
+
+
+class _Known:
+    """The items of the file read last: files of one task mostly have the same, in the same order."""
+
+    keys: Any = None
+    ids: Any = None
+    found: Any = None
+
+
+def _items(path: Path, keys: Any, ids: Any) -> tuple[pd.Index, Any, int, dict[str, str]]:
+    """Names of the items, sorted; the item of each row; how often each was asked; clusters of equal documents.
+
+    A document that the data hold several times has several numbers (`doc_id`): these items are told apart, and
+    are one cluster.
+    """
+    if _Known.keys is not None and np.array_equal(_Known.keys, keys) and np.array_equal(_Known.ids, ids):
+        return _Known.found
+    missing = [place for place, key in enumerate(keys) if not key]
+    if missing:
+        raise ConfigError(path, "doc_hash", None, f"row {missing[0] + 1} has none", "is the file whole?")
+    numbers: dict[str, list[int]] = {}
+    for key, number in sorted(zip(keys.tolist(), ids.tolist(), strict=True)):
+        held = numbers.setdefault(key, [])
+        if not held or held[-1] != number:
+            held.append(number)
+    named = {(k, n): k if at == 0 else f"{k}#{at + 1}" for k, held in numbers.items() for at, n in enumerate(held)}
+    index = pd.Index(sorted(named.values()))
+    place = {name: at for at, name in enumerate(index)}
+    codes = np.array([place[named[pair]] for pair in zip(keys.tolist(), ids.tolist(), strict=True)], dtype=np.int64)
+    counts = np.bincount(codes, minlength=len(index))
+    if len(counts) and counts.min() != counts.max():
+        often = index[int(counts.argmax())]
+        problem = f"item {short(often)} stands {counts.max()} times, others {counts.min()}: duplicated rows"
+        raise ConfigError(path, "doc_hash", None, problem, REPEATED)
+    clusters = {named[k, n]: k for k, held in numbers.items() if len(held) > 1 for n in held}
+    _Known.keys, _Known.ids = keys, ids
+    _Known.found = (index, codes, int(counts.max()) if len(counts) else 1, clusters)
+    return _Known.found
+
+
+def _refuse(path: Path, metric: str, rows: dict[str, Any], keep: Any, values: Any) -> None:
+    """Say which item has no number, and whether the metric has one for any item."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    item, raw = short(rows["doc_hash"][keep[bad[0]]]), rows["raw"][keep[bad[0]]]
+    if raw and raw[0] in '[{"':
+        problem = f"item {item} has no number of its own: lm-eval makes this metric of all items at once"
+        raise NotPerItem(path, metric, raw, problem, "name another with --metric")
+    more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+    shown = raw if raw else float(values[bad[0]])
+    raise ConfigError(
+        path, metric, shown, f"item {item}{more} has no finite value", "no item may be dropped: evaluate again"
+    )
+
+
+@lru_cache(maxsize=64)
+def _read_results(path: Path) -> dict[str, Any]:
+    try:
+        found = read_json(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(path, "", None, f"cannot be read ({error})", "copy it again, or remove it") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _results(path: Path, date: str) -> dict[str, Any]:
+    """What lm-eval wrote at the same moment; empty where it is not beside the samples."""
+    found = path.parent / f"results_{date}.json"
+    if not found.is_file():
+        found = next((p for p in sorted(path.parent.iterdir()) if p.name.endswith(f"_{date}.json")), found)
+    return _read_results(found) if found.is_file() else {}
+
+
+def _facts(results: dict[str, Any], task: str, metric: str, filter_name: str) -> dict[str, Any]:
+    of_task = results.get("results", {}).get(task, {})
+    config = results.get("config", {}) | {k: results[k] for k in _SETTINGS if k in results}
+    settings = {k: config[k] for k in _SETTINGS if config.get(k) not in (None, "", {})}
+    if shots := results.get("n-shot", {}).get(task):
+        settings["num_fewshot"] = shots
+    version = results.get("versions", {}).get(task)
+    return {
+        "tool": "lm-eval",
+        "version": None if version is None else str(version),
+        "reported": _number(of_task.get(f"{metric},{filter_name}")),
+        "stderr": _number(of_task.get(f"{metric}_stderr,{filter_name}")),
+        "larger_is_better": results.get("higher_is_better", {}).get(task, {}).get(metric),
+        "settings": settings,
+    }
+
+
+def _number(value: Any) -> float | None:
+    """A number as lm-eval prints it: `N/A` where it has none."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText]:
+    """The words of the rows at these places, read from the file again."""
+    found: dict[str, ItemText] = {}
+    with path.open("rb") as handle:
+        rows = (line for line in handle if not line.isspace())
+        at = 0
+        for place in sorted(lines):
+            row = json.loads(next(islice(rows, place - at, None)))
+            at = place + 1
+            if lines[place].startswith(row.get("doc_hash", "?")):
+                found[lines[place]] = _text(row, metric)
+    return found
+
+
+def _text(row: dict[str, Any], metric: str) -> ItemText:
+    """Prompt, target and answer: of choices the one that the model finds likeliest, per character for acc_norm."""
+    arguments = [list(given.values()) for given in row.get("arguments", {}).values()]
+    prompt = str(arguments[0][0]) if arguments and arguments[0] else ""
+    given, target = row.get("filtered_resps", []), str(row.get("target", ""))
+    if len(arguments) > 1 and len(given) == len(arguments):
+        choices = [str(argument[1]).strip() if len(argument) > 1 else "" for argument in arguments]
+        lengths = [max(len(choice), 1) if metric == "acc_norm" else 1 for choice in choices]
+        likelihoods = [_likelihood(answer) / length for answer, length in zip(given, lengths, strict=True)]
+        answer = choices[int(np.argmax(likelihoods))]
+        wanted = choices[int(target)] if target.isdigit() and int(target) < len(choices) else target
+        return ItemText(prompt, wanted, answer)
+    return ItemText(prompt, target, " | ".join(str(answer) for answer in given))
+
+
+def _likelihood(answer: Any) -> float:
+    try:
+        return float(answer[0] if isinstance(answer, list) else answer)
+    except (TypeError, ValueError, IndexError):
+        return -math.inf

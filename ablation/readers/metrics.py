@@ -1,0 +1,36 @@
+"""`metrics`, which any program can write: `step,name,value`, or `step` and a column for each metric.
+
+An empty cell, or a null, is not a value.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.errors import ConfigError
+from ablation.readers.run import ImportedRun, Problem, as_text, metric_table
+from ablation.readers.tables import file_at, number, points, rows_of
+
+
+def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the run whose metrics a file holds, or `metrics.*` in a folder. Raises ConfigError."""
+    file = file_at(path, "metrics")
+
+    def refuse(names: Mapping[str, str], line: int, column: str, cell: Any) -> None:
+        if column == "step":
+            said = "is not a whole number of 64 bits"
+            raise ConfigError(file, f"line {line}: step", cell, said, "write one in each row")
+        remedy = "write a number, or leave the cell empty"
+        raise ConfigError(file, f"line {line}: {as_text(names[column])}", cell, "is not a number", remedy)
+
+    rows = list(rows_of(file))
+    numbers = {name for _, row in rows for name, cell in row.items() if number(cell) is not None} - {"step", ""}
+    if words := sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""}):
+        problem(f"{file}: holds no numbers in the columns {', '.join(words)}")
+    wide = {name: name for name in numbers}
+    found: list[tuple[int, str, float]] = []
+    for line, row in rows:
+        names = {"value": str(row["name"])} if "name" in row and "value" in row else wide
+        found += points([(line, row)], "step", names, partial(refuse, names))
+    yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(found))

@@ -1,0 +1,205 @@
+"""A run that another program made, as every reader returns it."""
+
+import json
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from ablation.config.yaml_io import parse_foreign
+from ablation.contract.reading import one_line, printable, read_text
+from ablation.contract.rows import CLUSTER, ITEMS, METRICS
+
+Problem = Callable[[str], None]
+"""Told one line that names the file and what of it could not be read; the reader goes on with the rest."""
+
+
+class ItemsLost(str):
+    """A problem by which a file of items is left out as a whole; the stage of a command fails for it."""
+
+
+State = Literal["finished", "running", "failed"]
+"""How a run ended, as far as its source says."""
+
+EVALUATION = "evaluation"
+"""The protocol of items that the format of the same name reads."""
+
+METRIC_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in METRICS.items()])
+"""Of `ImportedRun.metrics`."""
+
+ITEM_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in (ITEMS | CLUSTER).items()])
+"""Of `ImportedRun.items`; `cluster` is null in every row where the source knows none."""
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """One run of a source.
+
+    Attributes:
+        source: the file or folder that it was read from.
+        id: stable, and unique in its source: importing again finds the same run by source and id.
+        name: for people; need not be unique. Seeds and variants are read from it where the configuration has none.
+        config: nested, plain JSON values; what the source knows of how the run was configured, or nothing.
+        seed: of the run; None where neither configuration nor source tells it.
+        state: what the source says of its end. Of a format that never says so, `finished`.
+        started: ISO 8601; None where the source does not tell.
+        metrics: METRIC_ROWS, one row per step and name; `metric_table` makes it of what was logged.
+        items: ITEM_ROWS: one row per evaluation item and value; None where the source has none.
+        prompts: {subset: digest of what was asked}, where the source has it.
+    """
+
+    source: Path
+    id: str
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    state: State = "finished"
+    started: str | None = None
+    metrics: pa.Table = field(default_factory=METRIC_ROWS.empty_table)
+    items: pa.Table | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+
+
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_ONLY_A_SEED = re.compile(r"(seed|s)?[-_=]?\d+", re.IGNORECASE)
+
+Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
+"""Yields the runs at a path. Raises ConfigError where the path is not of the reader's format."""
+
+
+def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
+    """Return METRIC_ROWS of (step, name, value): by step, then name; of what was logged twice, the last.
+
+    A row needs 20 bytes until it is in the table, so that runs with tens of millions of them can be read.
+    """
+    codes: dict[str, int] = {}
+    columns = array("q"), array("i"), array("d")
+    for step, name, value in logged:
+        columns[0].append(step)
+        columns[1].append(codes.setdefault(name, len(codes)))
+        columns[2].append(value)
+    names = sorted(codes, key=as_text)
+    ranks = np.empty(len(names), np.int32)
+    ranks[[codes[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+    steps, logged_codes, values = (np.array(column) for column in columns)
+    places = ranks[logged_codes]
+    order = np.lexsort((places, steps))  # it keeps the order of equals
+    same = (np.diff(steps[order]) == 0) & (np.diff(places[order]) == 0)
+    kept = order[~np.append(same, False)] if len(order) else order
+    words = pa.array(map(as_text, names), pa.string())
+    texts = pa.DictionaryArray.from_arrays(pa.array(places[kept]), words).cast(pa.string())
+    return pa.table([pa.array(steps[kept]), texts, pa.array(values[kept])], schema=METRIC_ROWS)
+
+
+def as_number(value: Any) -> float | None:
+    """Return a value that can be logged: a number or true or false; None for all else."""
+    if isinstance(value, bool | int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    return None
+
+
+def as_written(value: Any) -> float | None:
+    """Return likewise what JSON has no number for and is written as a word: `NaN`, `Infinity`, `-Infinity`."""
+    return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
+
+
+def as_text(name: str) -> str:
+    r"""Return a name as a table can show it: ESC, line ends, half a character as their codes `\x1b`, `\n`, `\ud800`."""
+    return printable(name).replace("\n", r"\n").replace("\t", r"\t")
+
+
+def as_step(value: Any) -> int | None:
+    """Return a step that can be logged: a whole number of 64 bits; None for all else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def name_below(root: Path, place: Path) -> str:
+    """Return the name of a run by its place: the way from `root` to it, or the last parts of both where it is `root`.
+
+    A folder called `seed_1` alone names no variant, so the name of the one above is a part of it.
+    """
+    parts = place.relative_to(root).parts if place != root and place.is_relative_to(root) else ()
+    if len(parts) == 1 and _ONLY_A_SEED.fullmatch(parts[0]):
+        parts = (root.resolve().name, *parts)
+    return "/".join(parts) if parts else "/".join(place.resolve().parts[-2:])
+
+
+class Numbered:
+    """Names items: the first of a hash is `hash`, further ones are `hash#2`, `hash#3`, in the order of the file."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def name(self, digest: str, place: str) -> str:
+        """Return the name of the next item of this hash in this place (a step, a file)."""
+        self._seen[digest, place] += 1
+        count = self._seen[digest, place]
+        return digest if count == 1 else f"{digest}#{count}"
+
+
+def item_table(rows: Iterable[tuple[str, str, str, str, float]]) -> pa.Table:
+    """Return ITEM_ROWS of (item, subset, protocol, name, value), without clusters."""
+    columns = list(zip(*rows, strict=True)) or [()] * (len(ITEM_ROWS.names) - 1)
+    columns[:-1] = [tuple(map(as_text, words)) for words in columns[:-1]]
+    arrays = [pa.array(values, type=kind) for values, kind in zip(columns, ITEM_ROWS.types[:-1], strict=True)]
+    return pa.table([*arrays, pa.nulls(len(arrays[0]), pa.string())], schema=ITEM_ROWS)
+
+
+def repeats_as_clusters(items: pa.Table) -> pa.Table:
+    """Return the items with repeats of one question in one cluster: they share its difficulty, so they err together."""
+    names = items["item"].to_pylist()
+    clusters = [name.partition("#")[0] for name in names]
+    if clusters == names:
+        return items
+    return items.set_column(items.schema.get_field_index("cluster"), "cluster", pa.array(clusters, pa.string()))
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Return a list of names in words, at most five of them."""
+    shown = ", ".join(one_line(name, 80) for name in names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def iso_time(seconds: float | None) -> str | None:
+    """Return a time, in seconds since the epoch, as ISO 8601 in UTC; None for none and for one that is out of range."""
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any]:
+    """Return the content of the first of the files that is there and is a mapping; {} where there is none."""
+    for path in candidates:
+        if not path.is_file():
+            continue
+        try:
+            text = read_text(path)
+            content = as_plain(json.loads(text) if path.suffix == ".json" else parse_foreign(text))
+        except (OSError, ValueError, RecursionError) as error:
+            problem(f"{path}: cannot be read ({one_line(error, 200)})")
+            continue
+        if isinstance(content, dict):
+            return content
+        problem(f"{path}: holds no mapping")
+    return {}
+
+
+def as_plain(value: Any) -> Any:
+    """Return a value as JSON has it: keys are text; dates and the like become text."""
+    if isinstance(value, dict):
+        return {str(key): as_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [as_plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,169 @@
+"""One evaluation of one run on one subset: what every reader hands over.
+
+A reader is a module with three functions:
+
+    recognises(path) -> bool                    by name and first bytes
+    read(path, wanted) -> Iterator[Sheet]       ConfigError for what is not of its format
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ablation.contract.errors import ConfigError
+from ablation.readers.run import ITEM_ROWS
+
+Array = NDArray[np.float64]
+Digests = NDArray[np.uint64]
+REPEATED = "leave one of them out, or evaluate again"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller asked for; None: the first of the file."""
+
+    metric: str | None = None
+    filter: str | None = None
+    tasks: tuple[str, ...] = ()  # subsets; none named: all
+    cluster: str | None = None  # `doc.FIELD`: what items of one cluster share
+
+    def wants(self, subset: str) -> bool:
+        """Whether a subset was asked for."""
+        return not self.tasks or subset in self.tasks
+
+
+@dataclass(frozen=True)
+class ItemText:
+    """An item in words, as far as the file has them: what was asked, what was wanted, what came."""
+
+    asked: str = ""
+    wanted: str = ""
+    answered: str = ""
+
+
+ANY = Wanted()
+
+
+def no_texts(items: Sequence[str]) -> dict[str, ItemText]:
+    """Of a file without words."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the writer of the file says of the whole evaluation; None: not said."""
+
+    tool: str = ""  # that wrote it
+    version: str | None = None  # of the task
+    task_hash: str | None = None  # of all that was asked
+    reported: float | None = None  # the metric
+    stderr: float | None = None  # its standard error, over items of this one run
+    larger_is_better: bool | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # model, arguments: what may be the change
+    metrics: tuple[str, ...] = ()  # that the file has
+    filters: tuple[str, ...] = ()
+    shared: str = ""  # a long text that several items have, which no one named as their cluster
+    repeats: int = 1  # times that each item was asked; values are means over them
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Values of the items of one subset, in one run."""
+
+    source: Path
+    subset: str
+    metric: str
+    filter: str  # "" where the format has none
+    items: pd.Index  # sorted, each once
+    values: Array  # [items], finite
+    seed: int | None = None  # where the file itself says so
+    asked: Mapping[str, Digests] = field(default_factory=dict)  # "prompt", "target": [items]; what must agree
+    clusters: Mapping[str, str] = field(default_factory=dict)  # by item, where items err together
+    facts: Facts = field(default=Facts())
+    texts: Callable[[Sequence[str]], dict[str, ItemText]] = no_texts
+
+    def only(self, items: pd.Index) -> "Sheet":
+        """The same with these of its items."""
+        places = self.items.get_indexer(items)
+        asked = {name: digests[places] for name, digests in self.asked.items()}
+        kept = {item: cluster for item, cluster in self.clusters.items() if item in items}
+        return Sheet(
+            **(self.__dict__ | {"items": items, "values": self.values[places], "asked": asked, "clusters": kept})
+        )
+
+
+def check_values(path: Path, metric: str, items: Sequence[str], values: Array) -> None:
+    """Refuse values that are not finite, and name the first."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        problem = f"item {short(items[bad[0]])}{more} has no finite value"
+        raise ConfigError(path, metric, float(values[bad[0]]), problem, "mend the evaluation; no item may be dropped")
+
+
+def short(item: str) -> str:
+    """An item's name for a line of text: hashes are cut."""
+    return item[:12] if len(item) >= 64 else item
+
+
+def some(items: Sequence[str], count: int = 3) -> str:
+    """The first few names, and how many more."""
+    named = ", ".join(short(item) for item in items[:count])
+    return f"{named} and {len(items) - count} more" if len(items) > count else named
+
+
+def digest(*parts: str) -> int:
+    """64 bits of what was asked."""
+    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest())
+
+
+def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[int, float]]) -> tuple[pd.Index, Any, int]:
+    """From {item: {repeat: value}} to items, sorted, with their means, and the number of repeats.
+
+    Raises:
+        ConfigError: an item was asked more often than another, or a value is not finite.
+    """
+    if not values:
+        raise ConfigError(path, metric, None, "no item has it", "was the evaluation scored?")
+    items = pd.Index(sorted(values))
+    counts = {item: len(values[item]) for item in items}
+    most, least = max(counts, key=lambda item: counts[item]), min(counts, key=lambda item: counts[item])
+    if counts[most] != counts[least]:
+        problem = f"item {short(most)} was asked {counts[most]} times, item {short(least)} {counts[least]}"
+        raise ConfigError(path, "", None, problem, "evaluate all of them as often")
+    means = np.array([float(np.mean(list(values[item].values()))) for item in items])
+    check_values(path, metric, items, means)
+    return items, means, counts[most]
+
+
+def refuse_twice(path: Path, item: str, repeat: int) -> None:
+    """Refuse a row that stands twice."""
+    raise ConfigError(path, "", None, f"item {short(item)} stands twice (repeat {repeat})", REPEATED)
+
+
+def asked(items: Sequence[str], by_name: Mapping[str, Mapping[str, int]]) -> dict[str, Digests]:
+    """Digests in the order of the items; what an item lacks is 0."""
+    return {
+        name: np.array([digests.get(item, 0) for item in items], dtype=np.uint64)
+        for name, digests in by_name.items()
+        if digests
+    }
+
+
+def sheet_items(
+    sheet: Sheet, protocol: str, name: str, *, clustered: bool, suffixes: Sequence[str] | None = None
+) -> pa.Table:
+    """Return ITEM_ROWS of a sheet; clustered: an item without a cluster is one of its own."""
+    own = [str(item) for item in sheet.items]
+    count = len(own)
+    clusters = [sheet.clusters.get(item, item) for item in own] if clustered else [None] * count
+    names = own if suffixes is None else [f"{item}{suffix}" for item, suffix in zip(own, suffixes, strict=True)]
+    columns = [names, [sheet.subset] * count, [protocol] * count, [name] * count, sheet.values.tolist(), clusters]
+    return pa.table(columns, schema=ITEM_ROWS)

@@ -1,0 +1,117 @@
+"""SQLite databases of other programs, which may be writing to them meanwhile. Nothing is written beside them."""
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import one_line
+from ablation.readers.run import Problem
+
+_MAGIC = b"SQLite format 3\x00"
+_WAL = 2  # what byte 18 of the header says of a database with a write-ahead log
+_DAMAGE = sqlite3.DatabaseError, UnicodeDecodeError  # the second where SQLite's own message quotes what it found
+_PATIENCE = 30.0  # seconds for which a writer may hold its lock
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a path is a file that begins as SQLite's do. Raises OSError where it cannot be read."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+@contextmanager
+def open_database(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading only.
+
+    SQLite makes files beside a database with a write-ahead log even where it only reads. So: without a log, which means
+    without a writer, it is read as immutable; with a log but no writer (killed, or copied), as a copy elsewhere; with a
+    writer, through SQLite's own locks. So is one without such a log.
+
+    Raises:
+        ConfigError: it is none, it is locked, or it cannot be opened; or its end is missing: what SQLite would read of
+            it is partly made up, so its own tool (`.recover`) must say what is left.
+    """
+    remedy = "name another file, or try again when its writer has ended"
+    with tempfile.TemporaryDirectory(prefix="ablation-import-") as scratch:
+        try:
+            with closing(_connect(path, Path(scratch))) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+                yield connection
+        except (sqlite3.OperationalError, OSError) as error:
+            raise ConfigError(path, "", None, f"cannot be read: {one_line(error, 200)}", remedy) from None
+        except _DAMAGE as error:
+            remedy = "name another file, or what `sqlite3 FILE .recover` makes of this one"
+            raise ConfigError(path, "", None, f"is damaged: {one_line(error, 200)}", remedy) from None
+
+
+def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
+    with path.open("rb") as file:
+        header = file.read(100)
+    wal = header[18:19] == bytes([_WAL])
+    log, shared, journal = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
+    if _empty(log) and _empty(journal):
+        _check_length(path, header)
+    if wal and _empty(log):
+        return _opened(path, "mode=ro&immutable=1")
+    if (wal and not shared.exists()) or (not wal and not _empty(journal)):
+        return _opened(_copied(path, log if wal else journal, scratch), "mode=rw")
+    try:
+        connection = _opened(path, "mode=ro")
+        connection.execute("PRAGMA user_version").fetchall()
+    except sqlite3.OperationalError:
+        if not wal:
+            raise
+        return _opened(_copied(path, log, scratch), "mode=rw")  # its folder must not be written to
+    return connection
+
+
+def _check_length(path: Path, header: bytes) -> None:
+    """Raise sqlite3.DatabaseError where a database is shorter than its header says."""
+    if len(header) < 100:
+        raise sqlite3.DatabaseError("its end is missing")
+    size, changes, pages, valid = (
+        int.from_bytes(header[at:end]) for at, end in ((16, 18), (24, 28), (28, 32), (92, 96))
+    )
+    if changes == valid and path.stat().st_size < pages * (65536 if size == 1 else size):
+        raise sqlite3.DatabaseError("its end is missing")
+
+
+def _opened(path: Path, how: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=_PATIENCE)
+    connection.text_factory = lambda content: content.decode("utf-8", "replace")
+    return connection
+
+
+def _empty(path: Path) -> bool:
+    return not path.exists() or path.stat().st_size == 0
+
+
+def _copied(path: Path, beside: Path, scratch: Path) -> Path:
+    shutil.copyfile(path, scratch / path.name)
+    shutil.copyfile(beside, scratch / beside.name)
+    return scratch / path.name
+
+
+def columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return the names of a table's columns; none where there is no such table: a view's query may never end."""
+    real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+    if not connection.execute(real, [table]).fetchall():
+        return set()
+    return {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
+
+
+def rows(
+    connection: sqlite3.Connection, query: str, parameters: Sequence[Any], where: str, problem: Problem
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query. Where an error ends it, those before; `problem` is told, in the words `where`."""
+    try:
+        yield from connection.execute(query, parameters)
+    except _DAMAGE as error:
+        problem(f"{where}: read only up to an error: {one_line(error, 200)}")

@@ -1,0 +1,165 @@
+"""A plain table: CSV, TSV, JSON lines or Parquet with the columns item and value, and any of seed, subset, cluster.
+
+Further columns are words for the reader: `prompt`, `target` and `answer`, or `text`. Items that two evaluations asked
+with other prompts or other targets are not paired, as for every format.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ablation.contract.errors import ConfigError
+from ablation.readers import scan
+from ablation.readers.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, short
+
+FILES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")  # in a folder only where the caller says so
+COLUMNS = ("item", "value", "seed", "subset", "cluster")
+_WORDS = ("prompt", "text", "target", "answer")
+_STRICT = """header = true, all_varchar = true, strict_mode = true, null_padding = false, quote = '"', escape = '"'"""
+_SCANS = {
+    ".csv": f"read_csv({{file}}, {_STRICT})",
+    ".tsv": f"read_csv({{file}}, {_STRICT}, delim = '\t')",
+    ".parquet": "read_parquet({file})",
+    ".jsonl": f"read_json({{file}}, format = 'newline_delimited', maximum_object_size = {scan.LARGEST_ROW},"
+    " sample_size = -1, convert_strings_to_integers = false)",
+}
+
+
+def recognises(path: Path) -> bool:
+    """Whether the file is a table by its name; JSON lines must have the columns in their first row."""
+    if path.suffix == ".jsonl":
+        from ablation.readers.lm_eval import first_row
+
+        row = first_row(path)
+        return isinstance(row, dict) and {"item", "value"} <= row.keys()
+    return path.suffix in _SCANS
+
+
+def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
+    """Read one table: a sheet for each seed and subset in it.
+
+    Raises:
+        ConfigError: a column is missing, a value is no finite number, a seed no whole number, or an item stands twice.
+    """
+    if wanted.cluster:
+        raise ConfigError(
+            path, "cluster", wanted.cluster, "a plain table has a column cluster of its own", "leave --cluster out"
+        )
+    if wanted.filter:
+        raise ConfigError(path, "filter", wanted.filter, "a plain table has no filters", "leave --filter out")
+    value = wanted.metric or "value"
+    columns = columns_of(path, value)
+    optional = [column for column in COLUMNS[2:] if column in columns]
+    asked = [column for column in ("prompt", "target") if column in columns]
+    rows = scan.query(
+        path,
+        f"""SELECT CAST(item AS VARCHAR) AS item, {scan.number(scan.name(value))} AS value,
+            CAST({scan.name(value)} AS VARCHAR) AS raw
+            {"".join(f", CAST({column} AS VARCHAR) AS {column}" for column in optional)}
+            {"".join(f", {scan.digest(f'CAST({column} AS VARCHAR)')} AS {column}" for column in asked)}
+            FROM {_SCANS[path.suffix]}""",
+    )
+    if not len(rows["item"]):
+        raise ConfigError(path, "", None, "has no rows", "give a table with an evaluation in it")
+    _check(path, value, rows, optional)
+    frame = pd.DataFrame({name: rows[name] for name in ("item", "value", *optional, *asked)})
+    keys = [column for column in ("seed", "subset") if column in optional]
+    groups: Any = frame.groupby(keys, sort=False) if keys else [((), frame)]
+    for key, group in groups:
+        at = dict(zip(keys, key, strict=True))
+        if not wanted.wants(at.get("subset", "all")):
+            continue
+        yield _sheet(path, value, group, columns, (int(at["seed"]) if "seed" in at else None, at.get("subset", "all")))
+
+
+def columns_of(path: Path, value: str = "value") -> list[str]:
+    """The columns of a table. Raises ConfigError where `item` or the value is not among them."""
+    if not path.stat().st_size:
+        raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
+    columns = list(scan.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
+    for column in ("item", value):
+        if column not in columns:
+            problem = f"has no column {column!r}, only {', '.join(columns) or 'none'}"
+            remedy = "a plain table has item, value and, if it likes, seed, subset, cluster"
+            raise ConfigError(path, "", None, problem, remedy)
+    return columns
+
+
+def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]) -> None:
+    lacking = [place for place, item in enumerate(rows["item"]) if item is None or not item.strip()]
+    if lacking:
+        raise ConfigError(path, "item", None, f"row {lacking[0] + 1} has none", "name every item")
+    bad = np.flatnonzero(~np.isfinite(rows["value"]))
+    if len(bad):
+        item, raw = short(rows["item"][bad[0]]), rows["raw"][bad[0]]
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        raise ConfigError(
+            path, value, raw, f"item {item}{more} has no finite value", "no item may be dropped: evaluate again"
+        )
+    for column in optional:
+        wrong = [place for place, text in enumerate(rows[column]) if text is None]
+        if column == "seed":
+            wrong = wrong or [
+                place for place, text in enumerate(rows[column]) if not text.strip().lstrip("-").isdigit()
+            ]
+        if wrong:
+            shown = rows[column][wrong[0]]
+            remedy = "fill the column, or leave it out" if shown is None else "write whole numbers"
+            raise ConfigError(path, column, shown, f"row {wrong[0] + 1} has no {column}", remedy)
+
+
+def _sheet(path: Path, value: str, group: pd.DataFrame, columns: Sequence[str], of: tuple[int | None, str]) -> Sheet:
+    seed, subset = of
+    group = group.sort_values("item", kind="stable")
+    items = pd.Index(group["item"].astype(str))
+    if items.has_duplicates:
+        twice = str(items[items.duplicated()][0])
+        where = "".join(
+            f" of {word} {key}" for word, key in (("subset", subset), ("seed", seed)) if key not in (None, "all")
+        )
+        raise ConfigError(path, "item", twice, f"stands {int((items == twice).sum())} times{where}", REPEATED)
+    values = group["value"].to_numpy(dtype=float)
+    check_values(path, value, items, values)
+
+    def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
+        return _texts(path, columns, chosen, seed, subset)
+
+    return Sheet(
+        path,
+        subset,
+        value,
+        "",
+        items,
+        values,
+        seed,
+        {name: group[name].to_numpy() for name in ("prompt", "target") if name in columns},
+        dict(zip(items, group["cluster"], strict=True)) if "cluster" in columns else {},
+        Facts(metrics=(value,)),
+        texts,
+    )
+
+
+def _texts(
+    path: Path, columns: Sequence[str], items: Sequence[str], seed: int | None, subset: str
+) -> dict[str, ItemText]:
+    words = [column for column in _WORDS if column in columns]
+    if not words:
+        return {}
+    keys = [(c, v) for c, v in (("seed", seed), ("subset", subset)) if c in columns]
+    rows = scan.query(
+        path,
+        f"""SELECT CAST(item AS VARCHAR) AS item{"".join(f", CAST({word} AS VARCHAR) AS {word}" for word in words)}
+            FROM {_SCANS[path.suffix]} WHERE list_contains(?, CAST(item AS VARCHAR))
+            {"".join(f" AND CAST({column} AS VARCHAR) = ?" for column, _ in keys)}""",
+        [list(items), *(str(key) for _, key in keys)],
+    )
+    found = {}
+    for place, item in enumerate(rows["item"]):
+        said = {word: rows[word][place] or "" for word in words}
+        found[item] = ItemText(
+            said.get("prompt") or said.get("text", ""), said.get("target", ""), said.get("answer", "")
+        )
+    return found

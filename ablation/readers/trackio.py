@@ -1,0 +1,116 @@
+"""Reader of trackio's projects: one SQLite file each, whose metrics and configurations are JSON.
+
+Of what trackio keeps, metrics that are numbers and the configuration are read. System metrics have a table of their own
+and no steps; they are left out, like tables, histograms, images and traces.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
+
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import one_line
+from ablation.readers.run import ImportedRun, Problem, as_written, metric_table, shortened
+from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
+
+_REMEDY = "name a project's .db, or the folder of them"
+
+
+def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the runs of a project's file, or of every project in a folder (`TRACKIO_DIR`), by the time of their start.
+
+    A step that was logged twice, after a resume say, keeps the value that was logged last. trackio does not write down
+    whether a run has ended, so every run is `finished`. A resumed run has the configuration of its last start: trackio
+    replaces it.
+
+    Raises:
+        ConfigError: there is no file of trackio's.
+    """
+    files = sorted(path.glob("*.db")) if path.is_dir() else [path]
+    found = False
+    for file in files:
+        try:
+            if not is_sqlite(file):
+                raise ConfigError(file, "", None, "is no SQLite file", _REMEDY)
+            yield from _read_file(file, problem)
+            found = True
+        except (OSError, ConfigError) as error:
+            if len(files) == 1 and not isinstance(error, OSError):
+                raise
+            if len(files) == 1:
+                raise ConfigError(file, "", None, f"cannot be read: {error}", _REMEDY) from None
+            problem(str(error) if isinstance(error, ConfigError) else f"{file}: {error}")
+    if not found:
+        raise ConfigError(path, "", None, "holds no project of trackio's", _REMEDY)
+
+
+def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
+    with open_database(file) as connection:
+        if not columns(connection, "metrics") >= {"run_name", "step", "metrics", "timestamp"}:
+            raise ConfigError(file, "", None, "is no file of trackio's", _REMEDY)
+        # Before trackio 0.24 a run was known by its name alone.
+        key = "run_id" if "run_id" in columns(connection, "metrics") else "run_name"
+        query = f"SELECT {key}, max(run_name), min(timestamp) FROM metrics GROUP BY {key} ORDER BY 3, 1"
+        seen = set()
+        for run, name, started in list(rows(connection, query, [], str(file), problem)):
+            if isinstance(run, str) and isinstance(name, str) and run not in seen:  # else of a damaged page
+                seen.add(run)
+                yield _read_run(connection, file, (key, run), problem, name=name, started=started)
+
+
+def _read_run(
+    connection: Connection, file: Path, identity: tuple[str, str], problem: Problem, *, name: str, started: str
+) -> ImportedRun:
+    key, run = identity
+    where = f"{file}: run {one_line(name, 80)}"
+    config = _read_config(connection, identity, where, problem)
+    query = f"SELECT id, step, metrics FROM metrics WHERE {key} = ? ORDER BY timestamp, id"
+    logged = _points(rows(connection, query, [run], where, problem), where, problem)
+    return ImportedRun(
+        source=file,
+        id=run if key == "run_id" else f"{file.stem}/{run}",
+        name=name,
+        config=config,
+        started=started,
+        metrics=metric_table(logged),
+    )
+
+
+def _read_config(connection: Connection, identity: tuple[str, str], where: str, problem: Problem) -> dict[str, Any]:
+    key, run = identity
+    if key not in columns(connection, "configs"):
+        return {}
+    query = f"SELECT config FROM configs WHERE {key} = ? ORDER BY id DESC LIMIT 1"
+    for (text,) in rows(connection, query, [run], where, problem):
+        try:
+            config = json.loads(text)
+            return {
+                name: value for name, value in config.items() if not name.startswith("_")
+            }  # trackio's own: _Created
+        except (ValueError, AttributeError, RecursionError) as error:
+            problem(f"{where}: its configuration is no JSON object: {one_line(error, 100)}")
+    return {}
+
+
+def _points(logged: Iterator[tuple[Any, ...]], where: str, problem: Problem) -> Iterator[tuple[int, str, float]]:
+    damaged, first, others = 0, 0, set[str]()
+    for row, step, text in logged:
+        try:
+            values = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            values = None
+        if not isinstance(values, dict) or not isinstance(step, int):
+            damaged, first = damaged + 1, first or row
+            continue
+        for name, value in values.items():
+            number = as_written(value)
+            if number is not None:
+                yield step, name, number
+            elif value is not None:
+                others.add(name)
+    if damaged:
+        problem(f"{where}: {damaged} of its rows hold no JSON object and were left out, the first with id {first}")
+    if others:
+        problem(f"{where}: no numbers, and so left out: {shortened(sorted(others))}")

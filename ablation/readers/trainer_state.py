@@ -1,0 +1,188 @@
+"""Runs of the Hugging Face Trainer: `trainer_state.json` and, of TRL, `completions/completions_*.parquet`.
+
+A run is an output folder. Its history stands in the folder itself (`trainer.save_state()`) and in each checkpoint,
+where that of a later step holds that of an earlier one: the longest that can be read counts. Of two that are no parts
+of each other, as where a folder was used again, it is the newer file. Rows of training, of
+evaluation and the last one of totals stand in one list; each number keeps its name. The settings of the run are in a
+pickle, which is not read; a JSON or YAML file of them beside it is, where there is one (`SETTINGS`).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import one_line, read_text, regular
+from ablation.readers.run import (
+    ImportedRun,
+    ItemsLost,
+    Numbered,
+    Problem,
+    as_number,
+    as_step,
+    item_table,
+    metric_table,
+    name_below,
+    read_settings,
+)
+
+STATE = "trainer_state.json"
+SETTINGS = ("training_args.json", "args.json", "training_args.yaml", "args.yaml", ".hydra/config.yaml", "config.yaml")
+_KEPT = ("train_batch_size", "num_train_epochs", "max_steps")
+_MAX_BYTES = 1 << 30
+
+
+def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the runs at or below a path. Raises ConfigError where there is none."""
+    root = path if path.is_dir() else path.parent
+    states = sorted(path.rglob(STATE)) if path.is_dir() else [path] if path.name == STATE else []
+    folders: dict[Path, list[Path]] = {}
+    for state in states:
+        folder = state.parent
+        folders.setdefault(folder.parent if folder.name.startswith("checkpoint-") else folder, []).append(state)
+    if not folders:
+        raise ConfigError(path, "", None, f"holds no {STATE}", "name an output folder of the Trainer, or one above")
+    for folder, found in folders.items():
+        if (run := _run(root, folder, found, problem)) is not None:
+            yield run
+
+
+def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> ImportedRun | None:
+    best: dict[str, Any] = {}
+    for state in sorted(states, key=lambda path: path.stat().st_mtime_ns):
+        content = _read_state(state, problem)
+        if content is None or (best and _begins_with(best, content) and _reach(content) < _reach(best)):
+            continue
+        if best and not _begins_with(content, best):
+            problem(f"{state}: does not continue an older {STATE} of its folder, and counts because it is newer")
+        best = content
+    if not best:
+        return None
+    metrics = metric_table(_logged(best, folder, problem))
+    settings = read_settings([folder / name for name in SETTINGS], problem)
+    trial = best.get("trial_params")
+    config = {key: best[key] for key in _KEPT if best.get(key) is not None}
+    config |= trial if isinstance(trial, dict) else {}
+    return ImportedRun(
+        source=folder,
+        id=STATE,
+        name=name_below(root, folder),
+        config=config | settings,
+        state="finished" if _has_ended(best) else "running",
+        metrics=metrics,
+        items=_completions(folder, problem),
+    )
+
+
+def _reach(state: dict[str, Any]) -> tuple[float, int]:
+    return as_number(state.get("global_step")) or 0.0, len(state["log_history"])
+
+
+def _begins_with(state: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(state["log_history"][: len(other["log_history"])] == other["log_history"])
+
+
+def _has_ended(state: dict[str, Any]) -> bool:
+    """Whether all steps were taken, a callback stopped the training, or its totals were logged."""
+    step, last = as_number(state.get("global_step")), as_number(state.get("max_steps"))
+    if step is not None and last is not None and 0 < last <= step:
+        return True
+    control = state.get("stateful_callbacks", {}).get("TrainerControl", {})
+    said = control.get("args") if isinstance(control, dict) else None
+    stopped = isinstance(said, dict) and said.get("should_training_stop") is True
+    return stopped or any("train_runtime" in row for row in state["log_history"][-1:])
+
+
+def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
+    without = 0
+    for row in state["log_history"]:
+        step = as_step(row.get("step"))
+        if step is None:
+            without += 1
+            continue
+        for name, value in row.items():
+            if name != "step" and (number := as_number(value)) is not None:
+                yield step, name, number
+    if without:
+        problem(f"{folder / STATE}: {without} rows of log_history have no step")
+
+
+def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
+    """Return the content; of a file that was cut off, its start and the rows of the history that are whole."""
+    try:
+        text = read_text(path, _MAX_BYTES)
+    except (OSError, ValueError) as error:
+        problem(f"{path}: cannot be read ({one_line(error, 200)})")
+        return None
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        rows = _whole_rows(text)
+        problem(f"{path}: cut off or damaged; {len(rows)} rows of its log_history can be read")
+        content = {"log_history": rows, "global_step": max((as_step(row.get("step")) or 0 for row in rows), default=0)}
+        return content if rows else None
+    history = content.get("log_history") if isinstance(content, dict) else None
+    if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
+        problem(f"{path}: it has no log_history")
+        return None
+    if not isinstance(content.get("stateful_callbacks"), dict):
+        content["stateful_callbacks"] = {}
+    return content
+
+
+def _whole_rows(text: str) -> list[dict[str, Any]]:
+    _, found, rest = text.partition('"log_history"')
+    place, decoder, rows = rest.find("[") + 1, json.JSONDecoder(), []
+    while found and place > 0:
+        place += len(rest[place:]) - len(rest[place:].lstrip(", \t\r\n"))
+        try:
+            row, place = decoder.raw_decode(rest, place)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
+    return rows
+
+
+def _completions(folder: Path, problem: Problem) -> pa.Table | None:
+    """Items of TRL's completions: one per prompt and repeat, in the subset of their step, a value per reward.
+
+    The file of a step holds what was sampled last up to it, in training or in evaluation: it does not say which.
+    """
+    tables: list[pa.Table] = []
+    for path in sorted(folder.glob("completions/completions_*.parquet")):
+        try:
+            tables.append(item_table(_completion_rows(path)))
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            problem(ItemsLost(f"{path}: cannot be read ({one_line(error, 200)}), and is left out"))
+    return pa.concat_tables(tables) if any(table.num_rows for table in tables) else None
+
+
+def _completion_rows(path: Path) -> list[tuple[str, str, str, str, float]]:
+    rows = []
+    with pq.ParquetFile(regular(path)) as file:
+        schema = file.schema_arrow
+        if not {"step", "prompt"} <= set(schema.names):
+            raise ValueError("it has no columns step and prompt")
+        kinds = {name: schema.field(name).type for name in schema.names}
+        values = [
+            name
+            for name, kind in kinds.items()
+            if name != "step" and (pa.types.is_floating(kind) or pa.types.is_integer(kind))
+        ]
+        numbered = Numbered()
+        for batch in file.iter_batches(columns=["step", "prompt", *values]):
+            for row in batch.to_pylist():
+                text = json.dumps(row["prompt"], sort_keys=True)
+                item = numbered.name(hashlib.sha256(text.encode()).hexdigest()[:16], str(row["step"]))
+                subset = f"step {row['step']}"
+                rows += [
+                    (item, subset, "completions", name, float(row[name])) for name in values if row[name] is not None
+                ]
+    return rows

@@ -1,0 +1,148 @@
+"""Runs of verl: its `file` logger's JSONL and the samples in `validation_data_dir/<step>.jsonl`.
+
+A log has a line `{"step": n, "data": {name: number}}` per step. A run that is resumed opens the same file anew, so
+that the log holds only what came after; importing joins it to what was known (`ablation.store.imports.merge`).
+
+Samples carry no id: the hash of their input and answer stands for the question, a number for each repeat, and repeats
+of a question are one cluster. Those of step n are the subset `step n` of protocol `validation`. A folder of samples
+belongs to the log `<name>.jsonl` beside it if it is or lies in the folder `<name>`, or if the log is the only one
+there. verl's `rollout_data_dir` looks the same, so where there are several such folders the one with `val` in its name
+counts.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ablation.contract.errors import ConfigError
+from ablation.contract.reading import one_line, regular
+from ablation.readers.run import (
+    ImportedRun,
+    ItemsLost,
+    Numbered,
+    Problem,
+    as_number,
+    as_step,
+    item_table,
+    metric_table,
+    name_below,
+    read_settings,
+    repeats_as_clusters,
+)
+
+_STEP_FILE = re.compile(r"\d+\.jsonl")
+_TEXTS = ("input", "output", "gts", "step")
+_LONGEST = 1 << 26  # bytes of a line
+
+
+def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+    """Yield the runs at or below a path: a log or a folder. Raises ConfigError where there is no log."""
+    root = path if path.is_dir() else path.parent
+    files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    logs = [file for file in files if not _STEP_FILE.fullmatch(file.name) and _is_log(file)]
+    if not logs:
+        remedy = "name a file of verl's logger `file`, or a folder of such files"
+        raise ConfigError(path, "", None, 'holds no line {"step": ..., "data": {...}}', remedy)
+    for log in logs:
+        alone = sum(other.parent == log.parent for other in logs) == 1
+        place = name_below(root, log.with_suffix(""))
+        settings = [log.parent / log.stem / ".hydra/config.yaml", log.with_suffix(".yaml"), log.with_suffix(".json")]
+        settings += [log.parent / ".hydra/config.yaml", log.parent / "config.yaml"] if alone else []
+        yield ImportedRun(
+            source=log,
+            id=log.stem,
+            name=place,
+            config=read_settings(settings, problem),
+            metrics=metric_table(_logged(log, problem)),
+            items=_validation(log, alone=alone, problem=problem),
+        )
+
+
+def _is_log(path: Path) -> bool:
+    try:
+        with regular(path).open("rb") as file:
+            line = json.loads(file.readline(1 << 24))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(line, dict) and isinstance(line.get("data"), dict) and isinstance(line.get("step"), int)
+
+
+def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
+    """Yield the lines that can be read; a half-written one is named by its number."""
+    with path.open("rb") as file:
+        for number, raw in enumerate(iter(partial(file.readline, _LONGEST), b""), 1):
+            if len(raw) == _LONGEST:
+                problem(f"{path}:{number}: is longer than {_LONGEST >> 20} MiB; it and what follows are not read")
+                return
+            if not raw.strip():
+                continue
+            try:
+                line = json.loads(raw)
+            except (ValueError, RecursionError) as error:
+                problem(f"{path}:{number}: cut off or damaged ({one_line(error, 100)})")
+                continue
+            if isinstance(line, dict):
+                yield line
+            else:
+                problem(f"{path}:{number}: is no mapping")
+
+
+def _logged(path: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
+    for line in _lines(path, problem):
+        step, data = as_step(line.get("step")), line.get("data")
+        if step is None or not isinstance(data, dict):
+            problem(f"{path}: a line without step and data is left out")
+            continue
+        for name, value in data.items():
+            if (number := as_number(value)) is not None:
+                yield step, name, number
+
+
+def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
+    folders = _sample_folders(log.parent / log.stem)
+    if not folders and alone:
+        folders = _sample_folders(log.parent)
+    named = [folder for folder in folders if "val" in folder.name.lower()]
+    chosen = named or [folder for folder in folders if not re.search("rollout|train", folder.name.lower())]
+    if len(chosen) > 1:
+        shown = ", ".join(str(folder) for folder in chosen)
+        problem(f"{log}: several folders look like its validation_data_dir, none is read: {shown}")
+        return None
+    files = [file for folder in chosen for file in sorted(folder.glob("*.jsonl"), key=lambda file: int(file.stem))]
+    tables = [table for file in files if (table := _samples(file, problem)) is not None]
+    return repeats_as_clusters(pa.concat_tables(tables)) if tables else None
+
+
+def _sample_folders(place: Path) -> list[Path]:
+    """Return the folders at or one or two below a place in which every JSONL file is called by a step."""
+    found = []
+    for folder in sorted([place, *place.glob("*/"), *place.glob("*/*/")]):
+        names = [file.name for file in folder.glob("*.jsonl")] if folder.is_dir() else []
+        if names and all(map(_STEP_FILE.fullmatch, names)):
+            found.append(folder)
+    return found
+
+
+def _samples(path: Path, problem: Problem) -> pa.Table | None:
+    """Return the items of a step; None where there are none, or a line is damaged: the rest would have another mean."""
+    damaged: list[str] = []
+    table = item_table(_sample_rows(path, damaged.append))
+    if damaged:
+        problem(ItemsLost(f"{damaged[0]}: the samples of this step are left out"))
+    return table if table.num_rows and not damaged else None
+
+
+def _sample_rows(path: Path, problem: Problem) -> Iterator[tuple[str, str, str, str, float]]:
+    numbered, subset = Numbered(), f"step {int(path.stem)}"
+    for line in _lines(path, problem):
+        asked = json.dumps([line.get("input"), line.get("gts")], sort_keys=True, ensure_ascii=False)
+        item = numbered.name(hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:16], "")
+        for name, value in line.items():
+            if name not in _TEXTS and (number := as_number(value)) is not None:
+                yield item, subset, "validation", name, number

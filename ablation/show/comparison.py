@@ -1,0 +1,202 @@
+"""A comparison in words, and as rows for programs.
+
+in_words(comparison, width) -> str
+as_rows(comparison) -> list of plain values, one map per edge
+"""
+
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from ablation.config.study_schema import Target
+from ablation.contract.reading import one_line
+from ablation.judge.compare.comparison import Compared, Comparison
+from ablation.judge.compare.flips import Flip
+from ablation.judge.verdicts import EDGE_COLUMNS
+from ablation.readers.sheet import short
+
+_FEWEST_DECIMALS = 4
+
+
+def in_words(comparison: Comparison, width: int) -> str:
+    """Everything that the command prints."""
+    blocks = [_edge(comparison, found, width) for found in comparison.compared]
+    notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in comparison.notes]
+    return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
+
+
+def _edge(comparison: Comparison, found: Compared, width: int) -> str:
+    edge, analysis = found.edge, comparison.measured.analysis
+    lines = [f"{edge.child} against {edge.parent}: {edge.verdict}", ""]
+    lines += [f"  {label:<18} {said}" for label, said in _facts(comparison, found)]
+    lines += ["", textwrap.fill(f"{edge.reason}.", width, initial_indent="  ", subsequent_indent="  ")]
+    if found.subsets:
+        lines += ["", *_subsets(found, analysis.alpha, _tool(comparison))]
+    if found.flips.better or found.flips.worse:
+        lines += ["", *_flips(found, width)]
+    return "\n".join(lines)
+
+
+def _facts(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]:
+    edge, analysis = found.edge, comparison.measured.analysis
+    level = f"{100 * (1 - analysis.alpha):g}%"
+    interval = f"  [{_signed(edge.low)}, {_signed(edge.high)}] {level}" if not math.isnan(edge.low) else ""
+    yield "effect", f"{_signed(edge.effect)}{interval}"
+    yield from _noise(comparison, found)
+    named = f" ({', '.join(map(str, edge.paired))})" if edge.paired and edge.seeds < 11 else ""
+    yield "seeds", f"{edge.seeds}{named}"
+    tasks = f" in {len(analysis.subsets)} tasks, each counted once" if len(analysis.subsets) > 1 else ""
+    yield "items", f"{edge.items:,}{tasks}"
+    way = {"max": "larger is better", "min": "smaller is better"}
+    side = (
+        f"target {analysis.direction.target:g}" if isinstance(analysis.direction, Target) else way[analysis.direction]
+    )
+    filters = sorted({sheet.filter for arm in comparison.arms.values() for sheet in arm.sheets} - {""})
+    yield (
+        "metric",
+        f"{analysis.value}{f', filter {chr(44).join(filters)}' if filters else ''}; {side}, margin {analysis.margin:g}",
+    )
+
+
+def _noise(comparison: Comparison, found: Compared) -> Iterator[tuple[str, str]]:
+    """p, smallest effect and standard error; with one seed, of the items alone."""
+    edge = found.edge
+    one_seed = edge.estimate is not None and edge.seeds == 1
+    if one_seed and edge.estimate is not None:
+        few = edge.estimate.items_only
+        alone = f"{_p(edge.estimate.item_p)} for the items alone, which know nothing of other seeds"
+        yield "p", f"none with one seed; {'the items are too few to say more' if few else alone}"
+    else:
+        corrected = f", {_p(edge.p_adjusted)} corrected for all edges" if len(comparison.compared) > 1 else ""
+        yield "p", f"{_p(edge.p)}{corrected}; sign flips over seeds alone {_p(edge.p_sign_flip)}"
+    known = not math.isnan(edge.mde)
+    yield "found with 80%", f"{_number(edge.mde)}{' or more: item noise alone' * one_seed}" if known else "not known"
+    ours = f"{_number(found.stderr)} paired, {'items' if one_seed else 'seeds and items'}"
+    theirs = f"; {_number(found.stderr_unpaired or 0.0)} from {_tool(comparison)}'s own, one run, unpaired"
+    said = "not known" if math.isnan(found.stderr) else ours
+    yield "standard error", f"{said}{'' if found.stderr_unpaired is None else theirs}"
+
+
+def _subsets(found: Compared, alpha: float, tool: str) -> list[str]:
+    rows = [
+        ["task", "items", found.edge.parent, found.edge.child, "effect", f"[{100 * (1 - alpha):g}% of this task alone]"]
+    ]
+    for row in found.subsets:
+        before, after = (_mean(m, e) for m, e in ((row.before, row.stderr_before), (row.after, row.stderr_after)))
+        rows.append(
+            [
+                row.subset,
+                f"{row.items:,}",
+                before,
+                after,
+                _signed(row.effect),
+                f"[{_signed(row.low)}, {_signed(row.high)}]",
+            ]
+        )
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        "  "
+        + "  ".join(
+            text.ljust(w) if at in (0, 5) else text.rjust(w)
+            for at, (text, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    known = any(row.stderr_before is not None for row in found.subsets)
+    said = [f"  ± is {tool}'s own standard error, over the items of one run (mean over the seeds)."] if known else []
+    return [line.rstrip() for line in lines] + said
+
+
+def _tool(comparison: Comparison) -> str:
+    """Whose standard errors the files hold."""
+    tools = {
+        sheet.facts.tool for arm in comparison.arms.values() for sheet in arm.sheets if sheet.facts.stderr is not None
+    }
+    return " and ".join(sorted(tools)) or "the tool"
+
+
+def _mean(value: float, error: float | None) -> str:
+    return _number(value) if error is None else f"{_number(value)} ± {_number(error)}"
+
+
+def _flips(found: Compared, width: int) -> Iterator[str]:
+    total = sum(row.items for row in found.subsets)
+    same = total - found.flips.better - found.flips.worse
+    counts = f"{found.flips.better:,} better, {found.flips.worse:,} worse, {same:,} the same"
+    yield f"  items: {counts}{', on average over the seeds' if found.edge.seeds > 1 else ''}"
+    for word, flips in (("best", found.flips.best), ("worst", found.flips.worst)):
+        for flip in flips:
+            yield f"  {word:<5} {short(flip.item)} of {flip.subset}: {flip.before:.3g} -> {flip.after:.3g}"
+            yield from _words(flip, found, width)
+
+
+def _words(flip: Flip, found: Compared, width: int) -> Iterator[str]:
+    text, parent, child, several = flip.text, found.edge.parent, found.edge.child, found.edge.seeds > 1
+    if text.asked:  # its end: a long prompt starts with instructions and examples
+        asked = " ".join(text.asked.split())
+        room = max(width - 8, 20)
+        yield f"        {one_line(asked if len(asked) <= room else '…' + asked[1 - room :], room)}"
+    said = [("wanted", text.wanted), (parent, flip.answer_before), (child, text.answered)]
+    shown = "; ".join(f"{who}: {one_line(' '.join(what.split()), 80)}" for who, what in said if what)
+    if shown:
+        yield f"        {f'seed {flip.seed}: ' if several else ''}{shown}"
+
+
+def _number(value: float) -> str:
+    if value is None or math.isnan(value):
+        return "-"
+    if value and abs(value) < 10**-_FEWEST_DECIMALS:
+        return f"{value:.2g}"
+    return f"{value:.{_FEWEST_DECIMALS}f}" if abs(value) < 100 else f"{value:.6g}"
+
+
+def _signed(value: float) -> str:
+    shown = _number(value)
+    return f"+{shown}" if not math.isnan(value) and value > 0 else shown
+
+
+def _p(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
+
+
+def as_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """One map per edge, of plain values; None for what does not exist."""
+    return [_plain(_row(comparison, found)) for found in comparison.compared]
+
+
+def _row(comparison: Comparison, found: Compared) -> dict[str, Any]:
+    edge, analysis = found.edge, comparison.measured.analysis
+    row = {name: getattr(edge, name) for name in EDGE_COLUMNS}
+    row |= {
+        "item_p": edge.estimate.item_p if edge.estimate else None,
+        "standard_error": found.stderr,
+        "standard_error_unpaired": found.stderr_unpaired,
+        "paired_seeds": list(edge.paired),
+        "metric": analysis.value,
+        "direction": analysis.direction
+        if isinstance(analysis.direction, str)
+        else {"target": analysis.direction.target},
+        "margin": analysis.margin,
+        "alpha": analysis.alpha,
+        "tasks": [asdict(subset) for subset in found.subsets],
+        "items_better": found.flips.better,
+        "items_worse": found.flips.worse,
+        "best": [asdict(flip) for flip in found.flips.best],
+        "worst": [asdict(flip) for flip in found.flips.worst],
+        "notes": list(comparison.notes),
+    }
+    return row
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "item") and not isinstance(value, str):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,131 @@
+"""The definition of an imported study: its analysis plan, table and curves.
+
+What study.yaml does not say is what the source says, else what follows from the names that the runs logged.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ablation.config.display_schema import ColumnDefinition, CurveDefinition, TableDefinition
+from ablation.config.logged import LOGGED
+from ablation.config.settings import suggest
+from ablation.config.study_schema import Analysis
+from ablation.contract.errors import ConfigError
+from ablation.plan.keys import key_of
+from ablation.plan.plan_file import StudyRecord
+from ablation.store.imports import stored
+from ablation.store.imports.stored import Record
+from ablation.store.imports.study_file import ImportFile, analysis_of
+
+_MOST_CURVES = 6
+
+
+@dataclass
+class KnownRun:
+    """A run with where it is stored, and the names that it logged."""
+
+    record: Record
+    key: str
+    metrics: set[str]
+    items: set[tuple[str, str, str]]  # protocol, name, subset
+    curves: set[str]
+
+
+def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
+    """Return a run with the names in its rows."""
+    rows = metrics.group_by("name").aggregate([("step", "count_distinct")]).to_pylist()
+    kinds = [] if items is None else items.group_by(["protocol", "name", "subset"]).aggregate([]).to_pylist()
+    return KnownRun(
+        record,
+        key,
+        {row["name"] for row in rows},
+        {(row["protocol"], row["name"], row["subset"]) for row in kinds},
+        {row["name"] for row in rows if row["step_count_distinct"] > 1},
+    )
+
+
+def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: str) -> Analysis:
+    """Return the analysis plan. Raises ConfigError where what decides is not said, or no run has it."""
+    metrics = sorted(set().union(*(run.metrics for run in runs)))
+    items = sorted(set().union(*(run.items for run in runs)))
+    primary = "metric" in values or "value" in values
+    lacking = [name for name in ("direction", "margin") if name not in values]
+    if not primary or lacking:
+        options = {
+            "direction": "--direction max, min or target=0.5",
+            "margin": "--margin M, a difference that does not matter",
+        }
+        asked = ([] if primary else ["--metric NAME or --items PROTOCOL/SUBSET/NAME"]) + [
+            options[name] for name in lacking
+        ]
+        kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
+        shown = f"logged: {_some(metrics)}" + (f"; items: {_some(kinds)}" if kinds else "")
+        remedy = f"say {'; '.join(asked)}; or write it in a study.yaml ({shown})"
+        raise ConfigError(where, "analysis", None, "what decides is not said", remedy)
+    analysis = analysis_of(values, where)
+    if analysis.protocol == LOGGED:
+        for name in analysis.subsets:
+            if name not in metrics:
+                raise ConfigError(where, "analysis.metric", name, "no run has logged it", suggest(name, metrics))
+        return analysis
+    subsets = {subset for protocol, name, subset in items if (protocol, name) == (analysis.protocol, analysis.value)}
+    for subset in analysis.subsets:
+        if subset not in subsets:
+            known = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
+            asked_for = f"{analysis.protocol}/{subset}/{analysis.value}"
+            raise ConfigError(where, "analysis", asked_for, "no run has such items", suggest(asked_for, known))
+    return analysis
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "nothing"
+
+
+def describe_study(
+    name: str, written: ImportFile, definition: Mapping[str, Any], analysis: Analysis, runs: Sequence[KnownRun]
+) -> StudyRecord:
+    """Return the definition: what study.yaml says, else what the source says, else what the runs logged."""
+    formats = ", ".join(sorted({run.record.format for run in runs}))
+    primary = _primary(analysis)
+    columns = [ColumnDefinition(metric=metric, label=metric.removesuffix("/value")) for metric in primary]
+    table = written.table or TableDefinition.model_validate(
+        definition.get("table") or {"columns": [c.model_dump() for c in columns]}
+    )
+    curves = written.curves
+    if curves is None:
+        told = [CurveDefinition.model_validate(curve) for curve in definition.get("curves", [])]
+        curves = told or _curves(primary, runs)
+    return StudyRecord(
+        title=written.title or definition.get("title") or name,
+        question=written.question or definition.get("question") or "What did each change do?",
+        source=written.source or definition.get("source") or f"Imported runs ({formats}).",
+        table=table,
+        curves=curves,
+        figures=[],
+        analysis=analysis,
+        health=[],
+        trained_model=None,
+        name=name,
+        analysis_digest=key_of(analysis.model_dump(mode="json")),
+        published=None,
+        last_stage=stored.OUTCOME,
+    )
+
+
+def _primary(analysis: Analysis) -> list[str]:
+    if analysis.protocol == LOGGED:
+        return list(analysis.subsets)
+    return [f"{analysis.protocol}/{subset}/{analysis.value}" for subset in analysis.subsets]
+
+
+def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefinition]:
+    """Return what decides and, of what all runs logged, rewards, losses, divergences, entropies and lengths."""
+    logged = [run.curves for run in runs if run.curves]
+    common = sorted(set.intersection(*logged)) if logged else []
+    words = ("reward", "loss", "kl", "entropy", "accuracy", "length", "score")
+    chosen = [name for name in primary if name in common]
+    chosen += [name for word in words for name in common if word in name.lower()]
+    return [CurveDefinition(metric=name, label=name) for name in list(dict.fromkeys(chosen))[:_MOST_CURVES]]

@@ -1,0 +1,266 @@
+"""Which runs are seeds of one variant: as `study.yaml` says, by a rule, or by the configuration without the seed."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ablation.config import dotted
+from ablation.config.lineage import natural
+from ablation.config.names import is_safe_name
+from ablation.contract.errors import ConfigError
+from ablation.store.imports.stored import Record
+from ablation.store.imports.study_file import ImportFile, NamedVariant
+
+SEED_KEYS = ("seed", "random_seed", "manual_seed", "global_seed", "seed_everything")
+_NO_CHANGE = {
+    *SEED_KEYS,
+    "data_seed",
+    "output_dir",
+    "logging_dir",
+    "run_name",
+    "exp_name",
+    "experiment_name",
+    "hub_model_id",
+}
+_NO_CHANGE |= {
+    "default_local_dir",
+    "validation_data_dir",
+    "rollout_data_dir",
+    "resume_from_checkpoint",
+    "trackio_space_id",
+}
+_SEED_IN_NAME = re.compile(r"(?:(?<=[-_./ ])|^)(?:seed|s)[-_=]?(\d+)(?=$|[-_./ ])", re.IGNORECASE)
+_LONGEST = 60
+
+
+@dataclass
+class Group:
+    """The runs of one variant."""
+
+    name: str
+    runs: list[int]  # their places in the list of all
+    leaves: dict[str, Any]  # dotted key: value, without seeds and what tells no variants apart
+    started: str = ""
+    parent: str | None = None
+    why: str = ""
+    seeds: list[int] = field(default_factory=list)
+
+
+def group_runs(
+    runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
+) -> list[Group]:
+    """Return the groups with their seeds; those that only their configuration tells apart have no name yet.
+
+    `known`: {variant: (parent, why)} of a source that has a lineage itself, whose runs are named `variant/seed_n`.
+    Raises ConfigError, which names the run that cannot be placed.
+    """
+    seeds = [_seed(run, study.runs.seed, where) for run in runs]
+    groups = _named(runs, seeds, study, where, known)
+    for group in groups:
+        group.seeds = _seeds_of(group, runs, seeds, study, where)
+        group.started = min((runs[i].started or "" for i in group.runs), default="")
+    _check_seeds(groups, runs, where)
+    return groups
+
+
+def _seed(run: Record, rule: str | None, where: str) -> int | None:
+    if rule == "number":
+        return None
+    if rule and rule.startswith("name:"):
+        return _whole(_group_in_name(run, rule, where))
+    if rule:
+        return _whole(dotted.get(run.config, rule, None))
+    found = run.seed
+    if found is None:
+        found = next((seed for seed in _seeds_in(run.config) if seed is not None), None)
+    if found is None and (tokens := _SEED_IN_NAME.findall(run.name)):
+        found = int(tokens[-1])
+    return found
+
+
+def _seeds_in(config: Mapping[str, Any]) -> Iterator[int | None]:
+    """Yield the seeds of a configuration: by the order of SEED_KEYS, those further up first."""
+    found = sorted(dotted.leaves(config), key=lambda leaf: leaf[0].count("."))
+    for name in SEED_KEYS:
+        yield from (_whole(value) for key, value in found if key.rpartition(".")[2].lower() == name)
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        number = None if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number is not None and number == float(value) and abs(number) < 2**63 else None
+
+
+def _group_in_name(run: Record, rule: str, where: str) -> str | None:
+    try:
+        found = re.search(rule.removeprefix("name:"), run.name)
+        return found and found.group(1)
+    except (re.error, IndexError) as error:
+        raise ConfigError(
+            where, "--map", rule, f"is no expression with a group ({error})", "as name:-s([0-9]+)$"
+        ) from None
+
+
+def _leaves(run: Record, study: ImportFile) -> dict[str, Any]:
+    ignored, seed = study.runs.ignore, study.runs.seed
+    return {
+        key: value
+        for key, value in dotted.leaves(run.config)
+        if key.rpartition(".")[2].lower() not in _NO_CHANGE
+        and key != seed
+        and not any(dotted.covers(i, key) for i in ignored)
+    }
+
+
+def _named(
+    runs: Sequence[Record],
+    seeds: Sequence[int | None],
+    study: ImportFile,
+    where: str,
+    known: Mapping[str, Any],
+) -> list[Group]:
+    """Return the groups with their names, each with what all its runs have in common."""
+    rule, leaves = study.runs.variant, [_leaves(run, study) for run in runs]
+    stems = [_stem(run, seed) for run, seed in zip(runs, seeds, strict=True)]
+    if any(variant.where or variant.runs for variant in study.variants.values()):
+        names = [_declared(run, study.variants, where) for run in runs]
+    elif rule:
+        names = [_by_rule(run, rule, where) for run in runs]
+    elif known:
+        names = [run.name.rpartition("/")[0] for run in runs]
+    else:
+        return _by_configuration(runs, leaves, stems)
+    members: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        members.setdefault(name, []).append(place)
+    return [Group(name, places, _common(leaves, places)) for name, places in members.items()]
+
+
+def _declared(run: Record, variants: Mapping[str, NamedVariant], where: str) -> str:
+    fitting = [
+        name
+        for name, variant in variants.items()
+        if (variant.where or variant.runs)
+        and all(dotted.get(run.config, key, None) == value for key, value in variant.where.items())
+        and (not variant.runs or any(fnmatchcase(run.name, pattern) for pattern in variant.runs))
+    ]
+    if len(fitting) != 1:
+        problem = f"run {run.name} fits {' and '.join(fitting) or 'none of them'}"
+        raise ConfigError(where, "variants", None, problem, "correct `where` or `runs`, or name it in runs.leave_out")
+    return fitting[0]
+
+
+def _by_rule(run: Record, rule: str, where: str) -> str:
+    if rule == "name":
+        found: Any = _stem(run, _seed(run, None, where))
+    elif rule.startswith("name:"):
+        found = _group_in_name(run, rule, where)
+    else:
+        found = dotted.get(run.config, rule, None)
+    if found is None or not str(found):
+        shown = f"run {run.name} ({run.source})"
+        raise ConfigError(where, "--map variant", rule, f"{shown} has nothing there", "name another key, or name:REGEX")
+    return safe_name(str(found))
+
+
+def _stem(run: Record, seed: int | None) -> str:
+    """Return the name of a run without its seed."""
+    tokens = [match for match in _SEED_IN_NAME.finditer(run.name) if seed is not None and int(match[1]) == seed]
+    name = run.name[: tokens[-1].start()] + run.name[tokens[-1].end() :] if tokens else run.name
+    if not tokens and seed is not None:
+        name = re.sub(rf"[-_./ ]{seed}$", "", name)
+    return re.sub(r"[-_./ ]{2,}", "-", name).strip("-_./ ")
+
+
+def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], stems: Sequence[str]) -> list[Group]:
+    """Group runs by configuration; by name where that has the seed in it, or no configuration is known.
+
+    Formats write down configurations of their own, so only those of one are compared; a run of another format that has
+    the name of one of its runs is the same run.
+    """
+    leaves = _of_one_format(runs, leaves)
+    systematic = all(stem and stem != run.name for stem, run in zip(stems, runs, strict=True))
+    keys = [
+        (json.dumps(leaf, sort_keys=True), stem if systematic or not leaf else "")
+        for leaf, stem in zip(leaves, stems, strict=True)
+    ]
+    members: dict[tuple[str, str], list[int]] = {}
+    for place, key in enumerate(keys):
+        members.setdefault(key, []).append(place)
+    shared = [len(places) > 1 and _common_stem(stems, places) != "" for places in members.values()]
+    names_tell = systematic or any(shared) or not any(leaves)
+    groups = [
+        Group(_common_stem(stems, places) if names_tell else "", places, leaves[places[0]])
+        for places in members.values()
+    ]
+    by_name: dict[str, list[Group]] = {}
+    for group in groups:
+        by_name.setdefault(group.name, []).append(group)
+    joined = []
+    for name, same in by_name.items():
+        configured = [group for group in same if group.leaves]
+        if name and len(configured) <= 1:  # evaluations and logs of the same runs, of which one tells the configuration
+            joined.append(Group(name, sorted(p for g in same for p in g.runs), (configured or same)[0].leaves))
+        else:
+            joined += [Group("", group.runs, group.leaves) for group in same]
+    return joined
+
+
+def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the configurations, where several formats name one run that of the format that knows the most."""
+    size: dict[str, int] = {}
+    for run, leaf in zip(runs, leaves, strict=True):
+        size[run.format] = size.get(run.format, 0) + len(leaf)
+    lead = max(sorted(size), key=lambda name: size[name])
+    told = {run.name: leaf for run, leaf in zip(runs, leaves, strict=True) if run.format == lead}
+    return [told.get(run.name, leaf) for run, leaf in zip(runs, leaves, strict=True)]
+
+
+def _common_stem(stems: Sequence[str], places: Sequence[int]) -> str:
+    found = {stems[place] for place in places}
+    return safe_name(found.pop()) if len(found) == 1 else ""
+
+
+def _common(leaves: Sequence[dict[str, Any]], places: Sequence[int]) -> dict[str, Any]:
+    """Return what the runs that have a configuration agree in."""
+    known = [leaves[place] for place in places if leaves[place]]
+    return {k: v for k, v in known[0].items() if all(k in o and o[k] == v for o in known)} if known else {}
+
+
+def _seeds_of(
+    group: Group, runs: Sequence[Record], seeds: Sequence[int | None], study: ImportFile, where: str
+) -> list[int]:
+    if study.runs.seed == "number":
+        order = sorted(group.runs, key=lambda place: (runs[place].started or "", natural(runs[place].name)))
+        return [order.index(place) for place in group.runs]
+    for place in group.runs:
+        if seeds[place] is None:
+            run = runs[place]
+            remedy = "--map seed=KEY of its configuration, seed=name:REGEX, or seed=number to count them in order"
+            raise ConfigError(where, "seed", None, f"run {run.name} ({run.source}) does not tell its seed", remedy)
+    return [seed for place in group.runs if (seed := seeds[place]) is not None]
+
+
+def _check_seeds(groups: Iterable[Group], runs: Sequence[Record], where: str) -> None:
+    """Refuse two runs of one format that would be the same seed of the same variant."""
+    for group in groups:
+        taken: dict[tuple[int, str], int] = {}
+        for place, seed in zip(group.runs, group.seeds, strict=True):
+            other = taken.setdefault((seed, runs[place].format), place)
+            if other != place:
+                pair = " and ".join(f"{runs[i].name} ({runs[i].source})" for i in (other, place))
+                problem = f"{pair} are both seed {seed} of one variant: nothing else tells them apart"
+                remedy = "--map variant=KEY or name:REGEX, --map seed=..., or --map leave_out=NAME"
+                raise ConfigError(where, f"{group.name or 'variant'} seed {seed}", None, problem, remedy)
+
+
+def safe_name(name: str) -> str:
+    """Return a name that may stand for a variant: letters, digits, `.`, `-`, `_`."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
+    safe = re.sub(r"\.{2,}", ".", safe)[:_LONGEST].strip("-.")
+    return safe if is_safe_name(safe) else ""

@@ -1,0 +1,293 @@
+"""From the files of other programs to a study of imported runs: read, join to what was known, place, write.
+
+    import_runs(results, request) -> Outcome
+
+Without `write` nothing is written, and the outcome says what would be. A study is written whole or not at all.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ablation.config.settings import suggest
+from ablation.config.study_schema import Analysis
+from ablation.contract.atomic import update_text
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import one_line
+from ablation.plan.alone import alone
+from ablation.plan.plan_file import PlannedVariant
+from ablation.readers import database
+from ablation.readers.database import Declared
+from ablation.readers.run import EVALUATION, ImportedRun, Reader, as_plain, metric_table
+from ablation.store.imports import stored
+from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
+from ablation.store.imports.lineage import derive
+from ablation.store.imports.merge import merged_items, merged_metrics, sorted_items, twice
+from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
+from ablation.store.imports.study_file import ImportFile
+
+_Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be imported. `written`: study.yaml with what the command line said; None: as at the last import."""
+
+    format: str
+    reader: Reader
+    paths: Sequence[Path]
+    study: str
+    where: str
+    written: ImportFile | None
+    planned: frozenset[str] = frozenset()
+    write: bool = False
+
+
+@dataclass
+class Outcome:
+    """What was found: the study as it is now, or would be, and what could not be read.
+
+    `analysis` is the error that says why there is none, where the runs cannot be judged yet.
+    """
+
+    variants: tuple[PlannedVariant, ...] = ()
+    runs: tuple[PlacedRun, ...] = ()
+    new: int = 0
+    changed: int = 0
+    problems: list[str] = field(default_factory=list)
+    analysis: Analysis | None = None
+    missing: ConfigError | None = None
+    written: bool = False
+
+
+def import_runs(results: Path, request: Request) -> Outcome:
+    """Import runs; raise ConfigError where what was asked cannot be done, and then nothing has been written."""
+    folder = results / stored.FOLDER / request.study
+    with _alone(results / stored.FOLDER) if request.write else nullcontext():
+        before = stored.read_study(folder) if (folder / stored.MANIFEST).exists() else None
+        kept = {run.key for run in before.runs} if before else set()
+        try:
+            outcome, study = _gather(folder, request, before)
+            if request.write and study is not None:
+                update_text(folder / stored.MANIFEST, study.text())
+                kept, outcome.written = {run.key for run in study.runs}, True
+        finally:
+            if request.write:
+                stored.remove_unnamed(folder, kept)
+    return outcome
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait for another import into the same results; leave no folder behind where nothing has been imported."""
+    made = [place for place in (folder, folder.parent) if not place.exists()]
+    lock = folder / ".lock"
+    with alone(lock):
+        try:
+            yield
+        finally:
+            if list(folder.iterdir()) == [lock]:
+                lock.unlink()
+                with suppress(OSError):  # somebody else has put something there
+                    for place in made:
+                        place.rmdir()
+
+
+def _gather(folder: Path, request: Request, before: ImportedStudy | None) -> tuple[Outcome, ImportedStudy | None]:
+    if request.study in request.planned:
+        remedy = f"choose another name, for example {request.study}-imported"
+        raise ConfigError("import", "--study", request.study, "is a study of the plan: runs of other code", remedy)
+    written = request.written or (before.written if before else ImportFile())
+    outcome = Outcome()
+    found = _stored_runs(folder, before, outcome)
+    declared = _declared(request, written, before)
+    _take_in(folder, request, _read(request, written, declared.study, outcome.problems), found, outcome)
+    runs = [found[identity] for identity in sorted(found)]
+    if not runs:
+        raise ConfigError(request.paths[0], "", None, "holds no run that can be read", "name another path")
+    lineage = derive([run.record for run in runs], written, request.where, declared.lineage)
+    outcome.variants = lineage.variants
+    outcome.runs = tuple(
+        PlacedRun(key=run.key, variant=variant, seed=seed, **_facts(run.record))
+        for run, (variant, seed) in zip(runs, lineage.placed, strict=True)
+    )
+    outcome.problems += stored.unequal_ends(outcome.runs)
+    other_prompts = _other_prompts(runs, [seed for _, seed in lineage.placed])
+    theirs = {} if "metric" in written.analysis else declared.definition.get("analysis", {})
+    try:
+        outcome.analysis = plan_analysis({**theirs, **written.analysis}, runs, request.where)
+        decides = outcome.analysis.subsets if outcome.analysis.protocol == EVALUATION else []
+        for subset in decides if "prompt" not in written.runs.allow else []:
+            if subset in other_prompts:
+                raise other_prompts.pop(subset)
+    except ConfigError as error:
+        if request.write:
+            raise
+        outcome.missing = error
+        outcome.problems += [other.problem for other in other_prompts.values()]
+        return outcome, None
+    outcome.problems += [other.problem for other in other_prompts.values()]
+    study = ImportedStudy(
+        written=written,
+        known=declared.lineage,
+        study=describe_study(request.study, written, declared.definition, outcome.analysis, runs),
+        variants=outcome.variants,
+        runs=outcome.runs,
+    )
+    return outcome, study
+
+
+def _take_in(
+    folder: Path,
+    request: Request,
+    runs: Iterable[_Run],
+    found: dict[tuple[str, str, str], KnownRun],
+    outcome: Outcome,
+) -> None:
+    """Join what the sources hold now to the runs that were found before, and with `write` store it."""
+    for run in runs:
+        record, metrics, items = run
+        was = found.get(record.identity)
+        if was is not None:
+            metrics, items = _joined(folder / was.key, metrics, items)
+        record = record.model_copy(update={"last_step": pc.max(metrics["step"]).as_py()})
+        key = stored.key_of_run(record, metrics, items)
+        if request.write:
+            stored.write_run(folder, key, record, metrics, items)
+        outcome.new += was is None
+        outcome.changed += was is not None and was.key != key
+        found[record.identity] = known_run(record, key, metrics, items)
+
+
+def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
+    """Return, by subset, that runs of one seed were asked otherwise: values of other questions are no pairs."""
+    first: dict[tuple[str, int], Record] = {}
+    found: dict[str, ConfigError] = {}
+    for run, seed in zip(runs, seeds, strict=True):
+        for subset, digest in run.record.prompts.items():
+            other = first.setdefault((subset, seed), run.record)
+            if other.prompts[subset] != digest:
+                problem = f"the prompts of {subset} are other ones in {run.record.name} than in {other.name}"
+                remedy = "compare what was asked alike, or give --map allow=prompt if that is the change"
+                found.setdefault(subset, ConfigError(run.record.source, "", None, problem, remedy))
+    return found
+
+
+def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -> dict[tuple[str, str, str], KnownRun]:
+    found = {}
+    for run in before.runs if before else ():
+        try:
+            record = stored.read_record(folder / run.key)
+            metrics, items = stored.read_rows(folder / run.key)
+        except (TrackerError, OSError, pa.ArrowException) as error:
+            outcome.problems.append(one_line(f"{error}: what was imported of {run.name} is lost", 500))
+            continue
+        plain = Record(**{name: getattr(record, name) for name in Record.model_fields})
+        found[record.identity] = known_run(plain, run.key, metrics, items)
+    return found
+
+
+def _declared(request: Request, written: ImportFile, before: ImportedStudy | None) -> Declared:
+    """Return lineage and definition of a source that has them: a database of this project, now or before.
+
+    Its `study` is that of the database whose runs are wanted; empty of other formats.
+    """
+    if request.format != "database":
+        told = before if before and before.known else None
+        return Declared("", told.study.model_dump(mode="json"), told.known) if told else Declared("", {}, {})
+    declared = {each.study: each for path in request.paths for each in database.declared(path)}
+    name = written.runs.study or (next(iter(declared)) if len(declared) == 1 else request.study)
+    if name not in declared:
+        remedy = f"--map study=NAME; {suggest(name, declared)}"
+        raise ConfigError(request.paths[0], "study", name, "is not in the database", remedy)
+    return declared[name]
+
+
+def _read(request: Request, written: ImportFile, own: str, problems: list[str]) -> Iterator[_Run]:
+    """Yield the runs of all paths, each once, without those to be left out and, of a database, of other studies."""
+    seen = set()
+    for path in request.paths:
+        if not path.exists():
+            raise ConfigError(path, "", None, "there is no such file or folder", "correct the name")
+        for run in request.reader(path, lambda line: problems.append(one_line(line, 500))):
+            if own and not run.id.startswith(f"{own}/"):
+                continue
+            place = run.source.resolve(), run.id
+            if place not in seen and not any(fnmatchcase(run.name, pattern) for pattern in written.runs.leave_out):
+                seen.add(place)
+                yield _checked(run, request, written, problems)
+
+
+def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: list[str]) -> _Run:
+    """Return a run as it can be stored. Raises ConfigError where its items make no sense."""
+    metrics = run.metrics
+    renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
+    odd = set(stored.unusable_names(metrics))
+    if odd:
+        problems.append(
+            one_line(f"{run.source}: {run.name}: left out metrics without a usable name: {sorted(odd)}", 500)
+        )
+    if odd or renamed or len(metrics.group_by(["step", "name"]).aggregate([])) < metrics.num_rows:
+        rows = zip(*(column.to_pylist() for column in metrics.columns), strict=True)
+        metrics = metric_table((step, renamed.get(name, name), value) for step, name, value in rows if name not in odd)
+    if metrics.num_rows == 0 and run.items is None:
+        problems.append(f"{run.source}: {run.name} has logged nothing")
+    items = None if run.items is None or run.items.num_rows == 0 else sorted_items(run.items)
+    if items is not None:
+        _check_items(run, items)
+    source = run.source.resolve()
+    record = Record(
+        format=request.format,
+        source=str(source),
+        id=run.id,
+        name=one_line(run.name, 300),
+        config=_json(as_plain(run.config)),
+        seed=run.seed,
+        state=run.state,
+        started=run.started,
+        last_step=None,
+        prompts=dict(run.prompts),
+    )
+    return record, metrics.sort_by([("step", "ascending"), ("name", "ascending")]), items
+
+
+def _check_items(run: ImportedRun, items: pa.Table) -> None:
+    place = f"{run.source}: {run.name}"
+    if (problem := twice(items)) is not None:
+        raise ConfigError(place, "items", None, problem, "an item has one value: remove the others")
+    bad = items.filter(pc.invert(pc.fill_null(pc.is_finite(items["value"]), False)))
+    for row in bad.slice(0, 1).to_pylist():
+        problem = (
+            f"item {row['item']} of {row['subset']} has a {row['name']} that is no number ({bad.num_rows} such rows)"
+        )
+        raise ConfigError(place, "items", row["value"], problem, "evaluate again, or remove the rows")
+
+
+def _joined(known: Path, metrics: pa.Table, items: pa.Table | None) -> tuple[pa.Table, pa.Table | None]:
+    was, evaluated = stored.read_rows(known)
+    both = merged_items(evaluated, items)
+    return merged_metrics(was, metrics), None if both is None else sorted_items(both)
+
+
+def _json(value: Any) -> Any:
+    """Return a value that JSON and DuckDB can hold: no NaN, no halves of characters."""
+    if isinstance(value, dict):
+        return {one_line(_json(key), 200): _json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in ("format", "source", "name", "state", "started", "last_step")}

@@ -1,0 +1,196 @@
+"""Which variant is a change of which.
+
+`study.yaml` may say. Else the root is the variant that started first, and every other hangs below the one from which
+its configuration differs least.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablation.config.constraints import factor_of
+from ablation.config.lineage import ancestors, natural, walk
+from ablation.config.settings import suggest
+from ablation.config.study import Change
+from ablation.contract.errors import ConfigError
+from ablation.plan.plan_file import PlannedVariant
+from ablation.store.imports.grouping import Group, group_runs, safe_name
+from ablation.store.imports.stored import Record
+from ablation.store.imports.study_file import ImportFile
+
+_ROOTS = ("base", "baseline", "control", "reference", "root")
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Variants, parents before children, and of each run its variant and seed."""
+
+    variants: tuple[PlannedVariant, ...]
+    placed: tuple[tuple[str, int], ...]
+
+
+def derive(
+    runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
+) -> Lineage:
+    """Return variants and seeds of the runs. Raises ConfigError, which names the run that cannot be placed.
+
+    `known`: {variant: (parent, why)} of a source that has a lineage itself, whose runs are named `variant/seed_n`.
+    """
+    groups = group_runs(runs, study, where, known)
+    _hang(groups, study, where, known)
+    placed: list[tuple[str, int]] = [("", 0)] * len(runs)
+    for group in groups:
+        for place, seed in zip(group.runs, group.seeds, strict=True):
+            placed[place] = (group.name, seed)
+    return Lineage(tuple(_planned(groups, study, known)), tuple(placed))
+
+
+def _hang(groups: list[Group], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]) -> None:
+    """Give every group its parent and its name."""
+    told = {name: each.parent for name, each in study.variants.items() if "parent" in each.model_fields_set}
+    told |= {name: parent for name, (parent, _) in known.items()}
+    told |= study.runs.parents
+    nearest = _nearest(groups)
+    taken = {group.name for group in groups if group.name}
+    for group, other in nearest:
+        if not group.name:
+            group.name = _fresh(_by_changes(group, other), taken)
+            taken.add(group.name)
+    for group, other in nearest:
+        group.parent = told.get(group.name, other.name if other else None)
+    for name, parent in study.runs.parents.items():
+        for needed in filter(None, (name, parent)):
+            if needed not in taken:
+                raise ConfigError(
+                    where, f"parents.{name}", parent, f"no run is of {needed}", suggest(needed, sorted(taken))
+                )
+    for group in groups:
+        if group.parent is not None and group.parent not in taken:
+            if group.name in known and group.name not in study.runs.parents:
+                group.parent = None
+                continue
+            raise ConfigError(
+                where, group.name, group.parent, "its parent has no run", suggest(group.parent, sorted(taken))
+            )
+    parents = {group.name: group.parent for group in groups}
+    circular = len(list(walk(parents))) < len(groups)
+    for group in groups:
+        if circular and group.name in ancestors(group.parent or "", parents):
+            problem = "descends from itself"
+            raise ConfigError(where, f"parents.{group.name}", group.parent, problem, "name the root: parents.NAME=none")
+
+
+def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
+    """Return each group with the one that it hangs below, grown from the root by the smallest difference.
+
+    Of equal differences the one counts that was grown first; of groups that are as near, the one of the lowest rank.
+    """
+    count, timed = len(groups), all(group.started for group in groups)
+    codes = _codes(groups)
+    apart = sum(count - np.bincount(column)[column] for column in codes.T) if codes.size else np.zeros(count, int)
+
+    def rank(place: int) -> tuple[Any, ...]:
+        group = groups[place]
+        base = next((i for i, word in enumerate(_ROOTS) if group.name.lower() == word), len(_ROOTS))
+        leaves = json.dumps(group.leaves, sort_keys=True)
+        return (base, group.started if timed else "", int(apart[place]), natural(group.name), leaves)
+
+    ranked = sorted(range(count), key=rank)
+    codes = codes[ranked]
+    distance = np.full(count, codes.shape[1] + 1)
+    parent = np.zeros(count, int)  # its place among the grown
+    grown, waiting = [0], np.arange(1, count)
+    while len(waiting):
+        nearer = (codes[waiting] != codes[grown[-1]]).sum(1)
+        closer = nearer < distance[waiting]
+        distance[waiting[closer]], parent[waiting[closer]] = nearer[closer], len(grown) - 1
+        next_one = np.argmin((distance[waiting] * count + parent[waiting]) * count + waiting)
+        grown.append(int(waiting[next_one]))
+        waiting = np.delete(waiting, next_one)
+    chosen = [groups[ranked[place]] for place in grown]
+    return [(chosen[0], None), *((chosen[at], chosen[parent[grown[at]]]) for at in range(1, count))]
+
+
+def _codes(groups: Sequence[Group]) -> NDArray[np.int64]:
+    """Return a row for each group and a column for each key: equal numbers where values are equal, 0 where absent."""
+    keys = sorted({key for group in groups for key in group.leaves})
+    codes = np.zeros((len(groups), len(keys)), np.int64)
+    for column, key in enumerate(keys):
+        known: dict[Any, int] = {}
+        for row, group in enumerate(groups):
+            if key in group.leaves:
+                value = group.leaves[key]
+                value = (json.dumps(value, sort_keys=True),) if isinstance(value, list | dict) else value
+                codes[row, column] = known.setdefault(value, len(known) + 1)
+    return codes
+
+
+def _differs(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return (key in a) != (key in b) or a.get(key) != b.get(key)
+
+
+def _by_changes(group: Group, parent: Group | None) -> str:
+    if parent is None:
+        return "root"
+    changed = [key for key in group.leaves if _differs(key, group.leaves, parent.leaves)]
+    return safe_name("-".join(f"{key.rpartition('.')[2]}-{group.leaves[key]}" for key in changed[:3])) or "variant"
+
+
+def _fresh(name: str, taken: Iterable[str]) -> str:
+    count, fresh = 1, name
+    while fresh in taken:
+        count += 1
+        fresh = f"{name}-{count}"
+    return fresh
+
+
+def _planned(
+    groups: Sequence[Group], study: ImportFile, known: Mapping[str, tuple[str | None, str]]
+) -> Iterator[PlannedVariant]:
+    named = {group.name: group for group in groups}
+    order = walk({group.name: group.parent for group in groups}, lambda names: sorted(names, key=natural))
+    for place in order:
+        group = named[place.name]
+        above = named.get(group.parent or "")
+        compared = above is not None and bool(known or (group.leaves and above.leaves))
+        changes = _changes(group, above, study.factors) if above is not None and compared else ()
+        written = study.variants.get(group.name)
+        why = (written and written.why) or known.get(group.name, (None, ""))[1]
+        yield PlannedVariant(
+            name=group.name,
+            parent=group.parent,
+            why=why or ("imported" if group.leaves else "imported; its source tells no configuration"),
+            file="",
+            resolved=_nested(group.leaves),
+            factors=tuple(dict.fromkeys(change.factor for change in changes)),
+            changes=changes,
+        )
+
+
+def _changes(group: Group, parent: Group, factors: Mapping[str, list[str]]) -> tuple[Change, ...]:
+    keys = [key for key in {**parent.leaves, **group.leaves} if _differs(key, group.leaves, parent.leaves)]
+    return tuple(
+        Change.model_validate(
+            {"key": key, "from": parent.leaves.get(key), "to": group.leaves.get(key), "factor": factor_of(key, factors)}
+        )
+        for key in keys
+    )
+
+
+def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tree of dotted keys; a key below another one that is a leaf keeps its dots."""
+    tree: dict[str, Any] = {}
+    for key, value in leaves.items():
+        place, parts = tree, key.split(".")
+        for part in parts[:-1]:
+            if not isinstance(place.setdefault(part, {}), dict):
+                tree[key] = value
+                break
+            place = place[part]
+        else:
+            place[parts[-1]] = value
+    return tree

@@ -1,0 +1,246 @@
+"""Imported runs as files, of which `collect` makes rows: `results/imported/<study>/`.
+
+    study.json                     definition, rules, variants, and which folders count
+    <key>/run.json                 what the source says of one run, and the digests of the other files
+    <key>/log/metrics.parquet      the run's course, a stage named by the format
+    <key>/log/provenance.json      where it came from
+    <key>/outcome/metrics.parquet  its final metrics and the means of its items, the stage `outcome`
+    <key>/outcome/items.parquet    its items; each final metric is one more, of protocol `logged`
+
+A folder is named by what it holds, made aside and renamed, and never written again. `study.json` is replaced last:
+what it does not name does not count, so an import that is killed has imported nothing.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field, ValidationError
+
+from ablation.config.logged import LOGGED, LOGGED_VALUE
+from ablation.config.names import Strict
+from ablation.contract.atomic import write_json, write_text
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import read_text, sha256
+from ablation.plan.keys import KEY_LENGTH
+from ablation.plan.plan_file import PlannedVariant, StudyRecord
+from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, State
+from ablation.store.imports.merge import sorted_items
+from ablation.store.imports.study_file import ImportFile
+
+FOLDER, MANIFEST, RUN = "imported", "study.json", "run.json"
+OUTCOME = "outcome"
+_FILES = ("log/metrics.parquet", "log/provenance.json", "outcome/metrics.parquet", "outcome/items.parquet")
+_MAX_BYTES = 1 << 30
+
+
+class Record(Strict):
+    """What a source says of one run, its rows aside."""
+
+    format: str
+    source: str
+    id: str
+    name: str
+    config: dict[str, Any]
+    seed: int | None
+    state: State
+    started: str | None
+    last_step: int | None
+    prompts: dict[str, str] = Field(default={})
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Return what finds the run again in a later import."""
+        return self.format, self.source, self.id
+
+
+class StoredRecord(Record):
+    """`run.json`; `files` are the sha256 of the other files."""
+
+    files: dict[str, str]
+
+
+class PlacedRun(Strict):
+    """A run in its study."""
+
+    key: str
+    format: str
+    source: str
+    name: str
+    variant: str
+    seed: int
+    state: State
+    started: str | None
+    last_step: int | None
+
+
+class ImportedStudy(Strict):
+    """`study.json`. `known`: the lineage of a source that has one, {variant: (parent, why)}."""
+
+    written: ImportFile
+    known: dict[str, tuple[str | None, str]]
+    study: StudyRecord
+    variants: tuple[PlannedVariant, ...]
+    runs: tuple[PlacedRun, ...]
+
+    def text(self) -> str:
+        """Return JSON, the same for the same content."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True) + "\n"
+
+
+def studies(results: Path) -> list[Path]:
+    """Return the folders of imported studies, by name."""
+    return sorted(path.parent for path in (results / FOLDER).glob(f"*/{MANIFEST}"))
+
+
+def read_study(folder: Path) -> ImportedStudy:
+    """Return what was imported of a study. Raises ConfigError."""
+    path = folder / MANIFEST
+    remedy = "restore it, or delete the folder and import again"
+    try:
+        return ImportedStudy.model_validate_json(read_text(path, _MAX_BYTES))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ConfigError(path, ".".join(map(str, first["loc"])), None, first["msg"], remedy) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(path, "", None, f"cannot be read ({error})", remedy) from None
+
+
+def read_record(folder: Path) -> StoredRecord:
+    """Return what is known of one run. Raises TrackerError where files have gone or are not those that were written."""
+    try:
+        record = StoredRecord.model_validate_json(read_text(folder / RUN, _MAX_BYTES))
+        digests = {name: sha256(folder / name) for name in record.files}
+    except (OSError, ValueError) as error:
+        raise TrackerError(f"{folder}: {RUN} or a file that it names cannot be read ({error})") from None
+    for name, digest in digests.items():
+        if digest != record.files[name]:
+            raise TrackerError(f"{folder / name}: its content is not what the import left")
+    return record
+
+
+def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
+    """Return the metrics and the items that the source had, as they were stored."""
+    metrics = pq.read_table(folder / "log/metrics.parquet", schema=METRIC_ROWS)
+    items = pq.read_table(folder / "outcome/items.parquet")
+    if "cluster" not in items.column_names:
+        items = items.append_column("cluster", pa.nulls(items.num_rows, pa.string()))
+    own = items.filter(pc.not_equal(items["protocol"], LOGGED)).cast(ITEM_ROWS)
+    return metrics, own if own.num_rows else None
+
+
+def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str:
+    """Return the name of the run's folder: a digest of all that is known of it. Rows are in their stored order."""
+    digest = hashlib.sha256(record.model_dump_json().encode())
+    for table in (metrics, items):
+        for column in () if table is None else table.columns:
+            for batch in pa.table([column.combine_chunks()], names=["c"]).to_batches():
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, batch.schema) as stream:
+                    stream.write_batch(batch)
+                digest.update(sink.getvalue())
+    return digest.hexdigest()[:KEY_LENGTH]
+
+
+def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> None:
+    """Write a run's folder where it is not there, whole."""
+    folder = study / key
+    try:
+        read_record(folder)
+        return
+    except TrackerError:
+        pass
+    aside = study / f".{os.getpid()}.tmp.{key}"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        for part in ("log", OUTCOME):
+            (aside / part).mkdir(parents=True)
+        pq.write_table(metrics, aside / "log/metrics.parquet")
+        source = {"imported": {"format": record.format, "from": record.source, "run": record.id}}
+        write_json(aside / "log/provenance.json", source)
+        last = _last(metrics)
+        means = _means(items, last, record.last_step or 0)
+        pq.write_table(pa.concat_tables([last, means]), aside / "outcome/metrics.parquet")
+        pq.write_table(_with_logged(items, last), aside / "outcome/items.parquet")
+        files = {name: sha256(aside / name) for name in _FILES}
+        write_text(aside / RUN, StoredRecord(**record.model_dump(), files=files).model_dump_json(indent=1) + "\n")
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+        aside.rename(folder)
+    except OSError as error:
+        raise TrackerError(f"{folder}: cannot be written ({error.strerror or error}); nothing was imported") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_unnamed(study: Path, keys: set[str]) -> None:
+    """Delete the folders of a study that its manifest does not name, and the study's where nothing is left."""
+    for folder in study.iterdir() if study.is_dir() else ():
+        if folder.is_dir() and folder.name not in keys:
+            shutil.rmtree(folder, ignore_errors=True)
+    if study.is_dir() and not any(study.iterdir()):
+        study.rmdir()
+
+
+def _last(metrics: pa.Table) -> pa.Table:
+    """Return the last row of each metric."""
+    names = metrics["name"].to_pylist()
+    places = {name: place for place, name in enumerate(names)}  # rows stand by step
+    return metrics.take(pa.array(sorted(places.values()), pa.int64()))
+
+
+def _means(items: pa.Table | None, last: pa.Table, step: int) -> pa.Table:
+    """Return the means of the items as metrics `protocol/subset/name`, and over subsets that are no steps."""
+    if items is None:
+        return METRIC_ROWS.empty_table()
+    by_subset = items.group_by(["protocol", "subset", "name"]).aggregate([("value", "mean")]).to_pylist()
+    found = {f"{row['protocol']}/{row['subset']}/{row['name']}": row["value_mean"] for row in by_subset}
+    several: dict[str, list[float]] = {}
+    for row in by_subset:
+        if not row["subset"].startswith("step "):
+            several.setdefault(f"{row['protocol']}/mean/{row['name']}", []).append(row["value_mean"])
+    found |= {name: sum(values) / len(values) for name, values in several.items() if len(values) > 1}
+    names = sorted(found.keys() - set(last["name"].to_pylist()))
+    return pa.table([[step] * len(names), names, [found[name] for name in names]], schema=METRIC_ROWS)
+
+
+def _with_logged(items: pa.Table | None, last: pa.Table) -> pa.Table:
+    """Return the items, each final metric as one more; the column `cluster` only where there are clusters."""
+    count = last.num_rows
+    logged = pa.table(
+        [["final"] * count, last["name"], [LOGGED] * count, [LOGGED_VALUE] * count, last["value"], ["final"] * count],
+        schema=ITEM_ROWS,
+    )
+    if items is None or items["cluster"].null_count == items.num_rows:
+        tables = [logged] if items is None else [logged, items]
+        return sorted_items(pa.concat_tables(tables)).drop_columns(["cluster"])
+    clusters = pc.coalesce(items["cluster"], items["item"])  # who names none is one of its own
+    place = items.schema.get_field_index("cluster")
+    return sorted_items(pa.concat_tables([logged, items.set_column(place, "cluster", clusters)]))
+
+
+def unusable_names(metrics: pa.Table) -> Iterator[str]:
+    """Yield names of metrics that no table could show: too long, or with control characters."""
+    for name in pc.unique(metrics["name"]).to_pylist():
+        if not name or len(name) > 500 or not name.isprintable():
+            yield name
+
+
+def unequal_ends(runs: Sequence[PlacedRun]) -> list[str]:
+    """Return lines on runs that ended at another step than most: their final metrics are of a longer or shorter one."""
+    told = []
+    for kind in sorted({run.format for run in runs}):
+        last = [run for run in runs if run.format == kind and run.state == "finished" and run.last_step is not None]
+        steps = [run.last_step for run in last]
+        usual = max(set(steps), key=lambda step: (steps.count(step), step), default=None)
+        other = [f"{run.variant} seed {run.seed} at {run.last_step}" for run in last if run.last_step != usual]
+        if other:
+            more = f" and {len(other) - 5} more" if len(other) > 5 else ""
+            told.append(f"runs end at different steps: most at {usual}, {', '.join(other[:5])}{more}")
+    return told

@@ -1,0 +1,290 @@
+"""`ablation compare` from files to what it prints: verdicts, seeds, items, pages, and what it costs."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ablation.contract.reading import printable
+from ablation.judge.statistics import contrast
+from tests.ablation.readers.command import read, refused, told
+from tests.ablation.readers.samples import ITEMS, arm, hits, row, write_samples
+
+
+def test_the_numbers_are_those_of_the_judge(arms, capsys):
+    found = read(capsys, arms[0], "--with", arms[1])
+    values = np.array([[hits(seed, gain) for seed in range(3)] for gain in (0.25, 0.0)])
+    alone = contrast([values], (1, -1), "max")
+    assert found["effect"] == pytest.approx(values[0].mean() - values[1].mean())
+    assert (found["low"], found["high"], found["p"]) == pytest.approx((alone.low, alone.high, alone.p))
+    assert (found["seeds"], found["items"], found["child"], found["parent"]) == (3, ITEMS, "new", "base")
+    assert found["verdict"] == "better"
+    assert found["tasks"][0]["before"] == pytest.approx(values[1].mean())
+    assert found["tasks"][0]["stderr_before"] == 0.02
+    assert found["standard_error_unpaired"] == pytest.approx(np.hypot(0.02, 0.02))
+
+
+def test_the_text_says_it_all(arms, capsys):
+    said = told(capsys, arms[0], "--with", arms[1])
+    assert said.startswith("new against base: better\n")
+    for word in (
+        "effect",
+        "95%",
+        "sign flips",
+        "found with 80%",
+        "seeds              3 (0, 1, 2)",
+        "margin 0.01",
+        "± 0.0200",
+    ):
+        assert word in said
+    assert "best  " in said
+    assert "Q: question" in said
+    assert "wanted: yes; base: no; new: yes" in said
+
+
+def test_items_that_changed_are_those_whose_mean_over_seeds_did(arms, capsys):
+    found = read(capsys, arms[0], "--with", arms[1], "--flips", 2)
+    before, after = (np.mean([hits(seed, gain) for seed in range(3)], axis=0) for gain in (0.0, 0.25))
+    assert found["items_better"] == int((after > before + 1e-9).sum())
+    assert found["items_worse"] == int((after < before - 1e-9).sum())
+    assert len(found["best"]) == 2
+    assert found["best"][0]["change"] == pytest.approx((after - before).max())
+    place = int(found["best"][0]["text"]["asked"].removeprefix("Q: question "))
+    seed = found["best"][0]["seed"]
+    assert (found["best"][0]["answer_before"], found["best"][0]["text"]["answered"]) == ("no", "yes")
+    assert (hits(seed)[place], hits(seed, 0.25)[place]) == (0, 1)
+    assert (found["best"][0]["before"], found["best"][0]["after"]) == pytest.approx((before[place], after[place]))
+
+
+def test_one_seed_is_judged_by_its_items_alone_and_says_so(tmp_path, capsys):
+    sides = arm(tmp_path / "base", seeds=1), arm(tmp_path / "new", gain=0.25, seeds=1)
+    found = read(capsys, sides[0], "--with", sides[1])
+    alone = contrast([np.array([[hits(0, 0.25)], [hits(0)]])], (1, -1), "max")
+    assert found["verdict"] == "undecided"
+    assert found["p"] is None
+    assert found["item_p"] == pytest.approx(alone.item_p)
+    assert (found["low"], found["high"]) == pytest.approx((alone.low, alone.high))
+    said = told(capsys, sides[0], "--with", sides[1])
+    assert "none with one seed" in said
+    assert "item noise alone would say better" in said
+
+
+def test_too_few_items_for_one_seed_say_so(tmp_path, capsys):
+    for name, last in (("a", 0), ("b", 1)):
+        (tmp_path / f"{name}.csv").write_text(f"item,value\nx,1\ny,0\nz,{last}\n")
+    said = told(capsys, tmp_path / "a.csv", "--with", tmp_path / "b.csv")
+    assert "none with one seed; the items are too few" in said
+    assert "found with 80%     not known" in said
+    assert "standard error     not known" in said
+
+
+def test_files_without_seeds_in_their_paths_are_one_run_each(tmp_path, capsys):
+    a, b = (
+        write_samples(tmp_path / name, [row(i, v) for i, v in enumerate(hits(0, g))])
+        for name, g in (("a", 0), ("b", 0.2))
+    )
+    assert read(capsys, a, "--with", b)["seeds"] == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [(("seed=7", "Seed_8"), None), (("7", "8"), None), (("run7", "run8"), None), (("x7y1", "x8y1"), r"x(\d+)y")],
+)
+def test_the_seed_is_found_in_the_path(names, pattern, tmp_path, capsys):
+    for side, gain in (("base", 0), ("new", 0.2)):
+        for seed, name in enumerate(names):
+            write_samples(tmp_path / side / name / "model", [row(i, v) for i, v in enumerate(hits(seed, gain))])
+    more = ["--seed-from", pattern] if pattern else []
+    assert read(capsys, tmp_path / "base", "--with", tmp_path / "new", *more)["paired_seeds"] == [7, 8]
+
+
+def test_seeds_without_a_partner_are_left_out_and_named(tmp_path, capsys):
+    sides = arm(tmp_path / "base", seeds=4), arm(tmp_path / "new", gain=0.2, seeds=2)
+    found = read(capsys, sides[0], "--with", sides[1])
+    assert found["paired_seeds"] == [0, 1]
+    assert any("seeds 2, 3 of base have no partner" in note for note in found["notes"])
+
+
+def test_the_first_filter_is_taken_unless_another_is_named(tmp_path, capsys):
+    for side, gain in (("base", 0), ("new", 0.2)):
+        for seed in range(2):
+            values = hits(seed, gain)
+            rows = [row(i, v, name="strict") for i, v in enumerate(values)] + [
+                row(i, 1.0, name="loose") for i in range(ITEMS)
+            ]
+            write_samples(tmp_path / side / f"seed{seed}", rows)
+    sides = tmp_path / "base", "--with", tmp_path / "new"
+    found = read(capsys, *sides)
+    assert found["effect"] > 0
+    assert any("filter strict; also there: loose (--filter)" in note for note in found["notes"])
+    assert read(capsys, *sides, "--filter", "loose")["effect"] == 0
+    assert "the file has strict, loose" in refused(capsys, *sides, "--filter", "lose")
+
+
+def test_rows_of_an_item_that_was_asked_several_times_are_averaged(tmp_path, capsys):
+    for side, second in (("base", 0.0), ("new", 1.0)):
+        rows = [row(i, 1.0) for i in range(ITEMS)] + [row(i, second) for i in range(ITEMS)]
+        write_samples(tmp_path / side / "seed0", rows)
+    found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
+    assert (found["effect"], found["items"]) == (0.5, ITEMS)
+
+
+def test_documents_that_the_data_hold_twice_are_items_of_one_cluster(tmp_path, capsys):
+    for side, gain in (("base", 0), ("new", 0.2)):
+        values = hits(0, gain)
+        rows = [row(i, v, question=f"question {i // 2}") for i, v in enumerate(values)]
+        write_samples(tmp_path / side / "seed0", rows)
+    found = read(capsys, tmp_path / "base", "--with", tmp_path / "new")
+    alone = contrast([np.array([[hits(0, 0.2)], [hits(0)]])], (1, -1), "max", clusters=[np.arange(ITEMS) // 2])
+    assert (found["low"], found["high"]) == pytest.approx((alone.low, alone.high))
+
+
+def test_items_that_share_a_passage_are_one_cluster_where_it_is_named_and_a_note_where_not(tmp_path, capsys):
+    """60 items on 12 passages, which are right or wrong together: as items alone they cover 57 to 84% for 95%."""
+    sides = []
+    for name, right in (("a", 3), ("b", 6)):
+        rows = [row(n, float(n % 12 < right)) for n in range(60)]
+        rows = [one | {"doc": one["doc"] | {"passage": f"{n % 12} " + "long " * 30}} for n, one in enumerate(rows)]
+        sides.append(write_samples(tmp_path / name, rows))
+    said = told(capsys, sides[0], "--with", sides[1])
+    assert "items of toy share doc.passage, 12 texts: they err together" in said
+    assert "--cluster doc.passage" in said
+    alone, together = (read(capsys, sides[0], "--with", sides[1], *more) for more in ([], ["--cluster", "doc.passage"]))
+    assert together["high"] - together["low"] > 2 * (alone["high"] - alone["low"])
+    assert "they err together" not in told(capsys, sides[0], "--with", sides[1], "--cluster", "doc.passage")
+    assert "doc.passage" in refused(capsys, sides[0], "--with", sides[1], "--cluster", "doc.text")
+
+
+def test_smaller_is_better_where_the_results_say_so(tmp_path, capsys):
+    for side, gain in (("base", 0), ("new", 0.25)):
+        for seed in range(3):
+            write_samples(
+                tmp_path / side / f"seed{seed}", [row(i, v) for i, v in enumerate(hits(seed, gain))], larger=False
+            )
+    sides = tmp_path / "base", "--with", tmp_path / "new"
+    assert read(capsys, *sides)["verdict"] == "worse"
+    assert read(capsys, *sides, "--direction", "max")["verdict"] == "better"
+    assert read(capsys, *sides, "--direction", "target=0.5")["direction"] == {"target": 0.5}
+
+
+def test_tasks_of_other_metrics_are_compared_one_at_a_time(tmp_path, capsys):
+    for side, gain in (("base", 0), ("new", 0.25)):
+        for seed in range(2):
+            values = hits(seed, gain)
+            for task, metric in (("toy", "acc"), ("other", "exact_match")):
+                rows = [row(i, v, metric=metric) for i, v in enumerate(values)]
+                write_samples(tmp_path / side / f"seed{seed}" / task, rows, task=task)
+    sides = tmp_path / "base", "--with", tmp_path / "new"
+    said = refused(capsys, *sides)
+    assert "toy has acc" in said
+    assert "--tasks" in said
+    assert read(capsys, *sides, "--tasks", "other")["metric"] == "exact_match"
+    assert "was not evaluated on it" in refused(capsys, *sides, "--tasks", "gone")
+
+
+def test_paths_with_spaces_quotes_and_signs_of_patterns(tmp_path, capsys):
+    sides = [tmp_path / name for name in ("it's a [base]", 'the "new" * one?')]
+    for side, gain in zip(sides, (0, 0.25), strict=True):
+        arm(side, gain)
+    assert read(capsys, sides[0], "--with", sides[1])["verdict"] == "better"
+
+
+def test_patterns_in_quotes_are_expanded(arms, capsys):
+    files = [f"{side}/*/samples_*.jsonl" for side in arms]
+    assert read(capsys, files[0], "--with", files[1])["seeds"] == 3
+
+
+def test_other_shapes_of_the_output(arms, capsys, tmp_path):
+    rows = list(csv.DictReader(io.StringIO(told(capsys, arms[0], "--with", arms[1], "--csv"))))
+    assert [(r["parent"], r["child"], r["verdict"]) for r in rows] == [("base", "new", "better")]
+    page = tmp_path / "page.html"
+    said = told(capsys, arms[0], "--with", arms[1], "--page", page)
+    assert said.startswith("new against base: better")
+    html = page.read_text()
+    assert "new against base" in html
+    assert "made elsewhere" in html
+    assert "model_args" in html  # the settings that differ are the change
+    assert "Items that changed most" in html
+    assert "Q: question" in html
+    assert "certify" not in html
+    (edge,) = json.loads(told(capsys, arms[0], "--with", arms[1], "--json"))
+    assert f"{edge['effect']:+.3f}" in html
+
+
+def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
+    """2 s on a machine of its own; what is allowed here is for a busy one. A whole bootstrap of items took 650 MB."""
+    pad = "some words of a prompt " * 20
+    lines = [json.dumps(row(i, 0.0, question=f"{pad}{i}")) for i in range(10_000)]
+    values = np.random.default_rng(0)
+    for side in ("base", "new"):
+        for seed in range(5):
+            folder = tmp_path / side / f"seed{seed}"
+            folder.mkdir(parents=True)
+            drawn = values.integers(0, 2, len(lines))
+            text = "\n".join(f"{line[:-4]}{value}.0}}" for line, value in zip(lines, drawn, strict=True))
+            (folder / "samples_toy_2026-01-02T03-04-05.jsonl").write_text(text)
+    command = [
+        sys.executable,
+        "-m",
+        "tracker",
+        "compare",
+        str(tmp_path / "base"),
+        "--with",
+        str(tmp_path / "new"),
+        "--json",
+    ]
+    code = (
+        "import json, resource, subprocess, sys; done = subprocess.run(sys.argv[1:], capture_output=True, text=True);"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN);"
+        "print(json.dumps([done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss, done.stdout, done.stderr]))"
+    )
+    root = Path(__file__).resolve().parents[4]
+    measured = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=root, capture_output=True, text=True, check=True
+    )
+    status, seconds, kilobytes, out, error = json.loads(measured.stdout)
+    assert status == 0, error
+    (found,) = json.loads(out)
+    assert (found["seeds"], found["items"]) == (5, 10_000)
+    assert seconds < 6
+    assert kilobytes < 550_000
+
+
+def test_it_needs_no_project_and_loads_no_heavy_library(arms, tmp_path):
+    code = (
+        "import sys; from ablation.cli.main import main; status = main(sys.argv[1:]);"
+        "heavy = {'torch', 'transformers', 'snakemake', 'matplotlib'} & {name.split('.')[0] for name in sys.modules};"
+        "print(heavy, file=sys.stderr); sys.exit(status or bool(heavy))"
+    )
+    root = Path(__file__).resolve().parents[4]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    command = [sys.executable, "-c", code, "compare", arms[0], "--with", arms[1], "--page", str(tmp_path / "p.html")]
+    done = subprocess.run(
+        command, cwd=empty, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(empty.iterdir())
+
+
+def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, capsys):
+    odd = "a\x1b[2J\u202eb\x9b"
+    for name, hit in (("base", 0), ("new", 1)):
+        rows = [f"{odd}{i},{hit if i == 3 else i % 2},{i}" for i in range(40)]
+        (tmp_path / f"{name}.csv").write_text("item,hit,n\n" + "\n".join(rows))
+    words = (tmp_path / "base.csv", "--with", tmp_path / "new.csv", "--metric", "hit", "--page", tmp_path / "p.html")
+    for flags in ((), ("--json",), ("--csv",)):
+        said = told(capsys, *words, *flags)
+        assert printable(said) == said
+        assert flags == ("--csv",) or "\\u202eb" in said
+    assert (
+        json.loads(told(capsys, *words, "--json"))[0]["best"][0]["item"] == f"{odd}3"
+    )  # to a program it is what it is
+    page = (tmp_path / "p.html").read_text()
+    assert printable(page) == page
+    assert "\\u202eb" in page

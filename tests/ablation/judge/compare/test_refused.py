@@ -1,0 +1,164 @@
+"""What is not compared: sides that were asked differently, and bad input, each in one line with status 2."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.ablation.readers.command import read, refused
+from tests.ablation.readers.samples import ITEMS, arm, hits, row, write_samples
+
+# What was asked differently is not paired.
+
+
+def test_another_prompt_is_refused_with_the_items_and_may_be_allowed(tmp_path, capsys):
+    sides = arm(tmp_path / "base"), arm(tmp_path / "new", prompt="Question: {}")
+    said = refused(capsys, sides[0], "--with", sides[1])
+    assert f"the prompt of {ITEMS} of {ITEMS} items of toy" in said
+    assert "and 57 more" in said
+    assert "--allow prompt" in said
+    found = read(capsys, sides[0], "--with", sides[1], "--allow", "prompt")
+    assert any("as --allow prompt permits" in note for note in found["notes"])
+
+
+def test_one_item_of_another_target_is_named(tmp_path, capsys):
+    base = write_samples(tmp_path / "base" / "seed0", [row(i, v) for i, v in enumerate(hits(0))])
+    rows = [row(i, v, target="no" if i == 7 else "yes") for i, v in enumerate(hits(0))]
+    new = write_samples(tmp_path / "new" / "seed0", rows)
+    said = refused(capsys, base, "--with", new)
+    assert "the target of 1 of 60 items" in said
+    assert rows[7]["doc_hash"][:12] in said
+
+
+def test_another_version_of_the_task_is_refused(tmp_path, capsys):
+    base, new = (
+        write_samples(tmp_path / name / "seed0", [row(i, v) for i, v in enumerate(hits(0))], version=version)
+        for name, version in (("base", 1.0), ("new", 2.0))
+    )
+    assert "version 2.0, and 1.0" in refused(capsys, base, "--with", new)
+    assert read(capsys, base, "--with", new, "--allow", "task")["effect"] == 0
+
+
+def test_samples_that_are_not_those_of_their_results_are_refused(arms, capsys):
+    (path,) = Path(arms[1], "seed1").glob("samples_*")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-5]))
+    assert "task_hashes" in refused(capsys, arms[0], "--with", arms[1])
+
+
+def test_items_that_one_side_lacks_are_counted_and_named_or_left_out(arms, tmp_path, capsys):
+    short = tmp_path / "short"
+    for seed in range(3):
+        write_samples(short / f"seed{seed}", [row(i, v) for i, v in enumerate(hits(seed)[:50])])
+    said = refused(capsys, arms[0], "--with", short)
+    assert "it lacks 10 (" in said
+    assert "--common-items" in said
+    found = read(capsys, arms[0], "--with", short, "--common-items")
+    assert (found["items"], found["effect"]) == (50, 0)
+
+
+def test_seeds_of_one_side_with_other_items(arms, capsys):
+    for side in arms:
+        write_samples(Path(side) / "seed2", [row(i, v) for i, v in enumerate(hits(2)[:50])])
+    assert "it lacks 10 (" in refused(capsys, arms[0], "--with", arms[1])
+    assert read(capsys, arms[0], "--with", arms[1], "--common-items")["items"] == 50
+
+
+def test_no_common_item(arms, tmp_path, capsys):
+    write_samples(tmp_path / "other" / "seed0", [row(i, v, question=f"another {i}") for i, v in enumerate(hits(0))])
+    assert "no item of toy is in common" in refused(capsys, arms[0], "--with", tmp_path / "other")
+
+
+# Bad input: one line, status 2.
+
+
+def test_what_is_wrong_with_the_files_is_one_line(arms, tmp_path, capsys):
+    other = tmp_path / "other"
+    other.mkdir()
+    notes = other / "notes.jsonl"
+    notes.write_text("not json\n")
+    assert "is no evaluation that can be read" in refused(capsys, arms[0], "--with", notes)
+    assert "no evaluation below this folder" in refused(capsys, arms[0], "--with", other)
+    assert "no such file" in refused(capsys, arms[0], "--with", tmp_path / "gone*")
+    (results,) = Path(arms[0], "seed0").glob("results_*")
+    assert "--log_samples" in refused(capsys, arms[0], "--with", results)
+    empty = other / "empty.jsonl"
+    empty.write_text("")
+    assert "is no evaluation" in refused(capsys, arms[0], "--with", empty)
+    assert "is on both sides" in refused(capsys, arms[0], "--with", arms[0])
+    assert "two evaluations are needed" in refused(capsys, arms[0])
+    os.mkfifo(other / "samples.jsonl")
+    assert "is no file" in refused(capsys, arms[0], "--with", other / "samples.jsonl")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--margin", "0"),
+        ("--margin", "-1"),
+        ("--margin", "nan"),
+        ("--flips", "-1"),
+        ("--direction", "up"),
+        ("--direction", "target=x"),
+        ("--names", "one", "one"),
+    ],
+)
+def test_options_that_make_no_sense(words, arms, capsys):
+    assert words[0] in refused(capsys, arms[0], "--with", arms[1], *words)
+
+
+def test_half_a_line_is_no_evaluation(arms, capsys):
+    (path,) = Path(arms[1], "seed2").glob("samples_*")
+    path.write_text(path.read_text()[:-40])
+    said = refused(capsys, arms[0], "--with", arms[1])
+    assert "cannot be read" in said
+    assert path.name in said
+
+
+def test_an_arm_without_seeds_is_refused(arms, tmp_path, capsys):
+    alone = write_samples(tmp_path / "alone", [row(i, v) for i, v in enumerate(hits(0))])
+    assert "alone is one run without a seed, base has seeds 0, 1, 2" in refused(
+        capsys, arms[0], "--with", alone, "--names", "base", "alone"
+    )
+
+
+def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, capsys):
+    for name in ("seed7", "seed8"):
+        write_samples(tmp_path / "far" / name, [row(i, v) for i, v in enumerate(hits(0))])
+    assert "none in common" in refused(capsys, arms[0], "--with", tmp_path / "far")
+    for name in ("x", "y"):
+        write_samples(tmp_path / "nameless" / name, [row(i, v) for i, v in enumerate(hits(0))])
+    assert "--seed-from" in refused(capsys, arms[0], "--with", tmp_path / "nameless")
+    assert "finds no number" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", r"run(\d+)")
+    assert "no regular expression" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", "(")
+
+
+def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(arms, capsys):
+    (path,) = Path(arms[1], "seed0").glob("samples_*")
+    again = path.with_name(path.name.replace("2026-01-02", "2026-01-03"))
+    again.write_text("".join(json.dumps(row(i, 1.0)) + "\n" for i in range(ITEMS)))
+    assert "was evaluated on toy in" in refused(capsys, arms[0], "--with", arms[1])
+    assert read(capsys, arms[0], "--with", arms[1], "--latest")["tasks"][0]["after"] == pytest.approx(
+        (1 + hits(1, 0.25).mean() + hits(2, 0.25).mean()) / 3
+    )
+
+
+def test_rows_that_stand_twice_are_refused(tmp_path, capsys):
+    base = write_samples(tmp_path / "base" / "seed0", [row(i, v) for i, v in enumerate(hits(0))])
+    rows = [row(i, v) for i, v in enumerate(hits(0))]
+    new = write_samples(tmp_path / "new" / "seed0", [*rows, rows[3]])
+    said = refused(capsys, base, "--with", new)
+    assert "stands 2 times, others 1" in said
+    assert rows[3]["doc_hash"][:12] in said
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(float("nan"), "no finite value"), (None, "no finite value"), ([1, 2], "of all items at once")]
+)
+def test_a_value_that_is_no_number_is_refused_with_its_item(value, words, tmp_path, capsys):
+    base = write_samples(tmp_path / "base" / "seed0", [row(i, v) for i, v in enumerate(hits(0))])
+    rows = [row(i, value if i == 5 else v) for i, v in enumerate(hits(0))]
+    new = write_samples(tmp_path / "new" / "seed0", rows, results=False)
+    said = refused(capsys, base, "--with", new)
+    assert words in said
+    assert rows[5]["doc_hash"][:12] in said

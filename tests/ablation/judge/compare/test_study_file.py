@@ -1,0 +1,78 @@
+"""`ablation compare --study`: many variants in one file."""
+
+import json
+
+import pytest
+
+from tests.ablation.readers.command import refused, told
+from tests.ablation.readers.samples import arm, hits
+
+TWO = "variants: {a: {files: [base]}, b: {extends: a, files: [new]}}"
+
+
+def test_a_study_of_three_variants(arms, tmp_path, capsys):
+    arm(tmp_path / "third", gain=0.26)
+    (tmp_path / "my.yaml").write_text(
+        "title: Toy\nmetric: acc\nanalysis: {margin: 0.02}\nvariants:\n"
+        "  third: {extends: new, why: more, files: [third]}\n"
+        "  base: {files: ['base/*/samples_*.jsonl']}\n  new: {extends: base, why: a gain, files: [new]}\n"
+    )
+    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json"))
+    assert [(r["parent"], r["child"]) for r in rows] == [("base", "new"), ("new", "third")]
+    assert rows[1]["root"] == "base"
+    assert rows[0]["p_adjusted"] >= rows[0]["p"]
+    assert told(capsys, "--study", tmp_path / "my.yaml", "--page", tmp_path / "p.html").count(" against ") >= 2
+
+
+@pytest.mark.parametrize(
+    ("edges", "pairs"),
+    [
+        ("root", {("base", "new"), ("base", "third")}),
+        ("[[third, base], [new, third]]", {("base", "third"), ("third", "new")}),
+    ],
+)
+def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
+    arm(tmp_path / "third", gain=0.26)
+    (tmp_path / "my.yaml").write_text(
+        f"analysis: {{edges: {edges}}}\nvariants:\n  base: {{files: [base]}}\n"
+        "  new: {extends: base, files: [new]}\n  third: {extends: new, files: [third]}\n"
+    )
+    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json", "--page", tmp_path / "p.html"))
+    assert {(r["parent"], r["child"]) for r in rows} == pairs
+    means = {
+        name: sum(hits(seed, gain).mean() for seed in range(3)) / 3
+        for name, gain in (("base", 0), ("new", 0.25), ("third", 0.26))
+    }
+    for found in rows:
+        assert found["effect"] == pytest.approx(means[found["child"]] - means[found["parent"]])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("variants: {a: {files: [base]}, b: {extends: c, files: [new]}}", "there is no such variant"),
+        ("variants: {a: {extends: b, files: [base]}, b: {extends: a, files: [new]}}", "circle"),
+        ("variants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
+        ("analysis: {edges: root}\nvariants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
+        ("variants: {a: {files: [base]}, b: {extends: a, file: [new]}}", "file"),
+        ("variants: {a: {files: [base]}}", "variants"),
+        (f"analysis: {{edges: []}}\n{TWO}", "must be different pairs"),
+        (f"analysis: {{edges: [[b, a], [a, b]]}}\n{TWO}", "must be different pairs"),
+        (f"analysis: {{alpha: 0.7}}\n{TWO}", "my.yaml: analysis.alpha = 0.7"),
+        (f"analysis: {{margin: 0}}\n{TWO}", "my.yaml: analysis.margin = 0"),
+        (f"analysis: {{protocol: x}}\n{TWO}", "my.yaml: analysis.protocol: is not known here"),
+        (f"analysis: {{margins: 1}}\n{TWO}", "did you mean 'margin'?"),
+        ("variants: {a: {files: [base]}, b: {extends: a, files: [gone]}}", "no such file"),
+    ],
+)
+def test_a_study_that_is_wrong(text, words, arms, tmp_path, capsys):
+    (tmp_path / "my.yaml").write_text(text)
+    assert words in refused(capsys, "--study", tmp_path / "my.yaml")
+
+
+@pytest.mark.parametrize(
+    "words", [("--metric", "acc"), ("--margin", "0"), ("--seed-from", "x"), ("--names", "a", "b"), ("--tasks", "toy")]
+)
+def test_what_a_file_says_is_not_said_beside_it(words, arms, tmp_path, capsys):
+    (tmp_path / "my.yaml").write_text(TWO)
+    assert f"goes without {words[0]};" in refused(capsys, "--study", tmp_path / "my.yaml", *words)

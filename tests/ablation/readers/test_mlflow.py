@@ -1,0 +1,228 @@
+"""Both stores of MLflow, written by MLflow, against what its own client says of them."""
+
+import math
+import shutil
+import sqlite3
+
+import pytest
+
+from ablation.contract.errors import ConfigError
+from ablation.readers import sqlite
+from ablation.readers.mlflow import read, typed
+from tests.ablation.readers.stored import comparable, points, read_all
+
+PACKAGE, SCRIPT = "mlflow", "mlflow_stores.py"
+STORES = ("mlflow.db", "mlruns")
+ODD = "odd/name with space.-:_ä"
+
+
+def expected_points(history):
+    """What the reader documents, of the client's histories: [timestamp, step, value] per metric."""
+    found = {}
+    for name, rows in history.items():
+        if name.startswith("system/"):
+            continue
+        ordered = sorted(rows, key=lambda row: row[0])
+        without = len(ordered) > 1 and all(step == 0 for _, step, _ in ordered)
+        for place, (_, step, value) in enumerate(ordered):
+            real = math.copysign(math.inf, value) if abs(value) == 1.7976931348623157e308 else value
+            found[place if without else step, name] = comparable(real)
+    return found
+
+
+def by_name(runs):
+    return {run.name: run for run in runs.values()}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_client_says_the_same(folder, told, store):
+    runs, _ = read_all(read, folder / store)
+    active = {key: run for key, run in told[store].items() if run["stage"] == "active"}
+    assert runs.keys() == active.keys()
+    assert len(active) == 3
+    for key, run in runs.items():
+        assert points(run) == expected_points(active[key]["history"])
+        assert run.config.keys() == active[key]["params"].keys()
+        assert run.name.split(" / ")[-1] == active[key]["name"]
+        assert run.started.startswith("2026-09-21T14:13:20")
+        assert run.items is None
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_values_by_hand(folder, store):
+    run = by_name(read_all(read, folder / store)[0])["sweep"]
+    found = points(run)
+    assert [found[3, name] for name in ("nan", "inf", "-inf", "zero", ODD)] == ["NaN", math.inf, -math.inf, 0.0, 2.5]
+    assert found[2, "loss"] == 0.125  # three times at step 2: the last that was logged counts
+    assert [found[step, "no step"] for step in range(4)] == [1.0, 0.5, 1 / 3, 0.25]
+    assert (found[0, "once"], found[-1, "back"]) == (4.0, 1.0)
+    assert not any(name.startswith("system/") for _, name in found)
+    assert run.metrics["step"].to_pylist() == sorted(run.metrics["step"].to_pylist())
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_parameters_tags_and_states(folder, store):
+    runs = by_name(read_all(read, folder / store)[0])
+    assert runs["sweep"].config == {
+        "lr": 0.001,
+        "optim.name": "adam",
+        "flag": True,
+        "none": None,
+        "betas": [0.9, 0.99],
+        "note": "two\nlines of 'text'",
+    }
+    assert runs["sweep"].seed == 7  # of a tag
+    assert runs["sweep / child"].config == {"train/seed": 12}
+    assert {name: run.state for name, run in runs.items()} == {
+        "sweep": "finished",
+        "sweep / child": "failed",
+        "sweep / child / grandchild": "running",
+    }
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_deleted_runs_are_left_out_and_named(folder, store):
+    _, problems = read_all(read, folder / store)
+    [line] = problems
+    assert line.startswith(f"{folder / store}: 2 runs that were deleted are left out: ")
+    assert "deleted (" in line
+    assert "of a deleted experiment (" in line
+
+
+def test_a_run_that_only_holds_others_is_left_out_and_named(folder):
+    runs, [line] = read_all(read, folder / "study/mlflow.db")
+    assert sorted(run.name for run in runs.values()) == [f"sweep / {v}-{s}" for v in ("base", "fast") for s in range(3)]
+    assert "only hold nested runs: sweep (" in line
+
+
+def test_a_folder_with_both_an_experiment_and_a_run(written):
+    runs, problems = read_all(read, written)
+    assert len(runs) == 6
+    assert len(problems) == 2
+    [grid] = {run.source.parent for run in runs.values() if run.source.is_dir()}
+    assert len(read_all(read, grid)[0]) == 3
+    child = next(run for run in runs.values() if run.source.is_dir() and run.name == "sweep / child")
+    alone, _ = read_all(read, child.source)
+    assert points(alone[child.id]) == points(child)
+    assert alone[child.id].name.endswith(" / child")
+
+
+@pytest.mark.parametrize("end", range(0, 60))
+def test_a_metric_that_is_cut_off(written, tmp_path, end):
+    source = next(path for path in (written / "mlruns").rglob("metrics/loss") if path.stat().st_size > 60)
+    run = tmp_path / "run"
+    shutil.copytree(source.parents[1], run)
+    whole = points(read_all(read, run)[0]["run"])
+    content = source.read_bytes()
+    (run / "metrics/loss").write_bytes(content[:end])
+    runs, problems = read_all(read, run)
+    lines = content[:end].count(b"\n")
+    assert {key: value for key, value in points(runs["run"]).items() if key[1] != "loss"} == {
+        key: value for key, value in whole.items() if key[1] != "loss"
+    }
+    assert sorted(step for step, name in points(runs["run"]) if name == "loss") == list(range(lines))
+    assert bool(problems) == (not content[:end].endswith(b"\n") and end > 0)
+
+
+def test_a_run_whose_description_is_cut_off_is_read(written, tmp_path):
+    run = tmp_path / "mlruns/1/run"
+    shutil.copytree(next((written / "mlruns").rglob("metrics/once")).parents[1], run)
+    (run.parent / "meta.yaml").write_text("experiment_id: '1'\n")
+    content = (run / "meta.yaml").read_bytes()
+    for end in range(0, len(content), 7):
+        (run / "meta.yaml").write_bytes(content[:end])
+        runs, _ = read_all(read, tmp_path / "mlruns")
+        assert len(points(runs["run"])) == 16
+    (run / "meta.yaml").write_bytes(b"{")
+    _, problems = read_all(read, tmp_path / "mlruns")
+    assert str(run / "meta.yaml") in problems[0]
+
+
+@pytest.mark.parametrize("end", [0, 10, 99, 100, 4096, 5000, 400_000, -4096, -1])
+def test_a_database_that_is_cut_off(written, tmp_path, end):
+    """What SQLite reads of it is partly made up of zeros, so nothing is taken from it."""
+    file = tmp_path / "mlflow.db"
+    file.write_bytes((written / "mlflow.db").read_bytes()[:end])
+    with pytest.raises(ConfigError, match=r"mlflow.db: (is damaged: its end is missing|holds no store)"):
+        list(read(file, print))
+
+
+def test_a_damaged_page_is_named(written, tmp_path):
+    file = tmp_path / "mlflow.db"
+    shutil.copyfile(written / "mlflow.db", file)
+    with sqlite3.connect(file) as connection:
+        query = "SELECT rootpage FROM sqlite_master WHERE name IN ('metrics', 'index_metrics_run_uuid')"
+        pages = [page for (page,) in connection.execute(query)]
+    with file.open("r+b") as content:
+        for page in pages:
+            content.seek((page - 1) * 4096)
+            content.write(b"\xff" * 4096)
+    runs, problems = read_all(read, file)
+    assert len(runs) == 3
+    assert any("metrics of run sweep" in line and "malformed" in line for line in problems)
+
+
+def test_a_writer_at_work_does_not_matter(written, tmp_path):
+    file = tmp_path / "mlflow.db"
+    shutil.copyfile(written / "mlflow.db", file)
+    before = {key: points(run) for key, run in read_all(read, file)[0].items()}
+    writer = sqlite3.connect(file, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("UPDATE metrics SET value = 77")
+    assert {key: points(run) for key, run in read_all(read, file)[0].items()} == before
+    writer.execute("COMMIT")
+    assert points(by_name(read_all(read, file)[0])["sweep / child"]) == {(0, "loss"): 77.0}
+    writer.close()
+
+
+def test_a_database_in_use_for_too_long(written, tmp_path, monkeypatch):
+    file = tmp_path / "mlflow.db"
+    shutil.copyfile(written / "mlflow.db", file)
+    monkeypatch.setattr(sqlite, "_PATIENCE", 0.1)
+    writer = sqlite3.connect(file, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(ConfigError, match="locked"):
+        list(read(file, print))
+    writer.close()
+
+
+def test_places_with_odd_names(written, tmp_path):
+    folder = tmp_path / "a b'c\"d #1 ?x=%41"
+    folder.mkdir()
+    for store in STORES:
+        (shutil.copytree if store == "mlruns" else shutil.copyfile)(written / store, folder / store)
+    assert len(read_all(read, folder)[0]) == 6
+
+
+def test_what_is_none_of_mlflows(written, tmp_path):
+    (tmp_path / "text.db").write_text("words")
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE runs (a)").connection.close()
+    (tmp_path / "empty").mkdir()
+    for name in ("text.db", "other.db", "empty", "is not there"):
+        with pytest.raises(ConfigError, match=name):
+            list(read(tmp_path / name, print))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("-3", -3),
+        ("False", False),
+        ("None", None),
+        ("{'a': [1, 2.5]}", {"a": [1, 2.5]}),
+        ("(1, 2)", "(1, 2)"),
+        ("007", "007"),
+        ("nan", "nan"),
+        ("1e999", "1e999"),
+        ("", ""),
+        ("adam", "adam"),
+        ("__import__('os')", "__import__('os')"),
+        ("[" * 5000, "[" * 5000),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_parameters_as_what_they_were(text, value):
+    found = typed(text)
+    assert found == value
+    assert type(found) is type(value)

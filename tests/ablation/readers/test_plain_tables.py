@@ -1,0 +1,86 @@
+"""`ablation compare` of plain tables."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ablation.judge.statistics import contrast
+from tests.ablation.readers.command import read, refused
+from tests.ablation.readers.samples import ITEMS, hits
+
+
+def table(path, seeds=3, gain=0.0, **more):
+    rows = [
+        {"item": f"i{at}", "value": value, "seed": seed, **{key: f(at) for key, f in more.items()}}
+        for seed in range(seeds)
+        for at, value in enumerate(hits(seed, gain))
+    ]
+    frame = pd.DataFrame(rows)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_a_plain_table_of_any_form_gives_the_same_numbers(suffix, arms, tmp_path, capsys):
+    a, b = table(tmp_path / f"base{suffix}"), table(tmp_path / f"new{suffix}", gain=0.25)
+    found, same = read(capsys, a, "--with", b), read(capsys, arms[0], "--with", arms[1])
+    for key in ("effect", "low", "high", "p", "mde", "verdict", "seeds", "items", "child", "parent"):
+        assert found[key] == pytest.approx(same[key]), key
+
+
+def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):
+    more = {
+        "subset": lambda at: "odd" if at % 2 else "even",
+        "cluster": lambda at: f"c{at // 4}",
+        "text": lambda at: f"What is {at}?",
+        "answer": lambda at: f"answer {at}",
+    }
+    a, b = table(tmp_path / "a.csv", **more), table(tmp_path / "b.csv", gain=0.25, **more)
+    found = read(capsys, a, "--with", b)
+    values = np.array([[hits(seed, gain) for seed in range(3)] for gain in (0.25, 0.0)])
+    at = np.array(sorted(range(ITEMS), key=lambda i: f"i{i}"))
+    parts = [at[at % 2 == rest] for rest in (0, 1)]
+    alone = contrast([values[:, :, part] for part in parts], (1, -1), "max", clusters=[part // 4 for part in parts])
+    assert [task["subset"] for task in found["tasks"]] == ["even", "odd"]
+    assert (found["effect"], found["low"], found["high"]) == pytest.approx((alone.effect, alone.low, alone.high))
+    assert found["best"][0]["text"]["asked"] == f"What is {found['best'][0]['item'][1:]}?"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("item,score\na,1\n", "has no column 'value', only item, score"),
+        ("item,value\na,1\na,0\n", "stands 2 times"),
+        ("item,value\na,1\nb,nan\n", "item b has no finite value"),
+        ("item,value\na,1\nb,\n", "item b has no finite value"),
+        ("item,value\na,1\nb,yes\n", "item b has no finite value"),
+        ("item,value\na,1\n,0\n", "row 2 has none"),
+        ("item,value,seed\na,1,one\n", "row 1 has no seed"),
+        ("item,value,seed\na,1,0\nb,1,\n", "row 2 has no seed"),
+        ("item,value\na,1\nb,1_0\n", "item b has no finite value"),
+        ('item,value\na,1\n"b,0\nc,1\n', "cannot be read"),
+        ("item,value\n", "has no rows"),
+        ("", "is empty"),
+    ],
+)
+def test_a_table_that_is_wrong(text, words, tmp_path, capsys):
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    good.write_text("item,value\na,1\nb,0\n")
+    bad.write_text(text)
+    said = refused(capsys, good, "--with", bad)
+    assert words in said
+    assert "bad.csv" in said
+
+
+def test_values_of_an_unknown_scale_need_a_margin(tmp_path, capsys):
+    for name, shift in (("a", 0), ("b", 3)):
+        frame = pd.DataFrame({"item": range(40), "value": np.random.default_rng(0).normal(500, 9, 40) + shift})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    sides = tmp_path / "a.csv", "--with", tmp_path / "b.csv"
+    assert "--margin" in refused(capsys, *sides)
+    assert read(capsys, *sides, "--margin", "5")["effect"] == pytest.approx(3)

@@ -1,0 +1,273 @@
+"""Readers, on files that the real packages wrote (`make_written.py`) and on copies that were damaged."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from ablation.config.formats import formats_of
+from ablation.contract.errors import ConfigError
+from ablation.readers import tensorboard, trainer_state, verl
+from ablation.readers.formats import load_reader
+from ablation.readers.run import ITEM_ROWS, METRIC_ROWS
+from tests.peers.environment import python_of
+
+WRITTEN = Path(__file__).parent / "written"
+
+
+def read(reader, path):
+    problems = []
+    runs = {run.name: run for run in reader.read(path, problems.append)}
+    for run in runs.values():
+        assert run.metrics.schema == METRIC_ROWS
+        assert run.items is None or run.items.schema == ITEM_ROWS
+    return runs, problems
+
+
+def course(run, name):
+    return [(row["step"], row["value"]) for row in run.metrics.to_pylist() if row["name"] == name]
+
+
+def items(run, subset, name):
+    return {r["item"]: r["value"] for r in run.items.to_pylist() if (r["subset"], r["name"]) == (subset, name)}
+
+
+@pytest.mark.parametrize("name", formats_of("import"))
+def test_an_unknown_path_is_refused_by_every_reader_that_is_there(name, tmp_path):
+    (tmp_path / "notes.txt").write_text("no log\n")
+    with pytest.raises(ConfigError):
+        list(load_reader(name)(tmp_path / "notes.txt", print))
+
+
+@pytest.fixture(scope="module", params=["stored", pytest.param("peer", marks=pytest.mark.peers)])
+def written(request, tmp_path_factory):
+    """Files of the real packages: those that are stored here, or made now by the packages as they are installed."""
+    if request.param == "stored":
+        return WRITTEN
+    folder = tmp_path_factory.mktemp("written")
+    for part, library in (("trainer", "trl"), ("trl", "trl"), ("verl", "verl")):
+        command = [python_of(library), WRITTEN.parent / "make_written.py", part, folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+# Hugging Face
+
+
+def test_rows_of_training_and_evaluation_interleave(written):
+    runs, problems = read(trainer_state, written / "trainer")
+    assert problems == []
+    assert sorted(runs) == ["base/seed_0", "base/seed_1", "fast/seed_0", "fast/seed_1"]
+    run = runs["base/seed_0"]
+    state = json.loads((written / "trainer/base/seed_0/trainer_state.json").read_text())
+    logged = [(row["step"], row["loss"]) for row in state["log_history"] if "loss" in row]
+    evaluated = [(row["step"], row["eval_loss"]) for row in state["log_history"] if "eval_loss" in row]
+    assert (len(logged), len(evaluated)) == (4, 2)
+    assert course(run, "loss") == logged
+    assert course(run, "eval_loss") == evaluated
+    assert course(run, "train_loss") == [(4, state["log_history"][-1]["train_loss"])]
+    assert (run.config["learning_rate"], run.config["seed"], run.state) == (0.05, 0, "finished")
+
+
+def test_a_run_that_a_callback_stopped_has_ended_and_one_on_its_way_has_not(written, tmp_path):
+    runs, _ = read(trainer_state, written / "trainer/fast")
+    assert runs["fast/seed_1"].state == "finished"  # of 8 steps it took 6
+    shutil.copytree(written / "trainer/fast/seed_1/checkpoint-2", tmp_path / "run/checkpoint-2")
+    runs, _ = read(trainer_state, tmp_path)
+    assert (runs["run"].state, runs["run"].metrics["step"].to_pylist()[-1]) == ("running", 2)
+
+
+def test_of_checkpoints_the_furthest_counts_and_a_damaged_one_is_named(written, tmp_path):
+    shutil.copytree(written / "trainer/base/seed_0", tmp_path / "run")
+    whole = (tmp_path / "run/trainer_state.json").read_text()
+    (tmp_path / "run/trainer_state.json").write_text("")
+    runs, problems = read(trainer_state, tmp_path)
+    assert len(course(runs["run"], "loss")) == 4  # of checkpoint-4
+    assert len(problems) == 1
+    assert "run/trainer_state.json: cut off or damaged; 0 rows" in problems[0]
+    for path in tmp_path.glob("run/checkpoint-*/*"):
+        path.unlink()
+    (tmp_path / "run/trainer_state.json").write_text(whole[: whole.index('"step": 4')])
+    runs, problems = read(trainer_state, tmp_path)
+    assert [step for step, _ in course(runs["run"], "loss")] == [1, 2, 3]
+    assert "4 rows of its log_history can be read" in problems[0]
+
+
+def test_of_histories_that_are_no_parts_of_each_other_the_newer_file_counts(tmp_path):
+    """A folder that was used again: an old checkpoint-1000 beside the state of the new run at step 500."""
+    states = {"checkpoint-1000": (1000, 0.5), "checkpoint-400": (400, 0.1), ".": (500, 0.1)}
+    for age, (folder, (reached, loss)) in enumerate(states.items()):
+        history = [{"step": step, "loss": loss} for step in range(100, reached + 1, 100)]
+        path = tmp_path / "run" / folder / "trainer_state.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"global_step": reached, "max_steps": 1000, "log_history": history}))
+        os.utime(path, (1e9 + age, 1e9 + age))
+    runs, problems = read(trainer_state, tmp_path)
+    assert course(runs["run"], "loss") == [(step, 0.1) for step in range(100, 501, 100)]
+    assert len(problems) == 1
+    assert "checkpoint-400/trainer_state.json: does not continue an older" in problems[0]
+
+
+def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tmp_path):
+    runs, problems = read(trainer_state, written / "trl")
+    assert problems == []
+    run = runs["grpo-s0"]
+    table = pq.read_table(written / "trl/grpo-s0/completions/completions_00002.parquet").to_pylist()
+    found = items(run, "step 2", "length")
+    assert sorted(found.values()) == sorted(row["length"] for row in table)
+    asked = {row["prompt"] for row in table}
+    assert {name.partition("#")[0] for name in found}.__len__() == len(asked)
+    assert len(found) == len(table) == 4  # two completions of each of two prompts: the second is numbered
+    assert sum("#2" in name for name in found) == 2
+    assert {row["name"] for row in run.items.to_pylist()} == {"advantage", "has_a", "length"}
+    shutil.copytree(written / "trl/grpo-s0", tmp_path / "run")
+    broken = tmp_path / "run/completions/completions_00001.parquet"
+    broken.write_bytes(broken.read_bytes()[:-100])
+    runs, problems = read(trainer_state, tmp_path)
+    assert {row["subset"] for row in runs["run"].items.to_pylist()} == {"step 2"}
+    assert len(problems) == 1
+    assert str(broken) in problems[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "null",
+        "[]",
+        "{}",
+        '{"log_history": 3}',
+        '{"log_history": [1]}',
+        '{"log_history": [{"step": "1", "loss": 2}]}',
+        '{"log_history": [{"step": 1e400, "loss": 2}]}',
+        '{"log_history": [{"step": 123456789012345678901234567890, "loss": 2}, {"step": true, "loss": 3}]}',
+        '{"log_history": [{"step": 1, "loss": null, "x": [1], "y": {}}], "stateful_callbacks": {"TrainerControl": 3}}',
+        '{"log_history": [], "global_step": {}, "stateful_callbacks": {"TrainerControl": {"args": null}}}',
+        '{"log_history": [{"step": "a"}, {"step": 2',
+        "[" * 100_000,
+        "\x00\xff",
+    ],
+)
+def test_odd_contents_are_named_or_read_and_never_a_traceback(text, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/trainer_state.json").write_text(text)
+    runs, problems = read(trainer_state, tmp_path)
+    assert problems or not runs["run"].metrics.num_rows
+    log = tmp_path / "log.jsonl"
+    log.write_text(
+        '{"step": 1, "data": {"a": 1, "b": [2], "c": {"d": 3}, "e": true}}\n' + text.replace("\n", "") + "\n"
+    )
+    runs, problems = read(verl, log)
+    [run] = runs.values()
+    assert [(row["name"], row["value"]) for row in run.metrics.to_pylist()] == [("a", 1.0), ("e", 1.0)]
+    assert problems
+
+
+# verl
+
+
+def test_verls_log_and_samples(written):
+    runs, problems = read(verl, written / "verl")
+    assert problems == []
+    assert sorted(runs) == [f"{name}/seed_{seed}" for name in ("grpo", "gspo", "resumed") for seed in (0, 1)]
+    run = runs["grpo/seed_1"]
+    lines = [json.loads(line) for line in (written / "verl/grpo/seed_1.jsonl").read_text().splitlines()]
+    assert course(run, "critic/score/mean") == [(line["step"], line["data"]["critic/score/mean"]) for line in lines]
+    assert course(run, "note") == []  # a text
+    samples = [json.loads(s) for s in (written / "verl/grpo/seed_1/validation/6.jsonl").read_text().splitlines()]
+    found = items(run, "step 6", "acc")
+    assert len(found) == len(samples) == 8
+    assert sum(found.values()) == sum(sample["acc"] for sample in samples)
+    # Each question was sampled twice: its repeat has a number, and shares its cluster.
+    clusters = {r["item"]: r["cluster"] for r in run.items.to_pylist()}
+    assert sorted(name.partition("#")[2] for name in found) == [""] * 4 + ["2"] * 4
+    assert all(cluster == name.partition("#")[0] for name, cluster in clusters.items())
+    # The same questions get the same names in every run.
+    assert set(found) == set(items(runs["gspo/seed_0"], "step 6", "acc"))
+
+
+def test_a_torn_line_of_verls_log_is_named_and_the_others_are_read(written, tmp_path):
+    log = tmp_path / "run one.jsonl"
+    log.write_bytes((written / "verl/grpo/seed_0.jsonl").read_bytes()[:-30])
+    runs, problems = read(verl, tmp_path)
+    assert [step for step, _ in course(runs["run one"], "critic/score/mean")] == [1, 2, 3, 4, 5]
+    assert len(problems) == 1
+    assert f"{log}:6: cut off" in problems[0]
+
+
+# TensorBoard
+
+
+def test_a_restart_counts_from_its_first_step_on_and_no_point_is_left_out():
+    runs, problems = read(tensorboard, WRITTEN / "tensorboard")
+    assert problems == []
+    run = runs["lr_0.1/seed_0"]
+    loss = course(run, "loss")
+    assert [step for step, _ in loss] == list(range(320))
+    assert all(value == pytest.approx(1.0 - step / 1000) for step, value in loss[:200])
+    assert all(value == pytest.approx(2.0 - step / 1000) for step, value in loss[200:])
+    assert course(run, "eval/accuracy") == []  # of step 250, before the restart went back to 200
+    assert run.config == {"lr": 0.1, "seed": 0}
+    assert run.started
+
+
+def test_the_points_are_those_of_the_event_accumulator_without_its_limit():
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = WRITTEN / "tensorboard/lr_0.2/seed_0"
+    peer = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    runs, _ = read(tensorboard, folder.parent)
+    for tag in ("loss", "eval/accuracy"):
+        assert course(runs["lr_0.2/seed_0"], tag) == [(event.step, event.value) for event in peer.Scalars(tag)]
+        assert len(peer.Scalars(tag)) == 20
+
+
+def test_two_writers_of_one_run_add_up_and_hparams_are_its_settings():
+    runs, _ = read(tensorboard, WRITTEN / "tensorboard")
+    run = runs["lr_0.2/seed_0"]
+    assert len(course(run, "loss")) == len(course(run, "eval/accuracy")) == 20
+    assert run.config == {"lr": 0.2, "seed": 0.0}
+    assert len(runs) == 2
+
+
+def test_more_points_than_the_event_accumulator_keeps(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path / "long") as writer:
+        for step in range(10_050):
+            writer.add_scalar("loss", step, step)
+    runs, _ = read(tensorboard, tmp_path)
+    assert len(course(runs["long"], "loss")) == 10_050
+
+
+def test_the_trainers_event_files_belong_to_its_output_folder_with_its_settings():
+    runs, problems = read(tensorboard, WRITTEN / "trainer")
+    assert problems == []
+    assert sorted(runs) == ["base/seed_0", "base/seed_1", "fast/seed_0", "fast/seed_1"]
+    run, state = runs["fast/seed_0"], read(trainer_state, WRITTEN / "trainer")[0]["fast/seed_0"]
+    assert run.config["learning_rate"] == 0.2
+    for ours, theirs in (("train/loss", "loss"), ("eval/loss", "eval_loss")):
+        assert dict(course(run, ours)) == pytest.approx(dict(course(state, theirs)))
+
+
+def test_a_torn_and_a_flipped_event_file(tmp_path):
+    shutil.copytree(WRITTEN / "tensorboard/lr_0.1/seed_0", tmp_path / "torn")
+    [file, again] = sorted((tmp_path / "torn").iterdir())
+    again.unlink()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:5007])
+    runs, problems = read(tensorboard, tmp_path)
+    read_so_far = course(runs["torn"], "loss")
+    assert 50 < len(read_so_far) < 300
+    assert len(problems) == 1
+    assert f"{file}: cut off or damaged after byte" in problems[0]
+    middle = whole.index(b"loss", 3000) + 6  # within a record's data
+    file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
+    runs, problems = read(tensorboard, tmp_path)
+    assert len(course(runs["torn"], "loss")) == 299
+    assert len(problems) == 1
+    assert "is damaged and left out" in problems[0]

@@ -1,0 +1,187 @@
+"""Projects that trackio wrote, against what its own API says of them."""
+
+import math
+import random
+import shutil
+import sqlite3
+
+import pytest
+
+from ablation.contract.errors import ConfigError
+from ablation.readers.trackio import read
+from tests.ablation.readers.stored import comparable, make, points, read_all
+
+PACKAGE, SCRIPT = "trackio", "trackio_projects.py"
+FILES = {"grid": "grid.db", "other project": "otherproject.db", "study": "study.db", "live": "live.db"}
+ODD = 'odd/näme "q" .x\\y #1'
+
+
+@pytest.fixture
+def written(tmp_path):
+    return make("trackio", "", "written", tmp_path)
+
+
+def test_trackio_says_the_same(folder, told):
+    runs, _ = read_all(read, folder)
+    described = {key: run for project in FILES for key, run in told[project].items()}
+    assert runs.keys() == described.keys()
+    assert len(runs) == 10
+    for key, run in runs.items():
+        expected = {}
+        for row in described[key]["logs"]:
+            for name, value in row.items():
+                if name not in ("step", "timestamp") and isinstance(value, int | float):
+                    expected[row["step"], name] = comparable(value)
+        assert points(run) == expected
+        config = {name: value for name, value in described[key]["config"].items() if not name.startswith("_")}
+        assert run.config == config | ({"nan": "NaN"} if "nan" in config else {})  # JSON has none
+        assert (run.name, run.started) == (described[key]["name"], described[key]["logs"][0]["timestamp"])
+
+
+def test_values_by_hand(folder):
+    runs, problems = read_all(read, folder / "grid.db")
+    first, second = runs.values()
+    assert (first.name, second.name, first.config["seed"], second.config) == ("base", "base", 3, {"seed": 4})
+    found = points(first)
+    assert [found[5, name] for name in ("nan", "inf", "-inf")] == ["NaN", math.inf, -math.inf]
+    assert found[1, "loss"] == 9.0  # twice at step 1
+    assert [found[step, ODD] for step in range(5)] == [0, 1, 2, 3, 4]
+    assert [found[step, "ok"] for step in range(5)] == [1, 0, 1, 0, 1]
+    assert found[101, "__step"] == 7.0  # so trackio calls a metric `step`
+    assert {name for _, name in found}.isdisjoint({"cpu", "hist", "text", "nothing", "nested"})
+    assert problems == [f"{folder / 'grid.db'}: run base: no numbers, and so left out: hist, nested, text"]
+    assert first.config["optim"] == {"name": "adam"}
+
+
+def test_a_resumed_run_keeps_what_was_logged_last(folder):
+    [run] = read_all(read, folder / "otherproject.db")[0].values()
+    assert points(run) == {(step, "loss"): float(step) if step < 4 else 10.0 + step for step in range(7)}
+    assert run.config == {"seed": 5}
+
+
+def test_rows_in_the_log_of_a_killed_writer(folder):
+    assert (folder / "live.db-wal").stat().st_size > 0
+    [run] = read_all(read, folder / "live.db")[0].values()
+    assert points(run) == {(step, "loss"): float(step) for step in range(3)}
+
+
+@pytest.mark.parametrize("gone", ["live.db-shm", None])
+def test_a_copied_log_without_a_writer(written, tmp_path, gone):
+    if gone:
+        (written / gone).unlink()
+    before = sorted(path.name for path in written.iterdir())
+    [run] = read_all(read, written / "live.db")[0].values()
+    assert len(points(run)) == 3
+    assert sorted(path.name for path in written.iterdir()) == before  # nothing is written beside it
+
+
+def test_a_database_without_its_log_is_read_as_it_is(written):
+    (written / "live.db-wal").unlink()
+    (written / "live.db-shm").unlink()
+    runs, _ = read_all(read, written / "live.db")
+    assert [points(run) for run in runs.values()] == [{(0, "loss"): 0.0}]
+    assert not (written / "live.db-shm").exists()
+
+
+def test_a_writer_at_work(written):
+    file = written / "grid.db"
+    writer = sqlite3.connect(file, isolation_level=None)
+    [run, *_] = [row[0] for row in writer.execute("SELECT run_id FROM metrics ORDER BY id")]
+    insert = "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, '2030', 'base', ?, ?)"
+    writer.execute(insert, [run, 500, b'{"late": 1.0}'])
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute(insert, [run, 501, b'{"late": 2.0}'])
+    found = points(read_all(read, file)[0][run])
+    assert [value for (_, name), value in found.items() if name == "late"] == [1.0]  # what was committed
+    writer.execute("COMMIT")
+    assert points(read_all(read, file)[0][run])[501, "late"] == 2.0
+    writer.close()
+
+
+def test_rows_that_make_no_sense_are_named(written):
+    with sqlite3.connect(written / "grid.db") as writer:
+        writer.execute("UPDATE metrics SET metrics = '{\"loss\": 0.2' WHERE id = 2")
+        writer.execute("UPDATE metrics SET metrics = '[1]' WHERE id = 3")
+        writer.execute("UPDATE configs SET config = x'ff00' WHERE id = 1")
+    writer.close()
+    runs, problems = read_all(read, written / "grid.db")
+    first = next(iter(runs.values()))
+    assert (2, "loss") not in points(first)
+    assert (3, "loss") in points(first)
+    assert first.config == {}
+    assert any("2 of its rows hold no JSON object and were left out, the first with id 2" in line for line in problems)
+    assert any("configuration is no JSON object" in line for line in problems)
+
+
+@pytest.mark.parametrize("name", ["grid.db", "live.db"])
+def test_a_database_that_is_cut_off(written, name):
+    """Without its end, nothing is taken from it: what SQLite would read is partly made up of zeros."""
+    content = (written / name).read_bytes()
+    for end in [*range(0, len(content), 20_000), len(content) - 1]:
+        (written / name).write_bytes(content[:end])
+        (written / "live.db-wal").unlink(missing_ok=True)
+        with pytest.raises(ConfigError, match=name):
+            list(read(written / name, print))
+
+
+def test_no_damage_raises(written):
+    """Bytes changed at random: what is read is read, or one line says that nothing can be."""
+    draw, content, outcomes = random.Random(0), (written / "grid.db").read_bytes(), set()
+    for turn in range(60):
+        changed = bytearray(content)
+        for _ in range(draw.randint(1, 200)):
+            changed[draw.randrange(100 if turn % 2 else 0, len(changed))] = draw.randrange(256)
+        (written / "grid.db").write_bytes(changed)
+        try:
+            read_all(read, written / "grid.db")
+            outcomes.add("read")
+        except ConfigError:
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
+
+
+def test_a_log_that_is_cut_off(written, tmp_path):
+    """The write-ahead log of a machine that stopped: SQLite takes the transactions that are whole."""
+    log = (written / "live.db-wal").read_bytes()
+    (written / "live.db-shm").unlink()
+    counts = set()
+    for end in [*range(0, len(log), 4001), len(log)]:
+        (written / "live.db-wal").write_bytes(log[:end])
+        [run] = read_all(read, written / "live.db")[0].values()
+        found = points(run)
+        assert found == {(step, "loss"): float(step) for step in range(len(found))}
+        counts.add(len(found))
+    assert counts >= {1, 3}
+
+
+def test_one_bad_file_costs_no_other(written):
+    (written / "bad.db").write_text("words")
+    runs, problems = read_all(read, written)
+    assert len(runs) == 10
+    assert any(line.startswith(str(written / "bad.db")) for line in problems)
+
+
+def test_before_runs_had_ids(written, tmp_path):
+    """trackio before 0.24: no run_id. The rest of the columns is as 0.43 writes them."""
+    file = tmp_path / "old project.db"
+    shutil.copyfile(written / "otherproject.db", file)
+    with sqlite3.connect(file) as writer:
+        for table in ("metrics", "configs"):
+            kept = [row[1] for row in writer.execute(f"PRAGMA table_info({table})") if row[1] != "run_id"]
+            writer.execute(f"CREATE TABLE copy AS SELECT {', '.join(kept)} FROM {table}")
+            writer.execute(f"DROP TABLE {table}")
+            writer.execute(f"ALTER TABLE copy RENAME TO {table}")
+    writer.close()
+    [run] = read_all(read, file)[0].values()
+    assert (run.id, run.name, run.config, len(points(run))) == ("old project/resumed", "resumed", {"seed": 5}, 7)
+
+
+def test_what_is_none_of_trackios(tmp_path):
+    (tmp_path / "text.db").write_text("words")
+    view = "CREATE VIEW metrics AS SELECT 1 AS id, 'r' AS run_name, 1 AS step, '{}' AS metrics, 't' AS timestamp"
+    sqlite3.connect(tmp_path / "view.db").execute(view).connection.close()
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE metrics (a)").connection.close()
+    (tmp_path / "empty").mkdir()
+    for name in ("text.db", "other.db", "view.db", "empty", "is not there"):
+        with pytest.raises(ConfigError, match=name):
+            list(read(tmp_path / name, print))

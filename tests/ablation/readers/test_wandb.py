@@ -1,0 +1,297 @@
+"""Offline runs that wandb wrote, against what was logged and what wandb's own reader (0.25) finds in the files."""
+
+import json
+import math
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from ablation.contract.errors import ConfigError
+from ablation.readers import wandb, wandb_log
+from ablation.readers.wandb import read
+from tests.ablation.readers.stored import comparable, points, read_all
+from tests.peers.environment import python_of
+
+PACKAGE, SCRIPT = "wandb", "wandb_runs.py"
+ODD = 'odd/näme "q" .x\\y #1'
+BLOCK = 1 << 15
+
+
+def file_of(folder, run, place=0):
+    files = sorted(path for path in folder.glob(f"wandb/offline-run-*/run-{run}.wandb"))
+    return files[place]
+
+
+def placed(rows):
+    """Return {(step, name): value} of [(W&B's step, {name: value})], by the step metrics of the run abc1."""
+    found = {}
+    for step, values in rows:
+        for name, value in values.items():
+            where = values["eval/step"] if name.startswith("eval/") else step
+            found[where, name] = comparable(value)
+    return found
+
+
+def flat(values, above=""):
+    found = {}
+    for name, value in values.items():
+        found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return found
+
+
+def test_what_was_logged(folder, told):
+    runs, _ = read_all(read, folder / "wandb")
+    assert list(runs) == ["abc1", "bad3", "res2", "hf5", "cut4"]  # by their start
+    expected = placed([(row["step"], flat(row["values"])) for row in told["abc1"]["rows"]])
+    assert points(runs["abc1"]) == expected | {(200, "test/acc"): 0.875}
+    assert points(runs["bad3"]) == placed([(row["step"], row["values"]) for row in told["bad3"]["rows"]])
+
+
+def test_values_by_hand(folder):
+    run = read_all(read, file_of(folder, "abc1"))[0]["abc1"]
+    found = points(run)
+    assert [found[20, name] for name in ("nan", "inf", "-inf", "whole")] == ["NaN", math.inf, -math.inf, 2.0**40]
+    assert [found[step, ODD] for step in (0, 7, 19)] == [0, 7, 19]
+    assert [found[step, "ok"] for step in (0, 1)] == [1.0, 0.0]
+    assert (found[3, "nested.a"], found[3, "nested.b.c"]) == (3.0, 0.5)
+    assert found[30, "loss"] == 0.25  # twice at one step
+    assert {step for step, name in found if name == "eval/acc"} == {100, 200}  # define_metric
+    assert {step for step, name in found if name == "half/acc"} == {23, 24}  # epochs are no whole numbers
+    assert found[200, "test/acc"] == 0.875  # of the summary alone
+    names = {name for _, name in found}
+    assert not any(name.startswith(("_", "hist", "table", "text", "proc.", "network.", "loss.")) for name in names)
+
+
+def test_configuration_name_and_state(folder, told):
+    runs, problems = read_all(read, folder / "wandb")
+    expected = told["abc1"]["config"]
+    assert runs["abc1"].config == expected | {"nan": None}  # wandb writes null
+    assert runs["abc1"].config["optim"] == {"name": "sgd"}  # changed later
+    assert {key: (run.name, run.config.get("seed"), run.state) for key, run in runs.items()} == {
+        "abc1": ("first run", 3, "finished"),
+        "bad3": ("bad3", None, "failed"),
+        "res2": ("resumed", 1, "finished"),
+        "hf5": ("hf5", 5, "finished"),
+        "cut4": ("cut4", 4, "running"),
+    }
+    assert all(run.started.startswith("20") and run.started.endswith("+00:00") for run in runs.values())
+    assert any("abc1: no numbers, and so left out: hist, table, text" in line for line in problems)
+
+
+def test_the_packages_own_reader_finds_the_same(written):
+    for line in (written / "decoded.jsonl").read_text().splitlines():
+        [(name, rows)] = json.loads(line).items()
+        if "hf5" in name:
+            continue
+        run = next(iter(read_all(read, written / "wandb" / name)[0].values()))
+        found = points(run)
+        found.pop((200, "test/acc"), None)
+        assert found == placed(rows)
+
+
+def test_several_files_of_a_run(folder):
+    runs, problems = read_all(read, folder / "wandb")
+    assert points(runs["res2"]) == {(s, "loss"): float(s) if s < 6 else 10.0 + s for s in range(9)}
+    second = file_of(folder, "res2", 1).resolve()
+    line = f"{second}: run res2 begins again at step 6; 4 values that were logged before, from there on, are replaced"
+    assert line in problems
+    alone, _ = read_all(read, second)
+    assert points(alone["res2"]) == {(s, "loss"): 10.0 + s for s in (6, 7, 8)}
+
+
+def test_a_resumed_run_with_steps_of_its_own(folder):
+    """W&B's step begins at 0 again in the second file; the step metric, by which this run counts, goes back to 20."""
+    runs, problems = read_all(read, folder / "wandb")
+    expected = {(step, "train/loss"): 1.0 + step for step in (0, 10, 20, 25)} | {(25, "eval/loss"): 27.0}
+    assert points(runs["hf5"]) == expected | {(step, "train/global_step"): float(step) for step in (0, 10, 20, 25)}
+    assert any("run hf5 begins again at step 20;" in line for line in problems)
+
+
+def test_a_resumed_run_is_found_again(written, tmp_path):
+    """A later import knows a run by its source and id, so both stay as files are added."""
+    places = [file_of(written, "res2", number).parent for number in (0, 1)]
+    shutil.copytree(places[0], tmp_path / places[0].name)
+    [first] = read_all(read, tmp_path)[0].values()
+    shutil.copytree(places[1], tmp_path / places[1].name)
+    [both] = read_all(read, tmp_path)[0].values()
+    assert (first.source, first.id) == (both.source, both.id)
+    assert (first.state, both.state) == ("failed", "finished")
+
+
+def test_files_are_ordered_by_their_start_not_by_their_name(written, tmp_path):
+    for place, name in enumerate(("z", "a")):
+        (tmp_path / name).mkdir()
+        shutil.copy(file_of(written, "res2", place), tmp_path / name)
+    assert points(read_all(read, tmp_path)[0]["res2"])[8, "loss"] == 18.0
+
+
+def test_a_file_is_read_once(written):
+    runs, problems = read_all(read, written / "wandb")
+    assert (written / "wandb/latest-run").is_symlink()
+    assert len(points(runs["cut4"])) == runs["cut4"].metrics.num_rows > 100
+    assert not any("begins again at step 0" in line for line in problems)
+
+
+def test_two_projects_with_a_run_of_one_id(written, tmp_path):
+    content = file_of(written, "bad3").read_bytes()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run-bad3.wandb").write_bytes(content)
+    record = next(
+        record for record in wandb_log.read_records(tmp_path / "two/run-bad3.wandb", print) if b"grid" in record
+    )
+    (tmp_path / "two/run-bad3.wandb").write_bytes(as_file([record.replace(b"grid", b"gird")]))
+    assert list(read_all(read, tmp_path)[0]) == ["gird/bad3", "grid/bad3"]
+
+
+def as_file(records):
+    """Return a file of records that each fit into the first block."""
+    import struct
+    import zlib
+
+    parts = [struct.pack("<IHB", zlib.crc32(b"\x01" + record), len(record), 1) + record for record in records]
+    return wandb_log.HEADER + b"".join(parts)
+
+
+@pytest.mark.parametrize("run", ["abc1", "bad3"])
+def test_a_torn_tail(written, tmp_path, run):
+    content = file_of(written, run).read_bytes()
+    whole = points(read_all(read, file_of(written, run))[0][run])
+    file = tmp_path / f"run-{run}.wandb"
+    edges = [edge + off for edge in range(0, len(content), BLOCK) for off in (-7, -1, 0, 1, 6, 7, 8)]
+    ends = [*range(0, len(content), 1499 if run == "abc1" else 7), *(end for end in edges if 0 <= end < len(content))]
+    counts = []
+    for end in sorted(ends):
+        file.write_bytes(content[:end])
+        runs, problems = read_all(read, file)
+        if end < len(wandb_log.HEADER):
+            assert not runs
+            assert "no beginning" in problems[0]
+            continue
+        found = points(runs[run])
+        assert found.items() <= whole.items()
+        assert runs[run].state == "running"
+        counts.append(len(found))
+        for line in problems:
+            assert str(file) in line
+    assert counts == sorted(counts)
+    assert counts[0] == 0
+    assert counts[-1] >= len(whole) - 2
+
+
+def test_where_it_is_torn_is_named(written, tmp_path):
+    content = file_of(written, "bad3").read_bytes()
+    file = tmp_path / "run-bad3.wandb"
+    file.write_bytes(content[:-3])
+    _, [line] = read_all(read, file)
+    assert line.startswith(f"{file}: cut off or damaged in 1 place, first at byte ")
+    assert line.endswith(f" of {len(content) - 3}")
+
+
+def test_the_file_of_a_killed_writer(folder):
+    """It ends where a block does, in the middle of a record."""
+    file = file_of(folder, "cut4")
+    runs, problems = read_all(read, file)
+    found = points(runs["cut4"])
+    assert found == {(step, "loss"): 1 / (step + 1) for step in range(len(found))}
+    assert 100 < len(found) <= 300
+    assert runs["cut4"].state == "running"
+    if file.stat().st_size % BLOCK == 0:
+        assert "cut off or damaged" in problems[0]
+
+
+@pytest.mark.parametrize("place", [9, 2000, 40_000, 70_000, 100_000])
+def test_a_damaged_block_costs_no_other(written, tmp_path, place):
+    content = bytearray(file_of(written, "abc1").read_bytes())
+    whole = points(read_all(read, file_of(written, "abc1"))[0]["abc1"])
+    content[place] ^= 0xFF
+    file = tmp_path / "run-abc1.wandb"
+    file.write_bytes(bytes(content))
+    runs, problems = read_all(read, file)
+    found = {key: value for key, value in points(runs["abc1"]).items() if key[1] != "test/acc"}
+    others = {key for key in whole if key[1].split("/")[0] not in ("eval", "half", "test")}
+    assert {key: value for key, value in found.items() if key in others}.items() <= whole.items()
+    assert any("damaged" in line for line in problems)
+    last = {(step, "loss") for step in range(55, 60)}
+    assert last <= found.keys() or place == 100_000
+
+
+def test_records_that_make_no_sense_are_counted(tmp_path):
+    file = tmp_path / "run-x.wandb"
+    good = b"\x12\x12\x0a\x0c\x12\x04loss\x82\x01\x030.5\x12\x02\x08\x03"
+    file.write_bytes(as_file([good, b"\x12\x7fcut", b"\xff" * 20, b"\x12\x09\x0a\x07\x82\x01\x04oops"]))
+    runs, problems = read_all(read, file)
+    assert points(runs["x"]) == {(3, "loss"): 0.5}
+    assert f"{file}: records that make no sense are left out: 3" in problems
+
+
+def test_no_damage_raises(written, tmp_path):
+    """Bytes changed at random, half of the time with checksums that hold."""
+    draw, source = random.Random(0), file_of(written, "bad3")
+    records, file = list(wandb_log.read_records(source, print)), tmp_path / "run-x.wandb"
+    for turn in range(300):
+        content = bytearray(source.read_bytes())
+        if turn % 2:
+            changed = [bytearray(record) for record in records]
+            for record in changed:
+                for _ in range(draw.randint(0, 3)):
+                    record[draw.randrange(len(record))] = draw.randrange(256)
+            content = bytearray(as_file(list(map(bytes, changed))))
+        else:
+            content[draw.randrange(len(wandb_log.HEADER), len(content))] = draw.randrange(256)
+        file.write_bytes(content)
+        assert len(read_all(read, file)[0]) == 1
+
+
+def test_a_row_without_a_step_follows_the_one_before(tmp_path):
+    file = tmp_path / "run-x.wandb"
+    item = b"\x0a\x0c\x12\x04loss\x82\x01\x030.5"
+    file.write_bytes(as_file([b"\x12\x12" + item + b"\x12\x02\x08\x03", b"\x12\x0e" + item, b"\x12\x0e" + item]))
+    assert points(read_all(read, file)[0]["x"]) == {(step, "loss"): 0.5 for step in (3, 4, 5)}
+
+
+@pytest.mark.peers
+def test_the_numbers_of_fields_are_wandbs():
+    messages = {
+        "Record": wandb.RECORD,
+        "RunRecord": wandb.RUN_RECORD,
+        "HistoryRecord": wandb.HISTORY_RECORD,
+        "ConfigRecord": wandb.UPDATES,
+        "SummaryRecord": wandb.UPDATES,
+        "ConfigItem": wandb.ITEM,
+        "SummaryItem": wandb.ITEM,
+        "HistoryItem": wandb.ITEM | wandb.HISTORY_ITEM,
+        "MetricRecord": wandb.METRIC_RECORD,
+        "RunExitRecord": wandb.EXIT_RECORD,
+        "HistoryStep": {"num": 1},
+    }
+    code = f"""
+import json
+from wandb.proto import wandb_internal_pb2 as found
+names = {list(messages)!r}
+print(json.dumps({{name: {{f.name: f.number for f in getattr(found, name).DESCRIPTOR.fields}} for name in names}}))"""
+    done = subprocess.run([python_of("wandb"), "-c", code], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    for name, numbers in messages.items():
+        assert numbers.items() <= found[name].items()
+
+
+def test_what_is_none_of_wandbs(written, tmp_path):
+    (tmp_path / "text.wandb").write_text("some words")
+    (tmp_path / "empty").mkdir()
+    for name in ("text.wandb", "empty", "is not there", "is not there.csv"):
+        with pytest.raises(ConfigError, match=name):
+            list(read(tmp_path / name, print))
+    shutil.copy(file_of(written, "bad3"), tmp_path)
+    runs, problems = read_all(read, tmp_path)
+    assert list(runs) == ["bad3"]
+    assert any(line.startswith(f"{tmp_path / 'text.wandb'}: cannot be read") for line in problems)
+
+
+def test_places_with_odd_names(written, tmp_path):
+    folder = tmp_path / "a b'c\"d #1 [x] *?"
+    folder.mkdir()
+    shutil.copy(file_of(written, "bad3"), folder)
+    assert len(read_all(read, folder)[0]) == 1

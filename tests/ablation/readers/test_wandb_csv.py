@@ -1,0 +1,164 @@
+"""CSV that W&B exports. Histories and tables of runs are what pandas writes of them, as W&B's documentation does it.
+
+W&B's page exports charts; no account is at hand to export one, so their form is that of such files in public projects.
+"""
+
+import math
+
+import pandas
+import pytest
+
+from ablation.contract.errors import ConfigError
+from ablation.readers.wandb import read
+from tests.ablation.readers.stored import points, read_all
+
+ODD = 'odd/näme "q", x\\y #1'
+
+
+def test_a_history(tmp_path):
+    rows = [
+        {"_step": 0, "_runtime": 0.5, "_timestamp": 1.7e9, "loss": 1.0, ODD: 2, "ok": True, "text": "words"},
+        {"_step": 1, "loss": math.inf, ODD: None, "ok": False},
+        {"_step": 1, "loss": -math.inf},
+        {"_step": 10, "loss": 0.25},
+    ]
+    pandas.DataFrame(rows).to_csv(tmp_path / "my run.csv")
+    runs, problems = read_all(read, tmp_path / "my run.csv")
+    [run] = runs.values()
+    assert (run.id, run.name, run.config) == ("my run", "my run", {})
+    assert points(run) == {
+        (0, "loss"): 1.0,
+        (0, ODD): 2.0,
+        (0, "ok"): 1.0,
+        (1, "loss"): -math.inf,
+        (1, "ok"): 0.0,
+        (10, "loss"): 0.25,
+    }
+    assert problems == [f"{tmp_path / 'my run.csv'}: cells that are no numbers are left out, in the columns text"]
+
+
+def test_steps_that_are_missing(tmp_path):
+    (tmp_path / "h.csv").write_text("_step,loss\n,1\n0.5,2\n3,NaN\nx,4\n5.0,6\n")
+    runs, problems = read_all(read, tmp_path / "h.csv")
+    assert points(runs["h"]) == {(3, "loss"): "NaN", (5, "loss"): 6.0}
+    assert problems == [f"{tmp_path / 'h.csv'}: rows without a whole number in the column _step are left out: 3"]
+
+
+def test_a_chart_of_several_runs(tmp_path):
+    names = ["base - s1 - train/loss", "new - train/loss"]
+    header = ["Step", *(f"{name}{end}" for name in names for end in ("", "__MIN", "__MAX")), "new - _step"]
+    rows = [[0, 1.0, 0.9, 1.1, 2.0, 2.0, 2.0, 0], [1, 0.5, 0.5, 0.5, "", "", "", ""]]
+    pandas.DataFrame(rows, columns=header).to_csv(tmp_path / "chart.csv", index=False)
+    runs, _ = read_all(read, tmp_path / "chart.csv")
+    assert {key: points(run) for key, run in runs.items()} == {
+        "base - s1": {(0, "train/loss"): 1.0, (1, "train/loss"): 0.5},
+        "new": {(0, "train/loss"): 2.0},
+    }
+
+
+def test_a_chart_of_one_run(tmp_path):
+    (tmp_path / "one.csv").write_text('"Step","loss","loss__MIN","loss__MAX"\n"3","0.5","0.4","0.6"\n')
+    runs, _ = read_all(read, tmp_path / "one.csv")
+    assert points(runs["one"]) == {(3, "loss"): 0.5}
+
+
+def test_a_chart_over_something_else(tmp_path):
+    (tmp_path / "t.csv").write_text(
+        '"Relative Time","a - loss","a - loss__MIN","a - loss__MAX"\n0.5,1,1,1\n1.5,1,1,1\n'
+    )
+    with pytest.raises(ConfigError, match=r"t.csv: Relative Time: holds no whole numbers .* choose Step"):
+        list(read(tmp_path / "t.csv", print))
+
+
+def test_a_table_of_runs_as_the_documentation_exports_it(tmp_path):
+    frame = pandas.DataFrame(
+        {
+            "summary": [
+                {
+                    "acc": 0.5,
+                    "_step": 99,
+                    "_runtime": 3,
+                    "nan": math.nan,
+                    "eval": {"f1": 0.25},
+                    "t": {"_type": "table"},
+                },
+                {"acc": -math.inf, "ok": True, "words": "x"},
+            ],
+            "config": [{"lr": 1e-3, "seed": 1, "optim": {"name": "adam"}, "none": None}, {"lr": 1e-3, "seed": 2}],
+            "name": ["base", "base"],
+        }
+    )
+    frame.to_csv(tmp_path / "project.csv")
+    runs, problems = read_all(read, tmp_path / "project.csv")
+    assert list(runs) == ["base", "base#2"]
+    first, second = runs.values()
+    assert points(first) == {(99, "acc"): 0.5, (99, "nan"): "NaN", (99, "eval.f1"): 0.25}
+    assert points(second) == {(0, "acc"): -math.inf, (0, "ok"): 1.0}
+    assert first.config == {"lr": 1e-3, "seed": 1, "optim": {"name": "adam"}, "none": None}
+    assert (second.config, first.name, second.name) == ({"lr": 1e-3, "seed": 2}, "base", "base")
+    assert problems == [f"{tmp_path / 'project.csv'}: 2 runs are called base; they are told apart by their order"]
+
+
+def test_a_table_of_runs_with_a_column_each(tmp_path):
+    (tmp_path / "runs.csv").write_text(
+        "ID,Name,State,config.lr,config.seed,config.flag,config.model,summary.acc,summary._step\n"
+        "a1,base,finished,0.001,1,True,small,0.5,7\n"
+        "a2,base,crashed,0.001,2,,large,,\n"
+        "a3,base,running,0.01,3,false,large,NaN,8\n"
+        "a3,base,running,0.01,3,false,large,1,8\n"
+        ",,,,,,,,\n"
+    )
+    runs, problems = read_all(read, tmp_path / "runs.csv")
+    assert {key: (run.state, run.config.get("seed"), points(run)) for key, run in runs.items()} == {
+        "a1": ("finished", 1, {(7, "acc"): 0.5}),
+        "a2": ("failed", 2, {}),
+        "a3": ("running", 3, {(8, "acc"): "NaN"}),
+    }
+    assert runs["a1"].config == {"lr": 0.001, "seed": 1, "flag": True, "model": "small"}
+    assert any("the id a3 is there twice" in line for line in problems)
+    assert any("without name and id" in line for line in problems)
+
+
+def test_the_table_of_the_page_does_not_say_what_is_configuration(tmp_path):
+    (tmp_path / "page.csv").write_text('"Name","State","Runtime","lr","acc"\n"a","finished","3","0.1","0.5"\n')
+    with pytest.raises(ConfigError, match=r"page.csv: does not say which columns are the configuration"):
+        list(read(tmp_path / "page.csv", print))
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "is no CSV that W&B exports"),
+        ("a,b\n1,2\n", "is no CSV that W&B exports"),
+        ("_step,loss,loss\n1,2,3\n", "loss: is the name of two columns"),
+        ("config,summary\n{},{}\n", "has no column name or id"),
+        ("\x00\x01\x02", "is no CSV"),
+    ],
+)
+def test_what_is_no_export(tmp_path, text, what):
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(ConfigError, match=f"bad.csv: {what}"):
+        list(read(tmp_path / "bad.csv", print))
+
+
+def test_a_file_that_is_cut_off(tmp_path):
+    rows = [{"_step": i, "loss": i / 2, "text": 'a, "b"\nc'} for i in range(30)]
+    pandas.DataFrame(rows).to_csv(tmp_path / "whole.csv", index=False)
+    content = (tmp_path / "whole.csv").read_bytes()
+    whole = points(read_all(read, tmp_path / "whole.csv")[0]["whole"])
+    for end in range(len("_step,loss,text"), len(content)):
+        (tmp_path / "cut.csv").write_bytes(content[:end])
+        runs, problems = read_all(read, tmp_path / "cut.csv")
+        assert points(runs["cut"]).items() <= whole.items()
+        if content[:end].endswith(b","):
+            continue
+        lines = [line for line in problems if "more or fewer cells" in line]
+        assert len(lines) <= 1
+
+
+def test_cells_that_are_no_maps_are_named(tmp_path):
+    (tmp_path / "runs.csv").write_text("name,config,summary\na,\"{'lr': 1\",\"{'acc': 0.5}\"\nb,\"{'lr': open}\",7\n")
+    runs, problems = read_all(read, tmp_path / "runs.csv")
+    assert points(runs["a"]) == {(0, "acc"): 0.5}
+    assert runs["b"].config == {"lr": "open"}
+    assert sum("is no map" in line for line in problems) == 2

@@ -1,0 +1,147 @@
+"""Evaluation files as items of imported runs, on what the real lm-eval wrote."""
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from ablation.cli.main import main
+from ablation.judge.verdicts import judge_study
+from ablation.readers import table
+from ablation.readers.sheet import Wanted
+from ablation.store.database import Store
+
+FILES = Path(__file__).parents[2] / "readers/fixtures/lm_eval.tar.gz"
+DECIDED = ["--direction", "max", "--margin", "0.01", "--yes"]
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with tarfile.open(FILES) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "runs"
+
+
+def edges(study):
+    with Store(Path("results/tracker.duckdb")) as store:
+        return judge_study(store, study).edges
+
+
+def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
+    words = ["compare", str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
+    assert main([*words, "--allow", "prompt", "--json"]) == 0
+    [compared] = json.loads(capsys.readouterr().out)
+    words = ["import", "evaluation", str(runs), "--study", "prompts", "--items", "evaluation/openbook/acc", *DECIDED]
+    assert main(words) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "the prompts of openbook are other ones in new/" in line
+    assert line.endswith("or give --map allow=prompt if that is the change")
+    assert not Path("results/imported/prompts").exists()
+    assert main([*words, "--map", "allow=prompt"]) == 0
+    assert "note: the prompts of openbook are other ones in new/" in capsys.readouterr().out
+    [edge] = edges("prompts")
+    assert (edge.parent.partition("-")[0], edge.child.partition("-")[0]) == ("base", "new")
+    assert edge.seeds == compared["seeds"] == 3
+    assert (edge.effect, edge.low, edge.high) == pytest.approx(
+        (compared["effect"], compared["low"], compared["high"]), rel=1e-6
+    )
+
+
+def test_every_metric_and_filter_is_a_value_of_the_items(runs, capsys):
+    decided = ["--items", "evaluation/letters/exact_match,strict-match", *DECIDED]
+    assert main(["import", "evaluation", str(runs), "--study", "letters", *decided, "--map", "allow=prompt"]) == 0
+    with Store(Path("results/tracker.duckdb")) as store:
+        names = store.rows("SELECT DISTINCT subset, name FROM items WHERE protocol = 'evaluation' ORDER BY ALL")[1]
+    assert {("openbook", "acc"), ("openbook", "acc_norm")} <= set(names)
+    assert {("letters", f"exact_match,{kind}") for kind in ("strict-match", "flexible-extract")} <= set(names)
+
+
+def test_a_task_that_was_evaluated_again_counts_once_and_is_named_once(runs, capsys):
+    older = next((runs / "base/seed0").rglob("samples_openbook_*.jsonl"))
+    rows = [json.loads(line) | {"acc": 1.0} for line in older.read_text().splitlines()]
+    newer = older.with_name("samples_openbook_2099-01-01T00-00-00.jsonl")
+    newer.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    older.write_text(older.read_text()[:-40])  # it is not read
+    words = ["--study", "s", "--items", "evaluation/openbook/acc", *DECIDED]
+    assert main(["import", "evaluation", str(runs / "base"), *words]) == 0
+    out = capsys.readouterr().out
+    assert out.count(f"openbook was evaluated again, in {newer.name}, which counts") == 1
+    with Store(Path("results/tracker.duckdb")) as store:
+        query = "SELECT value FROM results WHERE metric = 'evaluation/openbook/acc' AND seed = 0"
+        assert store.rows(query)[1] == [(1.0,)]
+
+
+def test_a_table_of_items_joins_the_log_of_its_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for variant, better in (("base", 0), ("new", 1)):
+        for seed in range(3):
+            place = tmp_path / f"runs/{variant}/seed_{seed}"
+            place.mkdir(parents=True)
+            rows = [{"step": step, "loss": 1 / step} for step in (1, 2)]
+            state = {"global_step": 2, "max_steps": 2, "log_history": rows}
+            (place / "trainer_state.json").write_text(json.dumps(state))
+            lines = [f"q{i},{(i % 3 == 0) or (better and i % 2)}" for i in range(30)]
+            text = "\n".join(["item,value", *(line.replace("True", "1").replace("False", "0") for line in lines)])
+            (place / "items.csv").write_text(text.replace(",0.0", ",0"))
+    assert main(["import", "trainer_state", "runs", "--study", "s", "--metric", "loss", *DECIDED]) == 0
+    again = ["import", "evaluation", "runs", "--study", "s", "--items", "evaluation/all/value", "--yes"]
+    assert main([*again, "--map", "variant=name:^([a-z]+)/"]) == 0
+    [edge] = edges("s")
+    assert (edge.child, edge.seeds, edge.items) == ("new", 3, 30)
+    assert edge.effect == pytest.approx(10 / 30)
+    with Store(Path("results/tracker.duckdb")) as store:
+        assert store.rows("SELECT stage, count(*) FROM run_stages GROUP BY ALL ORDER BY ALL")[1] == [
+            ("evaluation", 6),
+            ("outcome", 12),
+            ("trainer_state", 6),
+        ]
+
+
+def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for variant in ("base", "same", "other"):
+        rows = [f"q{i},{i % 2},{'Think: ' * (variant == 'other')}question {i}" for i in range(9)]
+        (tmp_path / f"{variant}.csv").write_text("\n".join(["item,value,prompt", *rows]))
+    words = ["--study", "s", "--map", "variant=name", "--map", "seed=number"]
+    words += ["--items", "evaluation/all/value", *DECIDED]
+    assert main(["import", "evaluation", "base.csv", *words]) == 0
+    assert main(["import", "evaluation", "same.csv", *words]) == 0
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    assert main(["import", "evaluation", "other.csv", *words]) == 2
+    assert "the prompts of all are other ones in" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+    assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
+
+
+def test_digests_do_not_depend_on_the_version_of_a_library(tmp_path):
+    (tmp_path / "a.csv").write_text("item,value,target\nq,1,abc\nr,1,\n")
+    [sheet] = table.sheets(tmp_path / "a.csv", Wanted())
+    md5 = int.from_bytes(hashlib.md5(b"abc").digest()[8:], "little")
+    assert sheet.asked["target"].tolist() == [md5, 0]
+
+
+def test_other_tables_of_a_folder_are_named_and_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    for seed in range(2):
+        Path(f"runs/seed_{seed}.csv").write_text("item,value\na,1\nb,0\n")
+    Path("runs/log.csv").write_text("step,loss\n1,0.5\n")
+    Path("runs/log.jsonl").write_text('{"step": 1}\n')
+    assert main(["import", "evaluation", "runs", "--study", "s"]) == 0
+    out = capsys.readouterr().out
+    assert "2 runs" in out
+    assert "note: runs/log.csv: has no column 'item', only step, loss: left out" in out
+    assert "note: runs/log.jsonl: is no evaluation that can be read: left out" in out
+    Path("runs/seed_1.csv").write_text("item,value\na,1\nb,nan\n")
+    assert main(["import", "evaluation", "runs", "--study", "s"]) == 2
+
+
+def test_a_table_that_makes_no_sense_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "seed1.csv").write_text("item,value\na,1\na,0\n")
+    assert main(["import", "evaluation", "seed1.csv", "--study", "s"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "seed1.csv: item = 'a': stands 2 times" in line

@@ -1,0 +1,425 @@
+"""From files of other programs to verdicts: what is written, when nothing is, and what a second import adds."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from ablation.cli.main import main
+from ablation.judge.verdicts import judge_study
+from ablation.store.collect import collect
+from ablation.store.database import Store
+from ablation.store.imports import importing
+from tests.simulate import Study, simulate
+
+WRITTEN = Path(__file__).parents[2] / "readers/written"
+EVAL = ["--metric", "eval_loss", "--direction", "min", "--margin", "0.01"]
+REWARD = ["--metric", "reward", "--direction", "max", "--margin", "1"]
+HF = ["trainer_state", str(WRITTEN / "trainer"), "--study", "lr", "--map", "ignore=max_steps"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """A folder without configurations: the command needs no project."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def run(*arguments):
+    return main(["import", *map(str, arguments)])
+
+
+def content(folder=Path("results/imported")):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def refused(capsys, *arguments):
+    """Return the one line of an error; nothing was written."""
+    before = content()
+    assert run(*arguments) == 2
+    err = capsys.readouterr().err
+    [line] = err.splitlines()
+    assert content() == before
+    assert line.startswith("error: ")
+    return line
+
+
+def course(study, variant, seed, metric):
+    with Store(Path("results/tracker.duckdb")) as store:
+        query = (
+            "SELECT step, value FROM curves WHERE study = ? AND variant = ? AND seed = ? AND metric = ? ORDER BY step"
+        )
+        return store.rows(query, [study, variant, seed, metric])[1]
+
+
+def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
+    assert run(*HF) == 0
+    out = capsys.readouterr().out
+    assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
+    assert "learning_rate: 0.05 -> 0.2" in out
+    assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
+    assert "what decides is not said; say --metric NAME" in out
+    assert "nothing has been written: say --yes" in out
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+def test_paths_that_overlap_are_read_once(capsys, yes):
+    place = WRITTEN / "trainer"
+    words = [*HF[2:], *EVAL, *yes]
+    assert run("trainer_state", place, place / "base", place, *words) == 0
+    assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in capsys.readouterr().out
+
+
+def test_a_refused_import_leaves_nothing_behind(capsys):
+    assert run(*HF, "--yes") == 2
+    assert list(Path().iterdir()) == []
+    Path("results").mkdir()
+    assert run(*HF, "--yes") == 2
+    assert list(Path().rglob("*")) == [Path("results")]
+    assert run(*HF, *EVAL, "--yes") == 0
+    capsys.readouterr()
+    refused(capsys, *HF, "--metric", "eval_los", "--yes")
+    assert Path("results/imported/lr/study.json").exists()
+
+
+@pytest.mark.parametrize("text", ["up", "target:0.5", "target=nan", "0.5"])
+def test_a_direction_is_said_as_for_compare(capsys, text):
+    assert "write max, min or target=0.5" in refused(capsys, *HF, "--metric", "eval_loss", "--direction", text)
+
+
+def test_a_direction_may_be_a_target():
+    assert run(*HF, "--metric", "eval_loss", "--direction", "target=0.5", "--margin", "0.01", "--yes") == 0
+    study = json.loads(Path("results/imported/lr/study.json").read_text())["study"]
+    assert study["analysis"]["direction"] == {"target": 0.5}
+
+
+def test_importing_twice_changes_no_byte():
+    assert run(*HF, *EVAL, "--yes") == 0
+    before = content()
+    assert len([name for name in before if name.endswith("run.json")]) == 4
+    assert run(*HF, *EVAL, "--yes") == 0
+    assert content() == before
+    assert run(*HF, "--yes") == 0  # the analysis plan is known
+    assert content() == before
+
+
+def test_a_verdict_on_a_final_metric_is_a_paired_t_test_over_seeds(tmp_path, capsys):
+    generator = np.random.default_rng(5)
+    values = {"base": generator.normal(0.5, 0.02, 5), "new": generator.normal(0.6, 0.02, 5)}
+    for variant, finals in values.items():
+        for seed, value in enumerate(finals.tolist()):
+            place = tmp_path / f"runs/{variant}/seed_{seed}"
+            place.mkdir(parents=True)
+            rows = [{"step": 1, "eval_acc": 0.1}, {"step": 2, "eval_acc": value}]
+            state = {"global_step": 2, "max_steps": 2, "log_history": rows}
+            (place / "trainer_state.json").write_text(json.dumps(state))
+    options = ["--metric", "eval_acc", "--direction", "max", "--margin", "0.01", "--yes"]
+    assert run("trainer_state", tmp_path / "runs", "--study", "acc", *options) == 0
+    with Store(Path("results/tracker.duckdb")) as store:
+        [edge] = judge_study(store, "acc").edges
+    test = stats.ttest_rel(values["new"], values["base"])
+    interval = test.confidence_interval(0.95)
+    assert (edge.parent, edge.child, edge.verdict, edge.items) == ("base", "new", "better", 1)
+    assert edge.effect == pytest.approx(np.mean(values["new"] - values["base"]))
+    assert edge.p == pytest.approx(test.pvalue, rel=1e-9)
+    assert (edge.low, edge.high) == pytest.approx(tuple(interval), rel=0.02)
+    assert edge.noise.item_variance == 0
+    assert "of final metrics, without items" in edge.reason
+    assert "imported runs, without code fingerprint" in edge.reason
+
+
+def test_every_table_verdict_and_page_says_so(capsys):
+    run(*HF, *EVAL, "--yes")
+    with Store(Path("results/tracker.duckdb")) as store:
+        assert store.rows("SELECT DISTINCT state FROM runs")[1] == [("imported",)]
+        assert store.rows("SELECT DISTINCT state FROM stages")[1] == [("imported",)]
+        assert store.rows("SELECT count(*) FROM finals")[1] == [(4,)]
+    for command in ("verdicts", "tables", "report"):
+        assert main([command]) == 0
+    assert "imported runs, without code fingerprint" in capsys.readouterr().out
+    said = "they have no code fingerprint"
+    assert all(said in Path(f"reports/lr/table.{kind}").read_text() for kind in ("md", "tex", "html"))
+    text = Path("reports/lr/methods.md").read_text()
+    assert said in text
+    assert "Each was imported with 2 seeds, the same for all, and evaluated on what it logged, without items." in text
+    assert "4 of 4 runs ended well." in text
+    assert "trained" not in text
+    assert "P-values were adjusted" not in text  # there is one comparison
+    assert "imported" in Path("reports/lr/subsets.tex").read_text()
+    assert ",imported," in Path("reports/lr/table.csv").read_text()
+    assert ",imported," in Path("reports/lr/runs.csv").read_text()
+    capsys.readouterr()
+    assert main(["diff", "base", "fast"]) == 0  # without a project
+    assert capsys.readouterr().out.startswith("learning_rate: 0.05 -> 0.2\nresults of imported runs: ")
+    assert main(["diff", "base", "slow"]) == 2
+    assert "base and slow: no study of the results has both" in capsys.readouterr().err
+    page = Path("reports/index.html").read_text()
+    assert said in page
+    assert "Runs end at different steps: most at 4, fast seed 1 at 6." in page
+    assert "the final value of eval_loss, as it was logged, without items; smaller is better" in page
+    assert "Every number is of runs and evaluations made elsewhere" in page
+    assert main(["gate"]) == 0
+    assert main(["decide", "lr", "--budget", "1"]) == 2
+    assert "was imported: its runs are not made here; run more seeds" in capsys.readouterr().err
+
+
+def test_a_resumed_run_adds_to_what_a_truncated_log_lost(tmp_path):
+    place = tmp_path / "logs"
+    shutil.copytree(WRITTEN / "verl/grpo", place / "grpo")
+    shutil.copytree(WRITTEN / "verl/gspo", place / "gspo")
+    options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05", "--yes"]
+    assert run("verl", place, "--study", "po", *options) == 0
+    before = content()
+    old = course("po", "grpo", 0, "critic/score/mean")
+    assert [step for step, _ in old] == [1, 2, 3, 4, 5, 6]
+    shutil.copytree(WRITTEN / "verl/resumed", place / "grpo", dirs_exist_ok=True)  # holds the steps from 5 on
+    assert run("verl", place, "--study", "po", "--yes") == 0
+    new = course("po", "grpo", 0, "critic/score/mean")
+    log = [json.loads(line) for line in (WRITTEN / "verl/resumed/seed_0.jsonl").read_text().splitlines()]
+    assert new == [*old[:4], *((line["step"], line["data"]["critic/score/mean"]) for line in log)]
+    assert [step for step, _ in new] == [1, 2, 3, 4, 5, 6, 7, 8]
+    with Store(Path("results/tracker.duckdb")) as store:
+        query = """SELECT DISTINCT subset FROM finals JOIN items USING (key)
+                   WHERE variant = 'grpo' AND seed = 0 AND protocol = 'validation' ORDER BY 1"""
+        assert store.rows(query)[1] == [("step 6",), ("step 8",)]
+        [edge] = judge_study(store, "po").edges
+    assert edge.items == 8
+    unchanged = [name for name in before if name in content()]
+    assert len([name for name in unchanged if name.endswith("run.json")]) == 3
+
+
+def test_a_log_that_was_cut_off_loses_nothing_that_was_known(tmp_path):
+    place = tmp_path / "logs"
+    shutil.copytree(WRITTEN / "verl/grpo", place / "grpo")
+    options = ["--metric", "critic/score/mean", "--direction", "max", "--margin", "0.05", "--yes"]
+    run("verl", place, "--study", "po", *options)
+    before = content()
+    log = place / "grpo/seed_0.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))
+    assert run("verl", place, "--study", "po", "--yes") == 0
+    assert content() == before
+
+
+def test_items_with_repeats_are_paired_by_question_and_cluster(tmp_path):
+    options = ["--items", "validation/step 6/acc", "--direction", "max", "--margin", "0.05", "--yes"]
+    assert run("verl", WRITTEN / "verl/grpo", WRITTEN / "verl/gspo", "--study", "po", *options) == 0
+    with Store(Path("results/tracker.duckdb")) as store:
+        [edge] = judge_study(store, "po").edges
+        assert (
+            store.rows("SELECT DISTINCT item, subset FROM items WHERE protocol = 'logged' AND item <> 'final'")[1] == []
+        )
+    files = {
+        (name, seed): [
+            json.loads(line)["acc"]
+            for line in (WRITTEN / f"verl/{name}/seed_{seed}/validation/6.jsonl").read_text().splitlines()
+        ]
+        for name in ("grpo", "gspo")
+        for seed in (0, 1)
+    }
+    means = {run: np.mean(values) for run, values in files.items()}
+    assert edge.effect == pytest.approx(
+        np.mean([means["gspo", seed] - means["grpo", seed] for seed in (0, 1)]) * (1 if edge.child == "gspo" else -1)
+    )
+    assert (edge.items, edge.seeds) == (8, 2)
+
+
+def test_a_project_keeps_its_own_studies_and_the_imports_survive_a_rebuild(tmp_path, capsys):
+    results = tmp_path / "results"
+    simulate(results, [Study("toy", variants=2)])
+    assert run(*HF, *EVAL, "--yes", "--results", results) == 0
+    database = results / "tracker.duckdb"
+    database.unlink()
+    collect(results)
+    with Store(database) as store:
+        assert store.studies() == ["toy", "lr"]
+        assert dict(store.rows("SELECT study, any_value(state) FROM runs GROUP BY study")[1]) == {
+            "toy": "ok",
+            "lr": "imported",
+        }
+        assert store.meta()["scale"] == "simulated"
+        assert [edge.verdict for edge in judge_study(store, "toy").edges] != []
+    assert main(["gate", "--results", str(results)]) == 0
+
+
+def test_a_damaged_import_costs_its_run_and_importing_again_mends_it(capsys):
+    run(*HF, *EVAL, "--yes")
+    before = content()
+    [first, *_] = sorted(Path("results/imported/lr").glob("*/log/metrics.parquet"))
+    flipped = bytearray(first.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    first.write_bytes(flipped)
+    collect(Path("results"))
+    with Store(Path("results/tracker.duckdb")) as store:
+        states = [state for (state,) in store.rows("SELECT state FROM runs ORDER BY state")[1]]
+        assert states == ["corrupt", "imported", "imported", "imported"]
+    assert run(*HF, *EVAL, "--yes") == 0
+    assert "is lost" in capsys.readouterr().out
+    assert content() == before
+
+
+def test_a_broken_manifest_costs_no_other_study(tmp_path):
+    run(*HF, *EVAL, "--yes")
+    run("trainer_state", WRITTEN / "trl", "--study", "other", *REWARD, "--yes")
+    Path("results/imported/lr/study.json").write_text("{")
+    done = collect(Path("results"))
+    with Store(done.database) as store:
+        assert store.studies() == ["other"]
+    assert len(done.problems) == 1
+    assert "imported/lr/study.json" in done.problems[0]
+
+
+def test_an_import_that_is_killed_has_imported_nothing(monkeypatch):
+    run(*HF, *EVAL, "--yes")
+    before = content()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importing, "update_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run("trainer_state", WRITTEN / "trl", "--study", "lr", "--yes")
+    assert content() == before
+    with pytest.raises(KeyboardInterrupt):
+        run("trainer_state", WRITTEN / "trl", "--study", "new", *REWARD, "--yes")
+    assert not Path("results/imported/new").exists()
+
+
+def test_another_machines_database(tmp_path, capsys):
+    away = tmp_path / "away"
+    lineage = {"base": (None, {}), "v1": ("base", {"lr": (1, 2)}), "v2": ("v1", {"gamma": (0.9, 1.0)})}
+    study = Study("toy", lineage=lineage, seeds=3, distances={"v1": 0.02}, states={("v2", 1): "failed"})
+    simulate(away, [study, Study("other", variants=2)])
+    collect(away)
+    with Store(away / "tracker.duckdb") as store:
+        theirs = {edge.child: edge for edge in judge_study(store, "toy").edges}
+    line = refused(capsys, "database", away / "tracker.duckdb", "--study", "far", "--yes")
+    assert "far" in line
+    assert "--map study=NAME" in line
+    assert run("database", away / "tracker.duckdb", "--study", "far", "--map", "study=toy", "--yes") == 0
+    with Store(Path("results/tracker.duckdb")) as store:
+        ours = {edge.child: edge for edge in judge_study(store, "far").edges}
+        states = dict(store.rows("SELECT (variant || seed), state FROM runs")[1])
+        changes = {variant.name: [c.key for c in variant.changes] for variant in store.variants("far")}
+    assert set(ours) == set(theirs) == {"v1", "v2"}
+    for child, edge in ours.items():
+        assert (edge.parent, edge.effect, edge.low, edge.high, edge.p) == pytest.approx(
+            (theirs[child].parent, theirs[child].effect, theirs[child].low, theirs[child].high, theirs[child].p),
+            nan_ok=True,
+        )
+        assert edge.verdict == theirs[child].verdict
+    assert states == {f"{v}{s}": "failed" if (v, s) == ("v2", 1) else "imported" for v in lineage for s in range(3)}
+    assert changes == {"base": [], "v1": ["lr"], "v2": ["gamma"]}
+    before = content()
+    assert run("database", away / "tracker.duckdb", "--study", "far", "--yes") == 0
+    assert content() == before
+
+
+STUDY_YAML = """
+name: rates
+title: Learning rates
+question: Does a larger rate help?
+analysis: {metric: eval_loss, direction: min, margin: 0.01}
+variants:
+  slow: {parent: null, why: the default, where: {learning_rate: 0.05}}
+  quick: {parent: slow, why: four times as much, runs: ["fast/*"]}
+runs: {ignore: [max_steps]}
+"""
+
+
+def test_a_study_file_names_variants_parents_and_reasons(tmp_path, capsys):
+    file = tmp_path / "my study.yaml"
+    file.write_text(STUDY_YAML)
+    assert run("trainer_state", WRITTEN / "trainer", "--study", file, "--yes") == 0
+    with Store(Path("results/tracker.duckdb")) as store:
+        [edge] = judge_study(store, "rates").edges
+        assert (edge.parent, edge.child, edge.factors) == ("slow", "quick", ("learning_rate",))
+        assert [variant.why for variant in store.variants("rates")] == ["the default", "four times as much"]
+        assert store.study("rates").title == "Learning rates"
+    file.write_text(STUDY_YAML.replace('["fast/*"]', '["quick/*"]'))
+    assert "run fast/seed_0 fits none of them" in refused(capsys, "trainer_state", WRITTEN / "trainer", "--study", file)
+    file.write_text(STUDY_YAML.replace("margin", "margins"))
+    line = refused(capsys, "trainer_state", WRITTEN / "trainer", "--study", file, "--yes")
+    assert "my study.yaml: analysis" in line
+
+
+def test_logs_and_evaluations_of_one_run_are_two_of_its_stages():
+    run(*HF, *EVAL, "--yes")
+    assert run("tensorboard", WRITTEN / "trainer", "--study", "lr", "--yes") == 0
+    with Store(Path("results/tracker.duckdb")) as store:
+        stages = store.rows("SELECT stage, count(*) FROM run_stages GROUP BY ALL ORDER BY ALL")[1]
+        assert stages == [("outcome", 8), ("tensorboard", 4), ("trainer_state", 4)]
+        metrics = {name for (name,) in store.rows("SELECT DISTINCT metric FROM results")[1]}
+        assert {"eval_loss", "eval/loss"} <= metrics
+        [edge] = judge_study(store, "lr").edges
+    assert edge.verdict == "better"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["trainer_stat", "x", "--study", "s"],
+            "FORMAT = 'trainer_stat': is not a format; did you mean 'trainer_state'?",
+        ),
+        (["verl", "nowhere it's", "--study", "s"], "nowhere it's: there is no such file or folder"),
+        (["verl", WRITTEN / "trainer", "--study", "s"], 'holds no line {"step"'),
+        (["tensorboard", WRITTEN / "verl", "--study", "s"], "holds no event file"),
+        (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
+        (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "seed_0.jsonl: is no database of DuckDB's"),
+        (["database", WRITTEN, "--study", "s"], "is no file"),
+        ([*HF, "--yes"], "what decides is not said"),
+        ([*HF, *EVAL[:4], "--yes"], "say --margin M"),
+        ([*HF, "--metric", "eval_los", *EVAL[2:], "--yes"], "no run has logged it; did you mean 'eval_loss'?"),
+        ([*HF, "--items", "a/b/c", *EVAL[2:], "--yes"], "no run has such items"),
+        ([*HF, *EVAL[:2], "--direction", "up", "--margin", "1"], "--direction = 'up': is no direction"),
+        ([*HF, *EVAL[:4], "--margin", "-1", "--yes"], "analysis.margin = -1.0"),
+        ([*HF, "--map", "sed=x"], "is not KEY=VALUE of a known key; did you mean 'seed'?"),
+        ([*HF, "--map", "seed=nothing"], "does not tell its seed; --map seed=KEY"),
+        ([*HF, "--map", "parents.fast=bas"], "no run is of bas; did you mean 'base'?"),
+        ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of one variant"),
+        ([*HF[:3], "a/b"], "is no name of a study"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, words, capsys):
+    assert words in refused(capsys, *arguments)
+
+
+def test_a_study_of_the_plan_cannot_be_imported_into(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[4])
+    assert main(["import", *HF[:2], "--study", "debias", "--results", str(tmp_path)]) == 2
+    assert "is a study of the plan: runs of other code; choose another name" in capsys.readouterr().err
+
+
+def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_path, capsys):
+    place = tmp_path / "it's a log"
+    shutil.copytree(WRITTEN / "verl/grpo", place)
+    samples = place / "seed_1/validation/6.jsonl"
+    lines = samples.read_text().splitlines()
+    row = json.loads(lines[0])
+    samples.write_text("\n".join([json.dumps(row | {"acc": float("nan")}), *lines[1:]]))
+    options = ["--metric", "critic/score/mean", "--direction", "max", "--margin", "0.05", "--yes"]
+    line = refused(capsys, "verl", place, "--study", "po", *options)
+    assert "seed_1" in line
+    assert "has a acc that is no number (1 such rows)" in line
+    assert not Path("results/imported/po").exists()
+
+
+def test_what_is_stored_is_plain_parquet_and_json():
+    run(*HF, *EVAL, "--yes")
+    manifest = json.loads(Path("results/imported/lr/study.json").read_text())
+    run_ = next(each for each in manifest["runs"] if (each["variant"], each["seed"]) == ("base", 0))
+    folder = Path("results/imported/lr") / run_["key"]
+    assert pq.read_table(folder / "log/metrics.parquet").column_names == ["step", "name", "value"]
+    finals = pq.read_table(folder / "outcome/metrics.parquet").to_pylist()
+    assert len({row["name"] for row in finals}) == len(finals)
+    assert json.loads((folder / "run.json").read_text())["config"]["learning_rate"] == 0.05
