@@ -8,8 +8,7 @@ from ablation.cli.terminal import terminal_width
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import json_text
 from ablation.judge.compare.arms import Options, expand, name_arms, read_arm
-from ablation.judge.compare.comparison import Comparison, Rules, compare
-from ablation.judge.compare.measure import Lineage
+from ablation.judge.compare.comparison import Comparison, Lineage, Rules, compare
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
-from ablation.readers import scan
+from ablation.readers import tabular
 from ablation.readers.sheet import Facts, ItemText, Sheet, Wanted, asked, digest, mean_over_repeats, refuse_twice, short
 
 FILES = ("per_instance_stats.json",)
 _OF_THE_MODEL = ("model", "model_deployment")
 _STATS = f"""(SELECT instance_id, train_trial_index AS trial, unnest(stats) AS stat FROM read_json({{file}},
-    format = 'array', maximum_object_size = {scan.LARGEST_ROW}, columns = {{'instance_id': 'VARCHAR',
+    format = 'array', maximum_object_size = {tabular.LARGEST_ROW}, columns = {{'instance_id': 'VARCHAR',
     'perturbation': 'JSON', 'train_trial_index': 'BIGINT', 'stats': 'STRUCT("name" STRUCT("name" VARCHAR,
     split VARCHAR, perturbation JSON), mean DOUBLE)[]'}}) WHERE perturbation IS NULL)"""
 
@@ -42,12 +42,12 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     task = _task(str(spec.get("name", path.parent.name)))
     if not wanted.wants(task):
         return
-    names = scan.query(path, f"SELECT DISTINCT stat.name.name AS name FROM {_STATS} ORDER BY 1")["name"]
+    names = tabular.query(path, f"SELECT DISTINCT stat.name.name AS name FROM {_STATS} ORDER BY 1")["name"]
     metric = wanted.metric or ""
     if metric not in names:
         problem = "there is none of this name" if wanted.metric else "HELM keeps many numbers: one must be named"
         raise ConfigError(path, "metric", wanted.metric, problem, f"--metric and one of {', '.join(map(str, names))}")
-    rows = scan.query(
+    rows = tabular.query(
         path,
         f"""SELECT instance_id, trial, stat.name.split AS split, stat.mean AS value FROM {_STATS}
             WHERE stat.name.name = ? AND stat.name.perturbation IS NULL""",
@@ -83,7 +83,9 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 def _refuse_gaps(path: Path, metric: str, split: str, values: Mapping[str, Mapping[int, float]]) -> None:
     """Refuse a statistic that an instance lacks and others have: HELM leaves out what is NaN, on either side alike."""
-    rows = scan.query(path, f"SELECT DISTINCT instance_id, trial, stat.name.split AS split FROM {_STATS} ORDER BY ALL")
+    rows = tabular.query(
+        path, f"SELECT DISTINCT instance_id, trial, stat.name.split AS split FROM {_STATS} ORDER BY ALL"
+    )
     for item, trial, of in zip(rows["instance_id"], rows["trial"], rows["split"], strict=True):
         if (of or "") == split and int(trial) not in values.get(str(item), {}):
             problem = f"item {short(str(item))} has none (trial {trial}): HELM leaves out what is no number"

@@ -16,7 +16,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.contract.rows import LONGEST_NAME
 from ablation.readers.run import ITEM_ROWS, ImportedRun, Problem, as_text
-from ablation.readers.tables import file_at, number, rows_of
+from ablation.readers.tabular import file_at, number, rows_of
 
 _WORDS = {"item": None, "subset": "all", "protocol": "test", "name": "value", "cluster": None}
 _TEXTS = {"prompt", "question", "text", "response", "reference", "target", "answer"}

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, read_json
-from ablation.readers import scan
+from ablation.readers import tabular
 from ablation.readers.run import ImportedRun, Problem
 from ablation.readers.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, sheet_items, short
 
@@ -176,18 +176,18 @@ def _numbers(row: dict[str, Any]) -> list[str]:
 
 def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
     columns = {"doc_id": "BIGINT", "filter": "VARCHAR", **dict.fromkeys(hashes, "VARCHAR"), metric: "VARCHAR"}
-    form = ", ".join(f"{scan.text(column)}: '{kind}'" for column, kind in columns.items())
-    value = scan.name(metric)
-    asked = ", ".join(f"{scan.digest(name)} AS {name}" for name in hashes if name != "doc_hash")
+    form = ", ".join(f"{tabular.sql_text(column)}: '{kind}'" for column, kind in columns.items())
+    value = tabular.sql_name(metric)
+    asked = ", ".join(f"{tabular.sql_digest(name)} AS {name}" for name in hashes if name != "doc_hash")
     whole = "".join(f" || {name}" for name in _HASHES)[4:] if len(hashes) == len(_HASHES) else ""
     parts = [asked, f"{whole} AS line" if whole else ""]
     return _with_digest(
-        scan.query(
+        tabular.query(
             path,
             f"""SELECT doc_id, filter, doc_hash, {"".join(f"{part}, " for part in parts if part)}
-                CASE {value} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {scan.number(value)} END AS value,
-                CASE WHEN {scan.number(value)} IS NULL THEN {value} END AS raw
-                FROM read_json({{file}}, format = 'newline_delimited', maximum_object_size = {scan.LARGEST_ROW},
+                CASE {value} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {tabular.sql_number(value)} END AS value,
+                CASE WHEN {tabular.sql_number(value)} IS NULL THEN {value} END AS raw
+                FROM read_json({{file}}, format = 'newline_delimited', maximum_object_size = {tabular.LARGEST_ROW},
                     columns = {{{form}}})""",
         )
     )
@@ -199,10 +199,10 @@ def _of_documents(path: Path, field: str, row: dict[str, Any]) -> Any:
     if field not in known:
         problem = "the documents have no field of this name"
         raise ConfigError(path, "--cluster", field, problem, f"they have {', '.join(known) or 'none'}")
-    value = scan.digest(f"doc->>{scan.text(field.removeprefix('doc.'))}")
+    value = tabular.sql_digest(f"doc->>{tabular.sql_text(field.removeprefix('doc.'))}")
     sql = f"""SELECT {value} AS value FROM read_json({{file}}, format = 'newline_delimited',
-              maximum_object_size = {scan.LARGEST_ROW}, columns = {{doc: 'JSON'}})"""
-    return scan.query(path, sql)["value"]
+              maximum_object_size = {tabular.LARGEST_ROW}, columns = {{doc: 'JSON'}})"""
+    return tabular.query(path, sql)["value"]
 
 
 def _shared_text(path: Path, row: dict[str, Any]) -> str:

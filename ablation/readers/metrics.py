@@ -10,7 +10,7 @@ from typing import Any
 
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import ImportedRun, Problem, as_text, metric_table
-from ablation.readers.tables import file_at, number, points, rows_of
+from ablation.readers.tabular import file_at, number, points, rows_of
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ablation.contract.errors import ConfigError
-from ablation.readers import scan
+from ablation.readers import tabular
 from ablation.readers.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, short
 
 FILES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")  # in a folder only where the caller says so
@@ -23,7 +23,7 @@ _SCANS = {
     ".csv": f"read_csv({{file}}, {_STRICT})",
     ".tsv": f"read_csv({{file}}, {_STRICT}, delim = '\t')",
     ".parquet": "read_parquet({file})",
-    ".jsonl": f"read_json({{file}}, format = 'newline_delimited', maximum_object_size = {scan.LARGEST_ROW},"
+    ".jsonl": f"read_json({{file}}, format = 'newline_delimited', maximum_object_size = {tabular.LARGEST_ROW},"
     " sample_size = -1, convert_strings_to_integers = false)",
 }
 
@@ -54,12 +54,12 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     columns = columns_of(path, value)
     optional = [column for column in COLUMNS[2:] if column in columns]
     asked = [column for column in ("prompt", "target") if column in columns]
-    rows = scan.query(
+    rows = tabular.query(
         path,
-        f"""SELECT CAST(item AS VARCHAR) AS item, {scan.number(scan.name(value))} AS value,
-            CAST({scan.name(value)} AS VARCHAR) AS raw
+        f"""SELECT CAST(item AS VARCHAR) AS item, {tabular.sql_number(tabular.sql_name(value))} AS value,
+            CAST({tabular.sql_name(value)} AS VARCHAR) AS raw
             {"".join(f", CAST({column} AS VARCHAR) AS {column}" for column in optional)}
-            {"".join(f", {scan.digest(f'CAST({column} AS VARCHAR)')} AS {column}" for column in asked)}
+            {"".join(f", {tabular.sql_digest(f'CAST({column} AS VARCHAR)')} AS {column}" for column in asked)}
             FROM {_SCANS[path.suffix]}""",
     )
     if not len(rows["item"]):
@@ -79,7 +79,7 @@ def columns_of(path: Path, value: str = "value") -> list[str]:
     """The columns of a table. Raises ConfigError where `item` or the value is not among them."""
     if not path.stat().st_size:
         raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
-    columns = list(scan.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
+    columns = list(tabular.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
     for column in ("item", value):
         if column not in columns:
             problem = f"has no column {column!r}, only {', '.join(columns) or 'none'}"
@@ -149,7 +149,7 @@ def _texts(
     if not words:
         return {}
     keys = [(c, v) for c, v in (("seed", seed), ("subset", subset)) if c in columns]
-    rows = scan.query(
+    rows = tabular.query(
         path,
         f"""SELECT CAST(item AS VARCHAR) AS item{"".join(f", CAST({word} AS VARCHAR) AS {word}" for word in words)}
             FROM {_SCANS[path.suffix]} WHERE list_contains(?, CAST(item AS VARCHAR))

@@ -168,7 +168,7 @@ def _settings(value: Any) -> dict[str, Any]:
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
         data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
-        found = data.session_start_info.hparams.items()
+        found = sorted(data.session_start_info.hparams.items())  # a map of protobuf's has no order
         return {name: getattr(each, each.WhichOneof("kind") or "string_value") for name, each in found}
     if value.WhichOneof("value") != "tensor" or value.metadata.plugin_data.plugin_name != "text":
         return {}

@@ -1,7 +1,7 @@
 """Runs of verl: its `file` logger's JSONL and the samples in `validation_data_dir/<step>.jsonl`.
 
 A log has a line `{"step": n, "data": {name: number}}` per step. A run that is resumed opens the same file anew, so
-that the log holds only what came after; importing joins it to what was known (`ablation.store.imports.merge`).
+that the log holds only what came after; importing joins it to what was known (`ablation.store.imports.stored`).
 
 Samples carry no id: the hash of their input and answer stands for the question, a number for each repeat, and repeats
 of a question are one cluster. Those of step n are the subset `step n` of protocol `validation`. A folder of samples

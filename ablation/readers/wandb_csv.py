@@ -10,19 +10,19 @@ import ast
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pyarrow as pa
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import ImportedRun, Problem, State, as_number, metric_table, shortened
+from ablation.readers.tabular import Row, csv_rows, number, points, whole
 from ablation.readers.wandb_log import OWN
 
-_MAX_CELL = 1 << 24
 _CHART_ENDS = ("__MIN", "__MAX")
 _SEPARATOR = " - "  # of run and metric in the columns of a chart
 _STATES: dict[str, State] = {"finished": "finished", "running": "running"}
@@ -45,147 +45,103 @@ def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         ConfigError: it is none of those above.
         OSError: it cannot be read.
     """
-    csv.field_size_limit(_MAX_CELL)
     with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
         try:
             header = next(csv.reader(file), [])
         except csv.Error as error:
             raise ConfigError(path, "", None, f"is no CSV: {error}", _REMEDY) from None
-        names = [name for name in header if name]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ConfigError(path, twice[0], None, "is the name of two columns", "rename one of them")
-        rows = _rows(path, file, header, problem)
-        if "_step" in header:
-            yield _history(path, header, rows, problem)
-        elif header and _is_chart(header):
-            yield from _chart(path, header, rows, problem)
-        elif {"config", "summary"} <= set(header) or any(_kind(name) for name in header):
-            yield from _table(path, header, rows, problem)
-        elif {"Name", "State"} <= set(header):
-            what = "does not say which columns are the configuration and which are results"
-            remedy = "begin the name of each such column with `config.` or `summary.`, or export as docs/import.md says"
-            raise ConfigError(path, "", None, what, remedy)
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    if twice:
+        raise ConfigError(path, twice[0], None, "is the name of two columns", "rename one of them")
+    rows = _rows(path, problem)
+    if "_step" in header:
+        metrics = [name for name in header if name and name not in OWN and not name.startswith("Unnamed: ")]
+        wide = _wide(path, rows, "_step", {name: name for name in metrics}, problem)
+        yield ImportedRun(source=path, id=path.stem, name=path.stem, metrics=wide)
+    elif any(name.endswith(_CHART_ENDS) and name[:-5] in header for name in header):
+        yield from _chart(path, header, list(rows), problem)
+    elif {"config", "summary"} <= set(header) or any(_kind(name) for name in header):
+        yield from _table(path, header, rows, problem)
+    elif {"Name", "State"} <= set(header):
+        what = "does not say which columns are the configuration and which are results"
+        remedy = "begin the name of each such column with `config.` or `summary.`, or export as docs/import.md says"
+        raise ConfigError(path, "", None, what, remedy)
+    else:
+        raise ConfigError(path, "", None, "is no CSV that W&B exports", _REMEDY)
+
+
+def _rows(path: Path, problem: Problem) -> Iterator[Row]:
+    """Yield the rows that are whole, without empty cells."""
+    torn: list[int] = []
+    for line, row in csv_rows(path, torn.append):
+        yield line, {name: cell for name, cell in row.items() if name and cell != ""}
+    if torn:
+        problem(
+            f"{path}: lines with more or fewer cells than the first are left out: {len(torn)}, first line {torn[0]}"
+        )
+
+
+def _wide(path: Path, rows: Iterable[Row], step: str, names: Mapping[str, str], problem: Problem) -> pa.Table:
+    without, others = [], dict[str, None]()
+
+    def refuse(line: int, column: str, cell: Any) -> None:
+        if column == step:
+            without.append(line)
         else:
-            raise ConfigError(path, "", None, "is no CSV that W&B exports", _REMEDY)
+            others[column] = None
 
-
-def _rows(path: Path, file: TextIO, header: Sequence[str], problem: Problem) -> Iterator[dict[str, str]]:
-    """Yield the rows that are whole: {column: text}, without empty cells."""
-    damaged, first = 0, 0
-    reader = csv.reader(iter(partial(file.readline, 1 << 26), ""))
-    while True:
-        try:
-            cells = next(reader)
-        except StopIteration:
-            break
-        except csv.Error:
-            cells = ["", *header]
-        if len(cells) == len(header):
-            yield {name: cell for name, cell in zip(header, cells, strict=True) if name and cell != ""}
-        elif cells:
-            damaged, first = damaged + 1, first or reader.line_num + 1
-    if damaged:
-        problem(f"{path}: lines with more or fewer cells than the first are left out: {damaged}, first line {first}")
-
-
-def _history(path: Path, header: Sequence[str], rows: Iterator[dict[str, str]], problem: Problem) -> ImportedRun:
-    metrics = [name for name in header if name and name not in OWN and not name.startswith("Unnamed: ")]
-    return _run(path, path.stem, metric_table(_cells(path, "_step", {name: name for name in metrics}, rows, problem)))
-
-
-def _cells(
-    path: Path, step: str, metrics: Mapping[str, str], rows: Iterator[dict[str, str]], problem: Problem
-) -> Iterator[tuple[int, str, float]]:
-    """Yield (step, name, value) of the columns {column: name}."""
-    others: dict[str, None] = {}
-    without = 0
-    for row in rows:
-        where = _whole(row.get(step, ""))
-        if where is None:
-            without += 1
-            continue
-        for column, name in metrics.items():
-            if column in row:
-                number = _number(row[column])
-                if number is None:
-                    others.setdefault(column)
-                else:
-                    yield where, name, number
+    metrics = metric_table(points(rows, step, names, refuse))
     if without:
-        problem(f"{path}: rows without a whole number in the column {one_line(step, 80)} are left out: {without}")
+        problem(f"{path}: rows without a whole number in the column {one_line(step, 80)} are left out: {len(without)}")
     if others:
         problem(f"{path}: cells that are no numbers are left out, in the columns {shortened(list(others))}")
+    return metrics
 
 
-def _is_chart(header: Sequence[str]) -> bool:
-    return any(name.endswith(_CHART_ENDS) and name[:-5] in header for name in header)
-
-
-def _chart(
-    path: Path, header: Sequence[str], rows: Iterator[dict[str, str]], problem: Problem
-) -> Iterator[ImportedRun]:
-    found = list(rows)
+def _chart(path: Path, header: Sequence[str], rows: Sequence[Row], problem: Problem) -> Iterator[ImportedRun]:
+    step = header[0]
     shown = [name for name in header[1:] if not name.endswith(_CHART_ENDS) and not name.endswith(f"{_SEPARATOR}_step")]
-    steps = [_whole(row.get(header[0], "")) for row in found]
-    if found and not any(step is not None for step in steps):
+    if rows and all(whole(row.get(step)) is None for _, row in rows):
         remedy = "choose Step for the axis of the chart and export it again"
-        raise ConfigError(path, header[0], None, "holds no whole numbers to count steps by", remedy)
+        raise ConfigError(path, step, None, "holds no whole numbers to count steps by", remedy)
     runs: dict[str, dict[str, str]] = {}
     for column in shown:
         run, separator, metric = column.rpartition(_SEPARATOR)
         runs.setdefault(run if separator else path.stem, {})[column] = metric if separator else column
-    for run, metrics in runs.items():
-        own = [row for row in found if metrics.keys() & row.keys()]
-        yield _run(path, run, metric_table(_cells(path, header[0], metrics, iter(own), problem)))
+    for run, names in runs.items():
+        own = [(line, row) for line, row in rows if names.keys() & row.keys()]
+        yield ImportedRun(source=path, id=run, name=run, metrics=_wide(path, own, step, names, problem))
 
 
-def _table(
-    path: Path, header: Sequence[str], rows: Iterator[dict[str, str]], problem: Problem
-) -> Iterator[ImportedRun]:
+def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Problem) -> Iterator[ImportedRun]:
     lower = {name.lower(): name for name in header}
-    name_column, key_column = lower.get("name"), lower.get("id")
-    if name_column is None and key_column is None:
+    name_column, key_column = lower.get("name", ""), lower.get("id", "")
+    if not name_column and not key_column:
         raise ConfigError(path, "", None, "has no column name or id", "export the names of the runs with them")
-    seen: dict[str, int] = {}
-    for row in rows:
-        key = row.get(key_column or "", "") or row.get(name_column or "", "")
+    seen: Counter[str] = Counter()
+    for _, row in rows:
+        key = row.get(key_column) or row.get(name_column) or ""
         if not key:
             problem(f"{path}: a run without name and id is left out")
             continue
-        seen[key] = seen.get(key, 0) + 1
+        seen[key] += 1
         if seen[key] > 1:
-            if key_column and row.get(key_column):
+            if row.get(key_column):
                 problem(f"{path}: the id {one_line(key, 80)} is there twice; only its first row is read")
                 continue
             problem(f"{path}: {seen[key]} runs are called {one_line(key, 80)}; they are told apart by their order")
             key = f"{key}#{seen[key]}"
         config, summary = _content(path, row, problem)
-        numbers = {name: number for name, value in _flat("", summary) if (number := as_number(value)) is not None}
-        step = _whole(str(summary.get("_step", 0))) or 0
-        logged = [(step, name, number) for name, number in numbers.items() if name not in OWN]
-        state = _STATES.get(row.get(lower.get("state", ""), "finished"), "failed")
-        metrics = metric_table(logged)
-        yield _run(path, key, metrics, name=row.get(name_column or "", key), config=config, state=state)
-
-
-def _run(
-    path: Path,
-    key: str,
-    metrics: pa.Table,
-    *,
-    name: str = "",
-    config: Mapping[str, Any] | None = None,
-    state: State = "finished",
-) -> ImportedRun:
-    return ImportedRun(
-        source=path,
-        id=key,
-        name=name or key,
-        config=dict(config or {}),
-        state=state,
-        metrics=metrics,
-    )
+        step = whole(summary.get("_step", 0)) or 0
+        numbers = {name: as_number(value) for name, value in _flat("", summary) if name not in OWN}
+        yield ImportedRun(
+            source=path,
+            id=key,
+            name=row.get(name_column) or key,
+            config=config,
+            state=_STATES.get(row.get(lower.get("state", ""), "finished"), "failed"),
+            metrics=metric_table((step, name, value) for name, value in numbers.items() if value is not None),
+        )
 
 
 def _kind(column: str) -> str:
@@ -210,10 +166,10 @@ def _content(path: Path, row: Mapping[str, str], problem: Problem) -> tuple[dict
 
 
 def _plain(cell: str) -> Any:
-    number = _number(cell)
-    if number is not None and cell.strip().lower() not in ("true", "false"):
-        return int(cell) if cell.strip().lstrip("+-").isdigit() and len(cell) < 20 else number
-    return {"true": True, "false": False}.get(cell.strip().lower(), cell)
+    if cell.strip().lower() in ("true", "false"):
+        return cell.strip().lower() == "true"
+    value = number(cell)
+    return cell if value is None else int(cell) if cell.strip().lstrip("+-").isdigit() and len(cell) < 20 else value
 
 
 class _Names(ast.NodeTransformer):
@@ -240,18 +196,3 @@ def _flat(above: str, content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
                 yield from _flat(f"{above}{key}.", value)
             else:
                 yield f"{above}{key}", value
-
-
-def _number(cell: str) -> float | None:
-    word = cell.strip().lower()
-    if word in ("true", "false"):
-        return float(word == "true")
-    try:
-        return float(word) if "_" not in word else None
-    except ValueError:
-        return None
-
-
-def _whole(cell: str) -> int | None:
-    number = _number(cell)
-    return int(number) if number is not None and number.is_integer() and abs(number) < 2**53 else None

@@ -18,8 +18,7 @@ from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Options, expand, read_arm
-from ablation.judge.compare.comparison import Comparison, Rules, compare
-from ablation.judge.compare.measure import Lineage
+from ablation.judge.compare.comparison import Comparison, Lineage, Rules, compare
 from ablation.readers.sheet import Wanted
 
 _KEYS = ("direction", "margin", "alpha", "error", "rare", "correction", "variance", "edges")  # of `analysis`

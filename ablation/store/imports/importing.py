@@ -29,8 +29,15 @@ from ablation.readers.run import EVALUATION, ImportedRun, Reader, as_plain, metr
 from ablation.store.imports import stored
 from ablation.store.imports.definition import KnownRun, describe_study, known_run, plan_analysis
 from ablation.store.imports.lineage import derive
-from ablation.store.imports.merge import merged_items, merged_metrics, sorted_items, twice
-from ablation.store.imports.stored import ImportedStudy, PlacedRun, Record
+from ablation.store.imports.stored import (
+    ImportedStudy,
+    PlacedRun,
+    Record,
+    merged_items,
+    merged_metrics,
+    sorted_items,
+    twice,
+)
 from ablation.store.imports.study_file import ImportFile
 
 _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items

@@ -9,6 +9,9 @@
 
 A folder is named by what it holds, made aside and renamed, and never written again. `study.json` is replaced last:
 what it does not name does not count, so an import that is killed has imported nothing.
+
+What is known of a run from an earlier import, and what its log says now, are one course without steps twice:
+`merged_metrics`, `merged_items`.
 """
 
 import hashlib
@@ -19,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,12 +36,12 @@ from ablation.contract.reading import read_text, sha256
 from ablation.plan.keys import KEY_LENGTH
 from ablation.plan.plan_file import PlannedVariant, StudyRecord
 from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, State
-from ablation.store.imports.merge import sorted_items
 from ablation.store.imports.study_file import ImportFile
 
 FOLDER, MANIFEST, RUN = "imported", "study.json", "run.json"
 OUTCOME = "outcome"
 _FILES = ("log/metrics.parquet", "log/provenance.json", "outcome/metrics.parquet", "outcome/items.parquet")
+_ITEM = ["item", "subset", "protocol", "name"]
 _MAX_BYTES = 1 << 30
 
 
@@ -244,3 +248,49 @@ def unequal_ends(runs: Sequence[PlacedRun]) -> list[str]:
             more = f" and {len(other) - 5} more" if len(other) > 5 else ""
             told.append(f"runs end at different steps: most at {usual}, {', '.join(other[:5])}{more}")
     return told
+
+
+def merged_metrics(known: pa.Table, logged: pa.Table) -> pa.Table:
+    """Return METRIC_ROWS: all that is logged now, and of what was known the part that still holds.
+
+    A log that was cut short, or begun anew by a resumed run, lacks rows that were known: they stay. Where both have a
+    number and they differ, the run was taken back to an earlier step and went another way: from that step on only the
+    log of now counts.
+    """
+    if known.num_rows == 0:
+        return _sorted(logged)
+    keys = ["step", "name"]
+    both = known.join(logged.rename_columns([*keys, "now"]), keys=keys, join_type="inner").combine_chunks()
+    was, now = both["value"].to_numpy(), both["now"].to_numpy()
+    differ = ~((was == now) | (np.isnan(was) & np.isnan(now)))
+    rest = known.join(logged.select(keys), keys=keys, join_type="left anti").select(METRIC_ROWS.names)
+    if differ.any():
+        rest = rest.filter(pc.less(rest["step"], int(both["step"].to_numpy()[differ].min())))
+    return _sorted(pa.concat_tables([rest.cast(METRIC_ROWS), logged]))
+
+
+def merged_items(known: pa.Table | None, evaluated: pa.Table | None) -> pa.Table | None:
+    """Return ITEM_ROWS: those of now, and the known ones of subsets that are not among them."""
+    if known is None or evaluated is None:
+        return evaluated if known is None else known
+    place = ["subset", "protocol"]
+    rest = known.join(evaluated.group_by(place).aggregate([]), keys=place, join_type="left anti")
+    return pa.concat_tables([rest.select(ITEM_ROWS.names).cast(ITEM_ROWS), evaluated])
+
+
+def sorted_items(items: pa.Table) -> pa.Table:
+    """Return the items in an order that does not depend on that of the source."""
+    return items.sort_by([(name, "ascending") for name in ("protocol", "subset", "name", "item")])
+
+
+def twice(items: pa.Table) -> str | None:
+    """Return an item that has two values of one name, in words."""
+    counted = items.group_by(_ITEM).aggregate([([], "count_all")])
+    often = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist()
+    for row in often:
+        return f"item {row['item']} of {row['subset']} has {row['count_all']} values of {row['name']}"
+    return None
+
+
+def _sorted(metrics: pa.Table) -> pa.Table:
+    return metrics.sort_by([("step", "ascending"), ("name", "ascending")])

@@ -9,8 +9,7 @@ from ablation.contract.errors import ConfigError
 from ablation.readers.run import item_table, metric_table
 from ablation.store.imports.grouping import Group
 from ablation.store.imports.lineage import _differs, _nearest, derive
-from ablation.store.imports.merge import merged_items, merged_metrics
-from ablation.store.imports.stored import Record
+from ablation.store.imports.stored import Record, merged_items, merged_metrics
 from ablation.store.imports.study_file import ImportFile, with_options
 
 

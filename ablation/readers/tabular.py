@@ -1,22 +1,25 @@
-"""Tables that others wrote (CSV, JSON lines, Parquet), row by row, and the numbers in their cells.
+"""Tables that others wrote: row by row (CSV, JSON lines, Parquet), or as columns by a query of DuckDB's.
 
-The program has ended well, so what cannot be read is an error: an item that was dropped would change a mean. Who reads
-what may be torn says what happens instead (`ablation.readers.wandb_csv`).
+What cannot be read is an error, since an item that was dropped would change a mean. Of a CSV that may be torn, `torn`
+is told instead.
 """
 
 import csv
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ablation.contract.errors import ConfigError
-from ablation.contract.reading import one_line
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import one_line, regular
 from ablation.readers.run import as_number
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -54,7 +57,7 @@ def rows_of(file: Path) -> Iterator[Row]:
         elif file.suffix == ".jsonl":
             yield from _json_rows(file)
         else:
-            yield from _csv_rows(file)
+            yield from csv_rows(file)
     except (UnicodeDecodeError, csv.Error, pa.ArrowException, OSError) as error:
         raise ConfigError(file, "", None, f"cannot be read ({one_line(error, 200)})", _WHOLE) from None
 
@@ -73,18 +76,22 @@ def _json_rows(file: Path) -> Iterator[Row]:
                 yield number, row
 
 
-def _csv_rows(file: Path) -> Iterator[Row]:
+def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
+    """Yield the rows of a CSV. A row that lacks cells is an error or, with `torn`, which is told its line, left out."""
     csv.field_size_limit(_LONGEST)
-    with file.open(encoding="utf-8-sig", newline="") as text:
-        reader = csv.DictReader(iter(partial(text.readline, _LONGEST), ""), strict=True)
-        head = reader.fieldnames or []
-        if twice := {name for name in head if head.count(name) > 1}:
+    with regular(file).open(encoding="utf-8-sig", errors="replace" if torn else "strict", newline="") as text:
+        reader = csv.reader(iter(partial(text.readline, _LONGEST), ""), strict=torn is None)
+        head = next(reader, [])
+        if torn is None and (twice := {name for name in head if head.count(name) > 1}):
             raise ConfigError(file, "line 1", min(twice), "names two columns", "give each a name of its own")
-        for row in reader:
-            if None in row or None in row.values():
+        for cells in reader:
+            if len(cells) == len(head):
+                yield reader.line_num, dict(zip(head, cells, strict=True))
+            elif cells and torn is not None:
+                torn(reader.line_num)
+            elif cells:
                 problem = f"does not have {len(head)} cells, as the head has"
                 raise ConfigError(file, f"line {reader.line_num}", None, problem, _WHOLE)
-            yield reader.line_num, row
 
 
 def points(
@@ -117,3 +124,72 @@ def number(cell: Any) -> float | None:
         word = cell.strip().lower()
         return float(word == "true") if word in ("true", "false") else float(word) if _NUMBER.fullmatch(word) else None
     return as_number(cell)
+
+
+MEMORY = "400MB"
+LARGEST_ROW = 32 << 20  # bytes of one line of JSON; DuckDB keeps two of them for each thread
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    settings: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": tempfile.gettempdir(), "threads": 2}
+    return duckdb.connect(config=settings)
+
+
+def sql_text(value: str) -> str:
+    """A literal of SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def sql_name(value: str) -> str:
+    """An identifier of SQL."""
+    return '"' + value.replace('"', '""') + '"'
+
+
+def sql_number(column: str) -> str:
+    """A text column as DOUBLE in SQL, NULL where it is not a number; for DuckDB alone `1_0` would be 10."""
+    return f"CASE WHEN NOT contains(CAST({column} AS VARCHAR), '_') THEN TRY_CAST({column} AS DOUBLE) END"
+
+
+def sql_digest(expression: str) -> str:
+    """64 bits of a text in SQL, 0 of none: the same in every version of DuckDB, which its `hash` is not."""
+    return f"coalesce(md5_number_lower({expression}), 0)"
+
+
+def query(path: Path, sql: str, parameters: list[Any] | None = None) -> dict[str, Any]:
+    """Run a query of one file, which it names as {file}; return its columns as numpy arrays.
+
+    Raises:
+        ConfigError: the file is not of the form that the query asks for.
+    """
+    # DuckDB takes these signs for patterns; a descriptor has none of them.
+    with path.open("rb") as handle:
+        plain = not re.search(r"[*?\[\]{}]", str(path))
+        place = str(path.resolve()) if plain else f"/dev/fd/{handle.fileno()}"
+        try:
+            found = _connection().execute(sql.replace("{file}", sql_text(place)), parameters or []).fetchnumpy()
+        except duckdb.OutOfMemoryException as error:
+            raise TrackerError(f"{path}: does not fit into {MEMORY} of memory ({_first(error)})") from None
+        except duckdb.Error as error:
+            said = _first(error).replace(place, path.name)
+            raise ConfigError(
+                path, "", None, f"cannot be read ({said})", "is the file whole, and of this format?"
+            ) from None
+    return {column: _plain(values) for column, values in found.items()}
+
+
+def _plain(values: Any) -> Any:
+    """Without masks: NaN where a number is missing, None where a text is."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if values.dtype.kind == "O":
+        whole = np.array(values.data, dtype=object)
+        whole[np.ma.getmaskarray(values)] = None  # `filled` would write a question mark
+        return whole
+    if not np.ma.is_masked(values):
+        return values.data
+    return np.where(np.ma.getmaskarray(values), np.nan, values.data.astype(float))
+
+
+def _first(error: Exception) -> str:
+    return " ".join(str(error).split("\n")[0].split())[:300]
