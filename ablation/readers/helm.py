@@ -13,7 +13,18 @@ from typing import Any
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
 from ablation.readers import tabular
-from ablation.readers.sheet import Facts, ItemText, Sheet, Wanted, asked, digest, mean_over_repeats, refuse_twice, short
+from ablation.readers.sheet import (
+    Facts,
+    ItemText,
+    Sheet,
+    Wanted,
+    asked,
+    digest,
+    mean_over_repeats,
+    refuse_options,
+    refuse_twice,
+    short,
+)
 
 FILES = ("per_instance_stats.json",)
 _OF_THE_MODEL = ("model", "model_deployment")
@@ -34,10 +45,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     Raises:
         ConfigError: no metric was named, or there is none of this name; or a file is damaged.
     """
-    if wanted.cluster:
-        raise ConfigError(path, "cluster", wanted.cluster, "a run of HELM names no clusters", "leave --cluster out")
-    if wanted.filter:
-        raise ConfigError(path, "filter", wanted.filter, "a run of HELM has no filters", "leave --filter out")
+    names_none, has_none = "a run of HELM names no clusters", "a run of HELM has no filters"
+    refuse_options(path, wanted, cluster=names_none, filter=has_none)
     spec = _beside(path, "run_spec.json", {})
     task = _task(str(spec.get("name", path.parent.name)))
     if not wanted.wants(task):

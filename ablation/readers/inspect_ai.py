@@ -7,12 +7,24 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
-from ablation.readers.sheet import Facts, ItemText, Sheet, Wanted, asked, digest, mean_over_repeats, refuse_twice, short
+from ablation.readers.sheet import (
+    Facts,
+    ItemText,
+    Sheet,
+    Wanted,
+    asked,
+    digest,
+    mean_over_repeats,
+    refuse_options,
+    refuse_twice,
+    short,
+)
 
 FILES = ("*.eval",)
 _LARGEST_JSON = 256 << 20
@@ -38,10 +50,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     Raises:
         ConfigError: the log is damaged or its evaluation did not end, or no such scorer, or a score is no number.
     """
-    if wanted.cluster:
-        raise ConfigError(path, "cluster", wanted.cluster, "a log of Inspect names no clusters", "leave --cluster out")
-    if wanted.filter:
-        raise ConfigError(path, "filter", wanted.filter, "a log of Inspect has no filters", "leave --filter out")
+    names_none, has_none = "a log of Inspect names no clusters", "a log of Inspect has no filters"
+    refuse_options(path, wanted, cluster=names_none, filter=has_none)
     header, samples = _open(path)
     task = str(header.get("eval", {}).get("task", path.stem))
     if not wanted.wants(task):
@@ -70,12 +80,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         said["prompt"][item] = digest(_words(sample.get("input")), *map(str, sample.get("choices") or ()))
         said["target"][item] = digest(_words(sample.get("target")))
     items, means, repeats = mean_over_repeats(path, metric, values)
-
-    def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
-        return _texts(path, frozenset(chosen))
-
     facts = _facts(header, metric, tuple(scorers), repeats)
-    yield Sheet(path, task, metric, "", items, means, None, asked(items, said), {}, facts, texts)
+    yield Sheet(path, task, metric, "", items, means, None, asked(items, said), {}, facts, partial(_texts, path))
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
@@ -180,7 +186,7 @@ def _facts(header: dict[str, Any], metric: str, scorers: tuple[str, ...], repeat
     )
 
 
-def _texts(path: Path, items: frozenset[str]) -> dict[str, ItemText]:
+def _texts(path: Path, items: Sequence[str]) -> dict[str, ItemText]:
     found: dict[str, ItemText] = {}
     for sample in _open(path)[1]:
         item = str(sample.get("id"))

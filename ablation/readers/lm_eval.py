@@ -112,13 +112,21 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         of_rows = _of_documents(path, wanted.cluster, row)[keep]
         clusters = dict(zip(items[codes], map(str, of_rows.tolist()), strict=True))
     values = rows["value"][keep]
-    if not np.isfinite(values).all():
-        _refuse(path, metric, rows, keep, values)
+
+    def raw(at: int) -> Any:
+        """What the file has where a number belongs; refuses a metric that has none for any item."""
+        said = rows["raw"][keep[at]]
+        if said and said[0] in '[{"':
+            item = short(rows["doc_hash"][keep[at]])
+            problem = f"item {item} has no number of its own: lm-eval makes this metric of all items at once"
+            raise NotPerItem(path, metric, said, problem, "name another with --metric")
+        return said or float(values[at])
+
+    check_values(path, metric, rows["doc_hash"][keep], values, raw)
     sums = np.bincount(codes, weights=values, minlength=len(items))
     first = np.full(len(items), -1)
     first[codes[::-1]] = keep[::-1]
     asked = {name.removesuffix("_hash"): rows[name][first] for name in _HASHES[1:] if name in rows}
-    facts = _facts(results, task, metric, chosen)
     means = sums / repeats
 
     def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
@@ -126,11 +134,9 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         return _texts(path, {int(first[at]): item for at, item in zip(places, chosen, strict=True) if at >= 0}, metric)
 
     check_values(path, metric, items, means)
-    yield Sheet(
-        path, task, metric, chosen, items, means, None, asked, clusters,
-        Facts(**(facts | {"task_hash": task_hash, "metrics": metrics, "filters": filters, "repeats": repeats,
-                         "shared": shared})), texts,
-    )  # fmt: skip
+    told = _facts(results, task, metric, chosen)
+    facts = Facts(task_hash=task_hash, metrics=metrics, filters=filters, repeats=repeats, shared=shared, **told)
+    yield Sheet(path, task, metric, chosen, items, means, None, asked, clusters, facts, texts)
 
 
 def every_value(path: Path, problem: Problem) -> Iterator[tuple[str, Sheet]]:
@@ -261,20 +267,6 @@ def _items(path: Path, keys: Any, ids: Any) -> tuple[pd.Index, Any, int, dict[st
     _Known.keys, _Known.ids = keys, ids
     _Known.found = (index, codes, int(counts.max()) if len(counts) else 1, clusters)
     return _Known.found
-
-
-def _refuse(path: Path, metric: str, rows: dict[str, Any], keep: Any, values: Any) -> None:
-    """Say which item has no number, and whether the metric has one for any item."""
-    bad = np.flatnonzero(~np.isfinite(values))
-    item, raw = short(rows["doc_hash"][keep[bad[0]]]), rows["raw"][keep[bad[0]]]
-    if raw and raw[0] in '[{"':
-        problem = f"item {item} has no number of its own: lm-eval makes this metric of all items at once"
-        raise NotPerItem(path, metric, raw, problem, "name another with --metric")
-    more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-    shown = raw if raw else float(values[bad[0]])
-    raise ConfigError(
-        path, metric, shown, f"item {item}{more} has no finite value", "no item may be dropped: evaluate again"
-    )
 
 
 @lru_cache(maxsize=64)

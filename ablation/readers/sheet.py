@@ -99,13 +99,25 @@ class Sheet:
         )
 
 
-def check_values(path: Path, metric: str, items: Sequence[str], values: Array) -> None:
-    """Refuse values that are not finite, and name the first."""
+def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
+    """Refuse options that a format knows nothing of: {option: why}."""
+    for option, why in unknown.items():
+        if given := getattr(wanted, option):
+            raise ConfigError(path, option, given, why, f"leave --{option} out")
+
+
+def check_values(
+    path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
+) -> None:
+    """Refuse values that are not finite, and name the first; raw: what the file has in its place."""
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         problem = f"item {short(items[bad[0]])}{more} has no finite value"
-        raise ConfigError(path, metric, float(values[bad[0]]), problem, "mend the evaluation; no item may be dropped")
+        mend = (
+            "mend the evaluation; no item may be dropped" if raw is None else "no item may be dropped: evaluate again"
+        )
+        raise ConfigError(path, metric, float(values[bad[0]]) if raw is None else raw(bad[0]), problem, mend)
 
 
 def short(item: str) -> str:

@@ -5,15 +5,15 @@ with other prompts or other targets are not paired, as for every format.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ablation.contract.errors import ConfigError
 from ablation.readers import tabular
-from ablation.readers.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, short
+from ablation.readers.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, refuse_options
 
 FILES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")  # in a folder only where the caller says so
 COLUMNS = ("item", "value", "seed", "subset", "cluster")
@@ -44,12 +44,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     Raises:
         ConfigError: a column is missing, a value is no finite number, a seed no whole number, or an item stands twice.
     """
-    if wanted.cluster:
-        raise ConfigError(
-            path, "cluster", wanted.cluster, "a plain table has a column cluster of its own", "leave --cluster out"
-        )
-    if wanted.filter:
-        raise ConfigError(path, "filter", wanted.filter, "a plain table has no filters", "leave --filter out")
+    own = "a plain table has a column cluster of its own"
+    refuse_options(path, wanted, cluster=own, filter="a plain table has no filters")
     value = wanted.metric or "value"
     columns = columns_of(path, value)
     optional = [column for column in COLUMNS[2:] if column in columns]
@@ -92,13 +88,7 @@ def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]
     lacking = [place for place, item in enumerate(rows["item"]) if item is None or not item.strip()]
     if lacking:
         raise ConfigError(path, "item", None, f"row {lacking[0] + 1} has none", "name every item")
-    bad = np.flatnonzero(~np.isfinite(rows["value"]))
-    if len(bad):
-        item, raw = short(rows["item"][bad[0]]), rows["raw"][bad[0]]
-        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        raise ConfigError(
-            path, value, raw, f"item {item}{more} has no finite value", "no item may be dropped: evaluate again"
-        )
+    check_values(path, value, rows["item"], rows["value"], rows["raw"].__getitem__)
     for column in optional:
         wrong = [place for place, text in enumerate(rows[column]) if text is None]
         if column == "seed":
@@ -122,28 +112,23 @@ def _sheet(path: Path, value: str, group: pd.DataFrame, columns: Sequence[str], 
         )
         raise ConfigError(path, "item", twice, f"stands {int((items == twice).sum())} times{where}", REPEATED)
     values = group["value"].to_numpy(dtype=float)
-    check_values(path, value, items, values)
-
-    def texts(chosen: Sequence[str]) -> dict[str, ItemText]:
-        return _texts(path, columns, chosen, seed, subset)
-
     return Sheet(
         path,
         subset,
         value,
-        "",
-        items,
-        values,
-        seed,
-        {name: group[name].to_numpy() for name in ("prompt", "target") if name in columns},
-        dict(zip(items, group["cluster"], strict=True)) if "cluster" in columns else {},
-        Facts(metrics=(value,)),
-        texts,
+        filter="",
+        items=items,
+        values=values,
+        seed=seed,
+        asked={name: group[name].to_numpy() for name in ("prompt", "target") if name in columns},
+        clusters=dict(zip(items, group["cluster"], strict=True)) if "cluster" in columns else {},
+        facts=Facts(metrics=(value,)),
+        texts=partial(_texts, path, columns, seed, subset),
     )
 
 
 def _texts(
-    path: Path, columns: Sequence[str], items: Sequence[str], seed: int | None, subset: str
+    path: Path, columns: Sequence[str], seed: int | None, subset: str, items: Sequence[str]
 ) -> dict[str, ItemText]:
     words = [column for column in _WORDS if column in columns]
     if not words:
