@@ -231,7 +231,7 @@ def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "tracker",
+        "ablation",
         "compare",
         str(tmp_path / "base"),
         "--with",
