@@ -34,8 +34,8 @@ A model or data set from outside, in every study; made from the config model by 
 """
 COMMANDS_HEAD = """# Commands
 
-`python -m ablation` is the same command. Errors are one line and exit status 2; `gate` ends with 1 if a run failed,
-`audit` if a finding is an error, `fit` if a stage cannot fit. `make docs` makes this page from the parser.
+`python -m ablation` is the same command. Errors are one line and exit status 2. `gate` without a study ends with 1 if a
+run failed, `audit` if a finding is an error, `fit` if a stage cannot fit. `make docs` makes this page from the parser.
 
 Options in the usage lines below mean the same everywhere:
 """

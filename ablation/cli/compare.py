@@ -17,6 +17,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
     """Print the verdicts; with --page write the page as well."""
     if arguments.flips < 0:
         raise ConfigError("compare", "--flips", arguments.flips, "is no number of items", "give 0 or more")
+    if arguments.markdown and (arguments.csv or arguments.json):
+        raise ConfigError("compare", "--markdown", None, "goes without --csv and --json", "leave one out")
     comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
     if arguments.page:
         from ablation.show.page.compared import write_comparison
@@ -28,9 +30,25 @@ def run_compare(arguments: argparse.Namespace) -> int:
         print(edge_rows(found.edge for found in comparison.compared).to_csv(index=False), end="")
     elif arguments.json:
         print(json_text(as_rows(comparison), indent=2))
-    else:
+    elif not arguments.markdown:
         print(in_words(comparison, terminal_width()))
-    return 0
+    return _gate(comparison, arguments) if arguments.markdown or arguments.require else 0
+
+
+def _gate(comparison: Comparison, arguments: argparse.Namespace) -> int:
+    """Say whether the requirement is met; `--markdown` alone prints and requires nothing."""
+    from ablation.cli.gate import report
+    from ablation.judge.gate import answers
+    from ablation.show.gated import Gated
+
+    edges, required = [found.edge for found in comparison.compared], arguments.require or "not worse"
+    gated = Gated(comparison.measured, required, answers(comparison.measured, edges, required, edges))
+    if arguments.csv or arguments.json:
+        return gated.status
+    if not arguments.markdown:
+        print()
+    status = report(gated, markdown=arguments.markdown)
+    return status if arguments.require else 0
 
 
 def _from_files(arguments: argparse.Namespace) -> Comparison:

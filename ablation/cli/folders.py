@@ -22,5 +22,10 @@ def reports_folder(arguments: Namespace) -> Path:
     return load_settings().reports
 
 
+def price_per_hour() -> float | None:
+    """Return `cost_per_device_hour` of the settings, where there are any."""
+    return None if _unconfigured() else load_settings().cost_per_device_hour
+
+
 def _unconfigured() -> bool:
     return not Path("configs").exists()

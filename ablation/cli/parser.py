@@ -76,7 +76,7 @@ def _configurations(commands: _Commands) -> None:
 
 
 def _results(commands: _Commands) -> None:
-    """Add status, collect, tables, figures, gate, sql, tensorboard."""
+    """Add status, collect, tables, figures, sql, tensorboard."""
 
     def add(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"ablation.cli.results:run_{name}", text, epilog)
@@ -96,7 +96,6 @@ def _results(commands: _Commands) -> None:
         "--by", metavar="KEY", help="instead: a row per value of this configuration key (by-KEY.md, .csv, .tex, .html)"
     )
     add("figures", "Draw each study's learning curves, primary metric and lineage as SVG and PNG.")
-    add("gate", "List what failed, diverged, is blocked or corrupt; exit status 1 if anything is.")
     sql = add(
         "sql",
         "Query the database. It is opened read-only and can reach no other file.",
@@ -172,7 +171,7 @@ def _models(commands: _Commands) -> None:
 
 
 def _judgement(commands: _Commands) -> None:
-    """Add verdicts, certify, audit, decide, compare, report, serve."""
+    """Add verdicts, gate, certify, audit, decide, compare, report, serve."""
 
     def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"ablation.cli.{module}:run_{name}", text)
@@ -190,6 +189,15 @@ def _judgement(commands: _Commands) -> None:
     form.add_argument("--brief", action="store_const", dest="run", const="ablation.cli.brief:run_brief", help=brief)
     since = "with --brief: print nothing, and end with 1, unless a grid has started since FILE was written"
     verdicts.add_argument("--since", type=Path, metavar="FILE", help=since)
+    merge = add(
+        "gate",
+        "gate",
+        "May a study's changes merge: exit status 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided otherwise. "
+        "Without STUDY: list what failed, diverged, is blocked or corrupt; exit status 1 if anything is.",
+    )
+    merge.add_argument("study", nargs="?", metavar="STUDY", help="whose edges are asked")
+    merge.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
+    _requirement(merge, "what every edge must be (default: not worse)")
     trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     _audit(add("audit", "audit", "Check a study's published numbers, and compare them with ours; or check any table."))
@@ -253,9 +261,17 @@ def _compare(commands: _Commands) -> None:
     both.add_argument("--latest", action="store_true", help="of several evaluations of one run, take the newest file")
     both.add_argument("--flips", type=int, default=3, metavar="N", help="items shown at each end (default: 3)")
     both.add_argument("--page", type=Path, metavar="FILE", help="write the report page as well")
+    _requirement(both, "end as `gate` does: 0 only if every pair is this (docs/gate.md)")
     shape = both.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
     shape.add_argument("--json", action="store_true", help="print all that is known, at full precision")
+
+
+def _requirement(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add what `gate` and `compare` may require."""
+    parser.add_argument("--require", choices=("not worse", "better", "equivalent"), help=text)
+    said = "print the answers as Markdown, and append them to the file that GITHUB_STEP_SUMMARY names"
+    parser.add_argument("--markdown", action="store_true", help=said)
 
 
 def _audit(check: argparse.ArgumentParser) -> None:

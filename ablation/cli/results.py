@@ -1,4 +1,4 @@
-"""Commands that look at results: status, collect, tables, figures, gate, sql, tensorboard, export.
+"""Commands that look at results: status, collect, tables, figures, sql, tensorboard, export.
 
 Each imports what it needs itself: DuckDB, pandas and matplotlib take longer to import than `status` takes to run.
 """
@@ -76,16 +76,6 @@ def run_figures(arguments: argparse.Namespace) -> int:
     database = load_or_collect(_results(arguments))
     _list(render_figures(database, _claimed_reports(arguments)))
     return 0
-
-
-def run_gate(arguments: argparse.Namespace) -> int:
-    """Print failures; 1 if there are any."""
-    from ablation.store.current import load_or_collect
-    from ablation.store.gate import gate
-
-    report, passed = gate(load_or_collect(_results(arguments)))
-    print(report, end="", file=sys.stdout if passed else sys.stderr)
-    return 0 if passed else 1
 
 
 def run_sql(arguments: argparse.Namespace) -> int:

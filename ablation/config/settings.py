@@ -15,7 +15,7 @@ from ablation.contract.errors import ConfigError
 
 KNOWN = (
     *("scale", "studies", "seeds", "gpus", "results", "reports", "study", "variant", "seed", "retry", "wandb"),
-    *("fork_server", "group_minutes", "device_memory"),
+    *("fork_server", "group_minutes", "device_memory", "cost_per_device_hour"),
 )
 _MAX_SEEDS = 10_000
 _MAX_GPUS = 1_000_000
@@ -33,6 +33,7 @@ class Settings:
     `group_minutes` each are submitted together. None of these is a part of any key. `study_seeds` are those of the
     studies for which the scale file has its own, `seeds` those of all others; seeds that the settings name are for all.
     `device_memory` is that of one accelerator, GiB: a stage that cannot fit is refused; None: nobody has said it.
+    `cost_per_device_hour`, in any currency, turns the device-hours of `plan` and `gate` into money.
     """
 
     scale: str
@@ -50,6 +51,7 @@ class Settings:
     fork_server: bool = True
     group_minutes: int = 0
     device_memory: float | None = None
+    cost_per_device_hour: float | None = None
     study_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def seeds_of(self, study: str) -> tuple[int, ...]:
@@ -123,7 +125,11 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     fork_server = _switch("fork_server", *get("fork_server", True))
     group_minutes = _integer("group_minutes", *get("group_minutes", 0), below=_MAX_MINUTES)
     scale_file = configs / "scales" / f"{scale}.yaml"
-    device_memory = _memory(*get("device_memory", load_yaml(scale_file).get("device_memory")))
+    asked = get("device_memory", load_yaml(scale_file).get("device_memory"))
+    device_memory = _amount("device_memory", *asked, "is no size", "write GiB of one device, as 80; 0: not checked")
+    cost = _amount(
+        "cost_per_device_hour", *get("cost_per_device_hour"), "is not a valid price", "write a number, as 2.5"
+    )
     return Settings(
         scale=scale,
         studies=studies,
@@ -140,12 +146,13 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
         fork_server=fork_server,
         group_minutes=group_minutes,
         device_memory=device_memory,
+        cost_per_device_hour=cost,
         study_seeds=study_seeds,
     )
 
 
-def _memory(value: Any, where: str) -> float | None:
-    """Return GiB, or None for a memory that nobody has said, or for 0, by which `--config` takes back a scale's."""
+def _amount(key: str, value: Any, where: str, problem: str, remedy: str) -> float | None:
+    """Return a number, or None for what nobody has said, or for 0, by which `--config` takes back what is declared."""
     if value is None:
         return None
     try:
@@ -153,7 +160,7 @@ def _memory(value: Any, where: str) -> float | None:
     except (TypeError, ValueError):
         size = -1.0
     if isinstance(value, bool) or not 0 <= size < math.inf:
-        raise ConfigError(where, "device_memory", value, "is no size", "write GiB of one device, as 80; 0: not checked")
+        raise ConfigError(where, key, value, problem, remedy)
     return size or None
 
 

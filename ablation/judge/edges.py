@@ -26,7 +26,7 @@ WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", 
 NOT_COMPARED = ("invalid", "not run")  # words of edges that are no comparison: something is wrong, or still to come
 _NAN = float("nan")
 _IMPORTED = ("imported runs, without code fingerprint",)
-_CORRECTIONS = {
+CORRECTIONS = {
     "max-t": " after the max-t correction",
     "holm": " after Holm's correction",
     "bh": " after Benjamini and Hochberg's correction",
@@ -324,7 +324,7 @@ def _word(
     decided = _smallest_p(edge) or _seen(edge, numbers, analysis)
     sign = "better" if decided.estimate.centre > 0 else "worse"
     significant = edge.p_adjusted <= analysis.alpha
-    shown = f"p = {edge.p_adjusted:.2g}{_CORRECTIONS[correction.name]}"
+    shown = f"p = {edge.p_adjusted:.2g}{CORRECTIONS[correction.name]}"
     same = numbers.effect == 0 and numbers.noise.total == 0
 
     def at(look: Look) -> str:

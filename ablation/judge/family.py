@@ -88,26 +88,35 @@ class Family:
     correlation: Array  # [members, members]
     df: Array  # [members]
     weights: tuple[float, ...] = (1.0,)
+    sides: int = 2  # of each test; with 1 large effects count, and very negative ones do not
 
     @classmethod
-    def of(cls, by_seed: Array, by_item: Array, noises: Sequence[Noise], weights: Sequence[float] = (1.0,)) -> "Family":
+    def of(
+        cls,
+        by_seed: Array,
+        by_item: Array,
+        noises: Sequence[Noise],
+        weights: Sequence[float] = (1.0,),
+        sides: int = 2,
+    ) -> "Family":
         """From the members' covariances."""
-        return cls(_correlation(by_seed + by_item), np.array([degrees(noise) for noise in noises]), tuple(weights))
+        degrees_ = np.array([degrees(noise) for noise in noises])
+        return cls(_correlation(by_seed + by_item), degrees_, tuple(weights), sides)
 
     @cached_property
     def _draws(self) -> Array:
-        """|t| [draws, members] under no effect."""
+        """|t|, or t of one-sided tests, [draws, members] under no effect."""
         generator = np.random.default_rng([DRAW_SEED, len(self.df)])
         values, vectors = np.linalg.eigh(self.correlation)
         normal = generator.standard_normal((DRAWS, len(self.df))) @ (vectors * np.sqrt(np.maximum(values, 0))).T
         chi2 = generator.chisquare(self.df, (DRAWS, len(self.df)))
-        return np.abs(normal) / np.sqrt(chi2 / self.df)
+        return (np.abs(normal) if self.sides == 2 else normal) / np.sqrt(chi2 / self.df)
 
     def _exceeded(self, p: float, members: Numbers) -> float:
         """Chance that the smallest p of the members is at most `p`, at any of the looks (Bonferroni over looks)."""
         total = 0.0
         for weight in self.weights:
-            critical = -special.stdtrit(self.df[members], np.maximum(p * weight, 1e-300) / 2)
+            critical = -special.stdtrit(self.df[members], np.maximum(p * weight, 1e-300) / self.sides)
             count = int((self._draws[:, members] >= critical).any(axis=1).sum())
             total += (1 + count) / (1 + DRAWS)
         return min(total, 1.0)

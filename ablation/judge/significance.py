@@ -83,10 +83,11 @@ def half_width(noise: Noise, alpha: float) -> float:
 
 
 @lru_cache(maxsize=1024)  # an estimate asks again for each of its intervals
-def p_value(effect: float, noise: Noise) -> float:
+def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
     """Two-sided p of no effect: the level at which effect^2 = v_seed t_seed^2 + v_item t_item^2 + hidden^2.
 
-    NaN with one seed.
+    With `sides=1` that of an effect of 0 or less; what went unseen stays that of the level on both sides. NaN with one
+    seed.
 
     Banerjee (1960, Sankhya 22, 357-358) proves that the error of this rule is at most its level, for every level and
     every ratio of the variances. Holm's correction asks for small levels, where the interval's critical value would
@@ -96,24 +97,24 @@ def p_value(effect: float, noise: Noise) -> float:
         return float("nan")
     if noise.total <= 0 and noise.unseen == 0:  # runs that do not differ at all, or by the same amount everywhere
         return 1.0 if effect == 0 else 0.0
-    if effect == 0:
+    if effect == 0 or (sides == 1 and effect < 0):
         return 1.0
-    square = effect**2
+    square, most = effect**2, 0.0 if sides == 2 else float(np.log(0.5))
 
     def missing(log_p: float) -> float:  # how much of the critical square is missing; between -1/2 and 1/2, rising
-        critical = critical_square(noise, float(np.exp(log_p)))
+        critical = critical_square(noise, float(np.exp(log_p)), sides=sides)
         return 0.5 - float(critical / (critical + square))
 
-    if missing(0.0) <= 0:
+    if missing(most) <= 0:
         return 1.0  # what may have gone unseen is larger, at every level
     if missing(LEAST_LOG_P) >= 0:
         return float(np.exp(LEAST_LOG_P))
-    return float(np.exp(optimize.brentq(missing, LEAST_LOG_P, 0.0, xtol=1e-15, rtol=1e-15)))
+    return float(np.exp(optimize.brentq(missing, LEAST_LOG_P, most, xtol=1e-15, rtol=1e-15)))
 
 
-def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0) -> Any:
+def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0, *, sides: int = 2) -> Any:
     """The square that an effect must reach at level alpha, were the variances so many times as large (arrays, too)."""
-    by_seed, by_item = student_isf(noise.seed_df, alpha / 2), student_isf(noise.item_df, alpha / 2)
+    by_seed, by_item = student_isf(noise.seed_df, alpha / sides), student_isf(noise.item_df, alpha / sides)
     seen = noise.seed_variance * seed_ratio * by_seed**2 + noise.item_variance * item_ratio * by_item**2
     return seen + noise.hidden(alpha) ** 2
 

@@ -66,6 +66,11 @@ class Crossing:
         """
         return max(p, min(self.p_value, 4 * self.chance, 1.0))
 
+    def p_above(self, bound: float, p: float) -> float:
+        """The same for an effect of `bound` or less: at a target errors lie on one side, so it counts twice."""
+        below = 2 * (int(np.sum(self.reach <= bound)) + 1) / (len(self.reach) + 1)
+        return max(p, min(below, 4 * self.chance, 1.0))
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -152,6 +157,14 @@ class Estimate:
             return 1.0
         p = self.crossing.p(p_value(self.centre, noise))
         return p if self.items_only else max(p, self.exact_p)
+
+    def p_not_worse(self, margin: float, noise: Noise) -> float:
+        """One-sided p of an effect of -margin or less, were the noise this one; NaN with one seed."""
+        if not noise.seeds_known:
+            return float("nan")
+        if self.effect <= -margin:
+            return 1.0
+        return self.crossing.p_above(-margin, p_value(self.centre + margin, noise, sides=1))
 
     def with_nothing_unseen(self) -> "Estimate":
         """The same where it is known that other items differ no more than these."""

@@ -29,7 +29,7 @@ def to_markdown(table: ComparisonTable) -> str:
     heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
     heads += [f"published {c.label}" for c in published]
     heads += ["rules broken"] if table.has_broken else []
-    lines = [_pipe(heads), _pipe(["---", "---", *["---:"] * (len(heads) - 2)], escape=False)]
+    lines = [pipe(heads), pipe(["---", "---", *["---:"] * (len(heads) - 2)], escape=False)]
     for row in table.rows:
         if row.status:
             measured = [shortened(row.status, REASON_WIDTH), *[""] * (len(table.columns) - 1)]
@@ -39,12 +39,12 @@ def to_markdown(table: ComparisonTable) -> str:
                 for cell, column in zip(row.cells, table.columns, strict=True)
             ]
         rules = [", ".join(row.broken)] if table.has_broken else []
-        lines.append(_pipe([row.name, changed(row), *measured, show_seeds(row), *show_published(row, table), *rules]))
-    text = [f"# {_markdown(table.title)}", "", _markdown(table.caption), "", *lines]
+        lines.append(pipe([row.name, changed(row), *measured, show_seeds(row), *show_published(row, table), *rules]))
+    text = [f"# {markdown(table.title)}", "", markdown(table.caption), "", *lines]
     if any(row.confounded for row in table.rows):
-        text += ["", _markdown(CONFOUNDED)]
+        text += ["", markdown(CONFOUNDED)]
     if table.notes:
-        text += ["", *(f"- {_markdown(shortened(note, 400))}" for note in table.notes)]
+        text += ["", *(f"- {markdown(shortened(note, 400))}" for note in table.notes)]
     return "\n".join(text) + "\n"
 
 
@@ -178,11 +178,12 @@ def _label(study: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", "-", study)
 
 
-def _pipe(cells: Iterable[str], *, escape: bool = True) -> str:
-    return f"| {' | '.join(_markdown(cell) if escape else cell for cell in cells)} |"
+def pipe(cells: Iterable[str], *, escape: bool = True) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(markdown(cell) if escape else cell for cell in cells)} |"
 
 
-def _markdown(text: str) -> str:
+def markdown(text: str) -> str:
     """Text that Markdown shows as it stands, on one line."""
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("-\\>", "->")
 

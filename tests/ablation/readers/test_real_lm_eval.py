@@ -214,3 +214,21 @@ def test_the_commands_of_the_page_run(stored, capsys, monkeypatch, tmp_path):
         assert main(shlex.split(line)) == 0, f"{line}: {capsys.readouterr().err}"
         assert capsys.readouterr().out
     assert Path("compared.html").stat().st_size > 10_000
+
+
+def test_the_gate_of_its_page_answers_as_shown(stored, capsys, monkeypatch, tmp_path):
+    page = (HERE.parents[2] / "docs/gate.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(stored.parent)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    (line,) = re.findall(r"^    ablation (compare .*)$", page, flags=re.MULTILINE)
+    assert main(shlex.split(line)) == 11
+    printed = capsys.readouterr().out
+    shown = re.search(r"is set:\n\n((?:    .*\n|\n)+)", page)[1]
+    assert textwrap.dedent(shown).strip() == printed.strip()
+    assert (tmp_path / "summary.md").read_text() == printed
+    assert main([*shlex.split(line)[:-3], "--markdown"]) == 0  # nothing is required
+    capsys.readouterr()
+    assert main([*shlex.split(line)[:-1], "--json"]) == 11
+    assert json.loads(capsys.readouterr().out)[0]["verdict"] == "undecided"
+    assert main([*shlex.split(line), "--json"]) == 2
+    assert "goes without --csv and --json" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""The command gate: may this merge? Without a study, whether anything of the grid failed."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablation.cli.folders import price_per_hour, results_folder
+from ablation.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ablation.show.gated import Gated
+
+
+def run_gate(arguments: argparse.Namespace) -> int:
+    """Print the answers, or what failed."""
+    if arguments.study is None:
+        if arguments.require or arguments.markdown:
+            option = "--require" if arguments.require else "--markdown"
+            raise ConfigError("gate", option, None, "belongs to a STUDY", "name one, as `ablation gate gad`")
+        return _nothing_failed(arguments)
+    from ablation.cli.common import check_study
+    from ablation.judge.gate import answers, chosen
+    from ablation.judge.verdicts import judge_study
+    from ablation.show.gated import Gated
+    from ablation.store.current import load_or_collect
+    from ablation.store.database import Store
+
+    results = results_folder(arguments)
+    with Store(load_or_collect(results)) as store:
+        check_study(store, "gate", arguments.study)
+        judged = judge_study(store, arguments.study)
+    edges = chosen(judged.edges, arguments.edges)
+    if all(edge.detail == "not run" for edge in edges):
+        problem = "has not run" if edges else "has no edge to compare"
+        raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
+    required = arguments.require or "not worse"
+    of = answers(judged.measurements, judged.edges, required, edges)
+    return report(Gated(judged.measurements, required, of, price_per_hour()), markdown=arguments.markdown)
+
+
+def report(gated: "Gated", *, markdown: bool) -> int:
+    """Print the answers, also into the summary of a step where CI wants one; return the exit status."""
+    from ablation.show.gated import as_markdown, in_words
+
+    text = as_markdown(gated) if markdown else f"{in_words(gated)}\n"
+    print(text, end="")
+    if markdown and (summary := os.environ.get("GITHUB_STEP_SUMMARY")):
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(text)
+    return gated.status
+
+
+def _nothing_failed(arguments: argparse.Namespace) -> int:
+    """Print failures; 1 if there are any."""
+    from ablation.store.current import load_or_collect
+    from ablation.store.gate import gate
+
+    text, passed = gate(load_or_collect(results_folder(arguments)))
+    print(text, end="", file=sys.stdout if passed else sys.stderr)
+    return 0 if passed else 1

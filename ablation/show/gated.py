@@ -1,0 +1,121 @@
+"""What a gate answered: in words for a terminal, and as Markdown for a pull request.
+
+in_words(gated) -> str
+as_markdown(gated) -> str
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ablation.evaluations.sheet import short
+from ablation.judge.edges import Edge
+from ablation.judge.gate import STATUS, Answer, gravest
+from ablation.judge.measurements import Measurements
+from ablation.show.page.flips import find_flips
+from ablation.show.table_formats import markdown, pipe
+
+FLIPPED = 3  # items shown of each edge
+
+
+@dataclass(frozen=True)
+class Gated:
+    """The answers of one study's edges to one requirement."""
+
+    study: Measurements
+    required: str
+    answers: Sequence[Answer]
+    price: float | None = None  # of a device-hour
+
+    @property
+    def outcome(self) -> str:
+        """That of all edges."""
+        return gravest(self.answers)
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return STATUS[self.outcome]
+
+    @property
+    def notes(self) -> list[str]:
+        """What else is to be known before the answer is believed."""
+        changed = "the analysis plan, its seeds or the rules of judging were changed after results existed"
+        return [changed] if len(self.study.history) > 1 else []
+
+
+def in_words(gated: Gated) -> str:
+    """A line of numbers and a reason for each edge, and the outcome of all."""
+    lines = []
+    for answer in gated.answers:
+        edge = answer.edge
+        cost = f", {shown}" if (shown := _cost(edge, gated.price)) else ""
+        lines += [
+            f"{answer.outcome}: {edge.child} after {edge.parent} is {edge.verdict}, {_effect(edge)} "
+            f"{_interval(edge)}, margin {gated.study.analysis.margin:g}{cost}",
+            f"    {answer.why}",
+        ]
+    lines += [f"note: {note}" for note in gated.notes]
+    return "\n".join([*lines, f"{gated.study.name}: {gated.outcome} ({_required(gated)})"])
+
+
+def as_markdown(gated: Gated) -> str:
+    """Word, effect, interval, margin, cost of each edge, why, and the items that changed most."""
+    analysis = gated.study.analysis
+    costs = [_cost(answer.edge, gated.price) for answer in gated.answers]
+    heads = ["edge", "answer", "verdict", "effect", f"{1 - analysis.alpha:.0%} interval", "margin", "cost"]
+    rows = [
+        [
+            _name(answer.edge),
+            answer.outcome,
+            answer.edge.verdict,
+            _effect(answer.edge),
+            _interval(answer.edge),
+            f"{analysis.margin:g}",
+            cost,
+        ]
+        for answer, cost in zip(gated.answers, costs, strict=True)
+    ]
+    columns = len(heads) if any(costs) else len(heads) - 1
+    lines = [f"### {markdown(gated.study.name)}: {gated.outcome}", "", f"{markdown(_required(gated))}.", ""]
+    lines += [pipe(heads[:columns]), pipe(["---"] * columns, escape=False), *(pipe(row[:columns]) for row in rows), ""]
+    for answer in gated.answers:
+        lines.append(f"- **{markdown(_name(answer.edge))}**: {markdown(answer.why)}")
+        lines += [f"  - {line}" for line in _flipped(gated.study, answer.edge)]
+    lines += [f"\n{markdown(note)}." for note in gated.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _flipped(study: Measurements, edge: Edge) -> list[str]:
+    flips = find_flips(study, edge.parent, edge.child)
+    most = sorted([*flips.gained, *flips.lost], key=lambda flip: flip.order)[:FLIPPED]
+    lines = []
+    for flip in most:
+        before, after = (sum(values) / flips.seeds for values in list(zip(*flip.values, strict=True))[1:])
+        word = "better" if flip.change > 0 else "worse"
+        lines.append(f"{markdown(f'{short(flip.item)} of {flip.subset}: {before:.3g} -> {after:.3g}')} ({word})")
+    return lines
+
+
+def _required(gated: Gated) -> str:
+    of = "1 edge" if len(gated.answers) == 1 else f"each of {len(gated.answers)} edges"
+    return f"required: {gated.required}, of {of}"
+
+
+def _name(edge: Edge) -> str:
+    return f"{edge.parent} -> {edge.child}"
+
+
+def _effect(edge: Edge) -> str:
+    return "-" if math.isnan(edge.effect) else f"{edge.effect:+.4g}"
+
+
+def _interval(edge: Edge) -> str:
+    return "-" if math.isnan(edge.low) else f"[{edge.low:+.4g}, {edge.high:+.4g}]"
+
+
+def _cost(edge: Edge, price: float | None) -> str:
+    """Device-hours that the edge added, and money where a price is configured."""
+    if not edge.cost_hours:
+        return ""
+    return f"{edge.cost_hours:.3g} device-hours" + (f" ({edge.cost_hours * price:.2f})" if price else "")

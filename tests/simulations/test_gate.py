@@ -1,0 +1,88 @@
+"""How often the gate passes a change that is worse by the margin, and how often one without an effect."""
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablation.judge.edges import judge_edges
+from ablation.judge.gate import answers
+from tests.ablation.judge.studies import lineage, measurements
+from tests.simulations.test_coverage import error
+from tests.simulations.test_family import World
+
+EASE = 0.8
+MARGIN = 0.05
+
+
+def of_items(rng, *, variants=2, seeds=5, items=500, effect=0.0, rate=0.6, **analysis):
+    """Items of 0 and 1 of different ease, a little seed noise, and a fan of edges that all have one effect."""
+    ease, values = rng.normal(0, EASE, items), {}
+    for name, parent in lineage(variants).items():
+        level = stats.norm.ppf(rate + (effect if parent else 0.0))
+        shift = level * sqrt(1 + EASE**2) + rng.normal(0, 0.02, (seeds, 1))
+        values[name] = {"all": shift + ease + rng.standard_normal((seeds, items)) > 0}
+    return measurements(values, lineage(variants), margin=MARGIN, **analysis)
+
+
+def of_lost_items(rng, *, items, share):
+    """A parent that is right throughout, and a child that loses a share of all items, in every seed."""
+    lost = rng.uniform(size=items) < share
+    values = {"v0": {"all": np.ones((5, items))}, "v1": {"all": np.tile(~lost, (5, 1))}}
+    return measurements(values, lineage(2), margin=MARGIN)
+
+
+def of_seeds(rng, *, world, effect, **analysis):
+    """Runs of one item: seed noise only. Margin and effect in standard errors of a stable edge."""
+    unit = sqrt(2 / world.seeds)
+    gains = world.draw(rng)
+    gains[1:] += effect * unit
+    values = {f"v{n}": {"all": row[:, None]} for n, row in enumerate(gains)}
+    return measurements(values, lineage(world.variants), margin=8 * unit, **analysis)
+
+
+def passed(make, replicates, *, every=False, **world):
+    """Share of studies of which any edge passes, or share of the edges that do."""
+    rng, shares = np.random.default_rng(31), []
+    for _ in range(replicates):
+        study = make(rng, **world)
+        edges = judge_edges(study, planning=False)
+        found = [answer.outcome == "passed" for answer in answers(study, edges, "not worse", edges)]
+        shares.append(np.mean(found) if every else any(found))
+    return float(np.mean(shares))
+
+
+STAR = World(8, 5, "star")
+SCENARIOS = {
+    "one edge": (of_items, {"effect": -MARGIN}),
+    "three seeds": (of_items, {"effect": -MARGIN, "seeds": 3, "rare": 0.65}),
+    "six edges": (of_items, {"effect": -MARGIN, "variants": 7}),
+    "few items": (of_items, {"effect": -MARGIN, "items": 25}),
+    "at a target": (of_items, {"effect": MARGIN, "rate": 0.5, "direction": {"target": 0.5}}),
+    "away from it": (of_items, {"effect": MARGIN, "direction": {"target": 0.5}}),
+    "lost items": (of_lost_items, {"share": MARGIN, "items": 100}),
+    "moderated": (of_seeds, {"world": STAR, "effect": -8}),
+    "unstable": (of_seeds, {"world": World(8, 5, "star", "one unstable"), "effect": -8}),
+    "holm": (of_seeds, {"world": STAR, "effect": -8, "correction": "holm"}),
+    "looks": (of_seeds, {"world": World(8, 8, "star"), "effect": -8, "looks": [5, 8]}),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_change_that_is_worse_by_the_margin_passes_in_at_most_5_percent_fast(name):
+    make, world = SCENARIOS[name]
+    assert passed(make, 25, **world) <= 0.05 + error(0.05, 25)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_change_that_is_worse_by_the_margin_passes_in_at_most_5_percent(name):
+    make, world = SCENARIOS[name]
+    assert passed(make, 400, **world) <= 0.05 + error(0.05, 400)
+
+
+def test_a_change_without_effect_mostly_passes():
+    """As the margin leaves it room: without this a gate that never opens would hold its promise."""
+    assert passed(of_items, 40, every=True) > 0.8
+    assert passed(of_seeds, 15, every=True, world=STAR, effect=0.0) > 0.95
