@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -16,10 +17,11 @@ from ablation.judge.pairs import Pair
 from ablation.show.answer import answer
 from ablation.show.groups import group_table, keys_that_group
 from ablation.show.page.curves import plan_curves, study_curves
-from ablation.show.page.edges import EdgeRow, Edges, clean_records, study_edges
+from ablation.show.page.edges import EdgeRow, Edges, bound_of, clean_records, study_edges, within
 from ablation.show.page.figures import figure_data
 from ablation.show.page.format import day, plural
 from ablation.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
+from ablation.show.page.plan_words import could_help
 from ablation.show.page.provenance import provenance
 from ablation.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
 from ablation.show.page.samples import Quoted
@@ -118,6 +120,17 @@ class StudyPage:
         return len(self.history) > 1
 
     @property
+    def plan_causes(self) -> list[str]:
+        """What was changed of the plan after there were results and could have helped one."""
+        return [cause for old, new in pairwise(self.history) for cause in could_help(old, new)]
+
+    @property
+    def stir(self) -> int:
+        """Place on the page: 0 where a change is better or worse, 2 where none is judged yet, else 1."""
+        words = {word for word, _ in self.edges.counts}
+        return 0 if words & {"better", "worse"} else 1 if words - {"not run"} else 2
+
+    @property
     def confidence(self) -> str:
         """Level of the intervals, as a percentage."""
         return f"{100 * (1 - self.analysis.alpha):g}%"
@@ -169,6 +182,8 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
         definition, variants, table = definitions[name], store.variants(name), build_table(store, name)
         analysis, found = definition.analysis, _published(name, definition, table, check)
         verdicts, combinations = judge(name)
+        bound = bound_of(store, name, analysis)
+        verdicts = within(verdicts, bound)
         curves = study_curves(store, name, definition, budget)
         reference = definition.table.reference
         edges = study_edges(variants, verdicts, analysis.margin)
@@ -188,7 +203,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 edges=edges,
                 answer=answer(verdicts, analysis.margin),
                 averaged=means_over(definition, variants, analysis.protocol) if analysis else "",
-                pairs=study_pairs(variants, edges, pairs),
+                pairs=study_pairs(variants, edges, pairs, bound),
                 interactions=clean_records(combinations),
                 grid=run_grid(store, name, [variant.name for variant in variants]),
                 problems=problems(store, name),
@@ -206,6 +221,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 seconds=device_seconds(store, name),
             )
         )
+    studies.sort(key=lambda study: study.stir)  # the others stay in the order of the plan
     return Page(meta["scale"], meta.get("plan digest"), day(store.stages()["ended"]), studies)
 
 

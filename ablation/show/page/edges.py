@@ -10,21 +10,19 @@ import pandas as pd
 
 from ablation.config.changes import differences
 from ablation.config.study import Change
+from ablation.config.study_schema import Analysis, Target
 from ablation.judge.edges import WORDS
 from ablation.plan.plan_file import PlannedVariant
 from ablation.show.page.format import decimals_for, is_number
 from ablation.show.page.lineage import ForestAxis, GraphRow, Picture, forest_axis, graph_rows, picture
+from ablation.store.database import Store
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where an effect and its interval lie on the shared axis; None where there is no number.
-
-    `outside` is -1 or 1 where even the effect itself lies beyond that end of the axis.
-    """
+    """Where an effect and its interval lie on the shared axis, at its end where they leave it; None for no number."""
 
     point: float
-    outside: int
     low: float | None
     high: float | None
     arrow_low: bool
@@ -132,10 +130,31 @@ def _interval(record: Mapping[str, Any], axis: ForestAxis) -> Interval | None:
     effect, low, high = (record.get(key) for key in ("effect", "low", "high"))
     if not is_number(effect):
         return None
-    point, outside = axis.x(effect), (1 if effect > 0 else -1) if axis.beyond(effect) else 0
     if not (is_number(low) and is_number(high)):
-        return Interval(point, outside, None, None, arrow_low=False, arrow_high=False)
-    return Interval(point, outside, axis.x(low), axis.x(high), low < -axis.limit, high > axis.limit)
+        return Interval(axis.x(effect), None, None, arrow_low=False, arrow_high=False)
+    return Interval(axis.x(effect), axis.x(low), axis.x(high), low < -axis.limit, high > axis.limit)
+
+
+def bound_of(store: Store, study: str, analysis: Analysis) -> float:
+    """The largest effect that there can be: known where every item is right (1) or wrong (0), else infinite."""
+    _, [[right_or_wrong]] = store.rows(
+        "SELECT bool_and(value IN (0, 1)) FROM finals JOIN items USING (key)"
+        " WHERE study = ? AND protocol = ? AND name = ?",
+        [study, analysis.protocol, analysis.value],
+    )
+    if not right_or_wrong:  # None without items
+        return math.inf
+    target = analysis.direction.target if isinstance(analysis.direction, Target) else 0.0
+    return max(target, 1 - target)
+
+
+def within(verdicts: pd.DataFrame, bound: float) -> pd.DataFrame:
+    """The verdicts with intervals cut at the largest effect that there can be; no effect beyond it can be detected."""
+    if math.isinf(bound):
+        return verdicts
+    ends = [name for name in verdicts if name.endswith(("low", "high"))]
+    cut = verdicts.assign(**{name: verdicts[name].clip(-bound, bound) for name in ends})
+    return cut.assign(mde=cut["mde"].where(~(cut["mde"] > bound), math.inf))
 
 
 def clean_records(frame: pd.DataFrame) -> list[dict[str, Any]]:

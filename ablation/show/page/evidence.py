@@ -1,26 +1,31 @@
 """The evidence behind one verdict as short labelled facts."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ablation.show.page.format import is_number, number, p_value, signed
+from ablation.show.page.format import duration, is_number, number, p_value, signed
 
 SHOWN: dict[str, tuple[str, Callable[[Any, int], str]]] = {
     "p": ("p", lambda value, _: p_value(value)),
     "p_adjusted": ("p, corrected for all changes", lambda value, _: p_value(value)),
     "p_sign_flip": ("p over seeds alone (sign flips)", lambda value, _: p_value(value)),
-    "mde": ("smallest effect found with 80% power", number),
+    "mde": ("smallest effect found with 80% power", lambda value, n: number(value, n) if value < math.inf else "none"),
     "seeds": ("seeds", lambda value, _: f"{value:.0f}"),
     "items": ("items", lambda value, _: f"{value:,.0f}"),
     "seeds_needed": ("seeds needed for an effect this large", lambda value, _: f"{value:,.0f}"),
     "prior_df": ("degrees of freedom from other variants' noise", lambda value, _: f"{value:.2g}"),
-    "cost_hours": ("device time of this change", lambda value, _: f"{value:.2g} h"),
+    "cost_hours": ("device time of this change", lambda value, _: duration(3600 * value)),
 }
 
 
 def evidence(record: Mapping[str, Any], decimals: int) -> list[tuple[str, str]]:
     """(label, text) of every fact that is known."""
-    facts = [(label, show(record[key], decimals)) for key, (label, show) in SHOWN.items() if is_number(record.get(key))]
+    facts = [
+        (label, show(record[key], decimals))
+        for key, (label, show) in SHOWN.items()
+        if is_number(record.get(key)) or record.get(key) == math.inf
+    ]
     facts += [
         (label, f"{start}[{signed(record[low], decimals)}, {signed(record[high], decimals)}]")
         for label, start, low, high in _intervals(record, decimals)

@@ -1,7 +1,7 @@
 """Numbers, durations and counts as the report page writes them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
 MINUS, NOTHING = "−", "–"
@@ -15,6 +15,14 @@ def is_number(value: Any) -> TypeGuard[float]:
 def number(value: Any, decimals: int = 4) -> str:
     """A measured value with fixed decimals and a true minus sign; a dash where there is none."""
     return f"{value:.{decimals}f}".replace("-", MINUS) if is_number(value) else NOTHING
+
+
+def alike(values: Sequence[float]) -> list[str]:
+    """Numbers of one row with the same decimals: three digits of the largest; none where all are whole."""
+    largest = max(map(abs, values), default=0.0)
+    whole = all(float(value).is_integer() for value in values) or not largest
+    decimals = 0 if whole else max(2 - math.floor(math.log10(largest)), 0)
+    return [number(value, decimals) if decimals < 6 else f"{value:.3g}".replace("-", MINUS) for value in values]
 
 
 def signed(value: Any, decimals: int = 4) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ablation.config.lineage import Place, walk
 
+SMALL, NAMED = 20.0, 34.0  # a node of the small picture, and its row where it has a name below: SVG units
+LETTER, WIDEST = 6.6, 560.0
 Lines = str  # of one lane in one row: "full", "top" (ends at the node), "bottom" (starts at the node) or "none"
 
 
@@ -52,25 +54,32 @@ def graph_rows(parents: Mapping[str, str | None]) -> list[GraphRow]:
 
 @dataclass(frozen=True)
 class Picture:
-    """The lineage in small, from left to right: a place for each variant, and a line from its parent's. SVG units."""
+    """The lineage in small, from left to right: a place for each variant, and a line from its parent's. SVG units.
+
+    `named`: there is room for the names.
+    """
 
     width: float
     height: float
     places: dict[str, tuple[float, float]]
     lines: list[str]  # as an SVG path each
+    named: bool
 
 
-def picture(rows: Sequence[GraphRow], parents: Mapping[str, str | None], step: float = 20.0) -> Picture:
+def picture(rows: Sequence[GraphRow], parents: Mapping[str, str | None]) -> Picture:
     """Place the rows of a graph in columns: the trunk is straight, a branch leaves it just before its variant."""
-    places = {row.variant: (step * (column + 0.5), step * (row.lane + 0.5)) for column, row in enumerate(rows)}
+    letters = max((len(row.variant) for row in rows), default=0)
+    named = len(rows) * (step := LETTER * letters + 14) <= WIDEST
+    step, height = (step, NAMED) if named else (SMALL, SMALL)
+    places = {row.variant: (step * (column + 0.5), height * row.lane + SMALL / 2) for column, row in enumerate(rows)}
     lines = []
     for row in rows:
         parent = parents.get(row.variant)
         if parent in places:
             (x, y), (start, trunk) = places[row.variant], places[parent]
-            lines.append(f"M{start:g} {trunk:g}H{x - step / 2:g}L{x:g} {y:g}")
+            lines.append(f"M{start:g} {trunk:g}H{x - SMALL / 2:g}L{x:g} {y:g}")
     lanes = max((row.lane for row in rows), default=0) + 1
-    return Picture(step * max(len(rows), 1), step * lanes, places, lines)
+    return Picture(step * max(len(rows), 1), height * lanes, places, lines, named)
 
 
 def _lines(width: int, lane: int, joined: bool, passing: frozenset[int], has_children: bool) -> tuple[Lines, ...]:
@@ -102,10 +111,6 @@ class ForestAxis:
         """Position of an effect; effects beyond the axis land on its end."""
         share = min(max(value / self.limit, -1.0), 1.0)
         return round(self.pad + (share + 1) / 2 * (self.width - 2 * self.pad), 2)
-
-    def beyond(self, value: float) -> bool:
-        """Whether an effect lies outside the axis, so that the mark at its end is an arrow."""
-        return abs(value) > self.limit * (1 + 1e-9)
 
     @property
     def ticks(self) -> list[float]:

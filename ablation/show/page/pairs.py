@@ -1,5 +1,6 @@
 """Any two variants for the page: the effect of every pair, and every configuration, as compact data for its script."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,8 +45,12 @@ class Pairs:
         return sum(cell is not None and cell.effect is not None for row in self.cells for cell in row) // 2
 
 
-def study_pairs(variants: Sequence[PlannedVariant], edges: Edges, pairs: Sequence[Pair]) -> Pairs:
+def study_pairs(
+    variants: Sequence[PlannedVariant], edges: Edges, pairs: Sequence[Pair], bound: float = math.inf
+) -> Pairs:
     """Arrange the judged pairs of a study's variants in the order of its lineage; `pairs` may be empty.
+
+    No interval reaches beyond ±`bound`.
 
     The data: `{variants, pairs: {"i j": [effect, low, high, p, word, seeds, items, why]}, words, whys, edges, keys,
     factors, base, own}`. A pair's numbers are those of variant i against variant j; `edges` has the study's verdicts by
@@ -64,7 +69,7 @@ def study_pairs(variants: Sequence[PlannedVariant], edges: Edges, pairs: Sequenc
         cells[i][j] = PairCell(edge.detail, effect)
         cells[j][i] = PairCell(_TURNED.get(edge.detail, edge.detail), -effect if effect is not None else None)
         why = whys.setdefault(edge.why if edge.detail in NOT_COMPARED else "; ".join(edge.notes), len(whys))
-        numbers = [_short(value) for value in (edge.effect, edge.low, edge.high, edge.p)]
+        numbers = [_short(value) for value in (edge.effect, max(edge.low, -bound), min(edge.high, bound), edge.p)]
         rows[f"{i} {j}"] = [*numbers, list(GLYPHS).index(edge.detail), edge.seeds, edge.items, why]
     judged = {
         f"{place[name]} {place[edge.parent]}": edge.verdict for name, edge in edges.comparisons if edge.parent in place

@@ -7,6 +7,8 @@ from ablation.config.judging_rules import RECORDED, RULES
 from ablation.config.logged import LOGGED
 from ablation.config.study_schema import Analysis, Target
 from ablation.judge.scope import seeds_for
+from ablation.show.text import describe_value
+from ablation.store.analysis_history import seeds_added
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -14,9 +16,18 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[s
     return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
 
 
-def edges_gone(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[list[str]]:
-    """Pairs that an earlier entry of a plan's history compared, and the later does not."""
-    return [pair for pair in old.get("edges", []) if pair not in new.get("edges", [])]
+def could_help(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What changed between two entries of a plan's history that could have been chosen for what it does to a word."""
+    keys = changed_keys(old["analysis"], new["analysis"])
+    gone = [pair for pair in old.get("edges", []) if pair not in new.get("edges", [])]
+    return [
+        *(f"{key} {describe_value(before)} → {describe_value(after)}" for key, before, after in keys),
+        *(f"{child} is no longer compared with {parent}" for child, parent in gone),
+        *(
+            f"{name} has {after} seeds, not {before}, without planned looks"
+            for name, (before, after) in seeds_added([old, new]).items()
+        ),
+    ]
 
 
 def rules_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:

@@ -42,8 +42,7 @@ from ablation.show.page.format import (
 from ablation.show.page.inline import Live, asset, content_policy
 from ablation.show.page.pairs import GLYPHS, MOST_VARIANTS
 from ablation.show.page.plan_words import (
-    changed_keys,
-    edges_gone,
+    could_help,
     plan_in_words,
     primary_in_words,
     rules_changed,
@@ -52,7 +51,6 @@ from ablation.show.page.plan_words import (
 from ablation.show.page.samples import Quoted, differing, page_samples
 from ablation.show.table_formats import show_cell, show_seeds
 from ablation.show.text import describe_value, shown
-from ablation.store.analysis_history import seeds_added
 from ablation.store.database import Store
 from ablation.store.samples import study_samples
 
@@ -146,14 +144,12 @@ def _environment() -> Environment:
     environment.globals |= {
         "plan_in_words": plan_in_words,
         "primary_in_words": primary_in_words,
-        "changed_keys": changed_keys,
         "pair_glyphs": GLYPHS,
         "show_cell": show_cell,
         "most_variants": MOST_VARIANTS,
-        "edges_gone": edges_gone,
+        "could_help": could_help,
         "rules_changed": rules_changed,
         "standing_together": standing_together,
-        "seeds_added": seeds_added,
         "is_number": is_number,
     }
     return environment

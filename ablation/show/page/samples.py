@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ablation.judge.measurements import Measurements
 from ablation.show.page.flips import Flip, Flips, find_flips
-from ablation.show.page.format import MINUS
+from ablation.show.page.format import MINUS, alike
 from ablation.store.samples import Place, Run, Said, Samples
 
 BUDGET = 2_000_000  # characters of a page that are quotes and what stands around them
@@ -158,26 +158,28 @@ def _chosen(found: Flips, samples: Samples, parent: str, child: str) -> list[tup
 
 def _item(flip: Flip, seed: int, edge: Edge, sides: Sequence[Sequence[Said]], protocol: str) -> SampleItem:
     ours = [[each for each in side if each.protocol == protocol] or list(side) for side in sides]
-    shown = [side[:MOST_RESPONSES] for side in ours]
+    quoted = [side[:MOST_RESPONSES] for side in ours]
     before, after = ([value[place] for value in flip.values] for place in (1, 2))
-    common, rest = _common(shown)
-    columns, both = _both(edge, shown, rest)
+    means = (sum(before) / len(before), sum(after) / len(after))
+    shown = alike([*means, *(value for pair in zip(before, after, strict=True) for value in pair)])
+    common, rest = _common(quoted)
+    columns, both = _both(edge, quoted, rest)
     quotes = (
         []
         if both
         else [
             (variant, [_quote(each, rest) for each in few], len(side) - len(few))
-            for variant, few, side in zip(edge, shown, ours, strict=True)
+            for variant, few, side in zip(edge, quoted, ours, strict=True)
         ]
     )
     return SampleItem(
         subset=flip.subset,
         item=flip.item,
         improved=flip.change > 0,
-        before=_number(sum(before) / len(before)),
-        after=_number(sum(after) / len(after)),
+        before=shown[0],
+        after=shown[1],
         agreeing=flip.agreeing,
-        values=[(at, _number(one), _number(two)) for at, one, two in flip.values],
+        values=list(zip((at for at, *_ in flip.values), shown[2::2], shown[3::2], strict=True)),
         seed=seed,
         common=common,
         columns=columns,

@@ -1,4 +1,4 @@
-"""One sentence for each study: words, order, counts and numbers."""
+"""A few short sentences for each study: words, order, counts and numbers."""
 
 import pandas as pd
 import pytest
@@ -21,27 +21,27 @@ def said(*edges):
 def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is_counted():
     edges = [edge("a", "better", 0.01), edge("b", "better", 0.03), edge("c", "better", 0.02), edge("d", "worse", -0.04)]
     assert said(*edges) == (
-        "b is better than v1 by 0.0300 [0.0250, 0.0350], c is better than v1 by 0.0200 [0.0150, 0.0250] and 1 more is "
-        "better; d is worse than v1 by 0.0400 [0.0350, 0.0450]."
+        "b is better than v1 by 0.0300 [0.0250, 0.0350]. c is better than v1 by 0.0200 [0.0150, 0.0250]. 1 more is "
+        "better. d is worse than v1 by 0.0400 [0.0350, 0.0450]."
     )
 
 
 def test_what_is_open_says_what_the_cheapest_needs():
     open_ = [edge("c", "undecided", seeds_needed=40), edge("d", "undecided", seeds_needed=8), edge("e", "undecided")]
     assert said(edge("b", "equivalent", 0.001), *open_) == (
-        "1 change makes no difference (within ±0.02); 3 changes undecided, the nearest d: 3 more seeds would show an "
-        "effect as large as the one seen."
+        "1 change makes no difference. 3 changes are undecided. Look at d next: 3 more seeds would decide an effect as "
+        "large as the one seen."
     )
-    assert said(edge("e", "undecided", seeds_needed=5)) == "Nothing is decided (1 change)."  # it has as many
+    assert said(edge("e", "undecided", seeds_needed=5)) == "1 change is undecided."  # it has as many
 
 
 @pytest.mark.parametrize(
     ("edges", "text"),
     [
         ([], "Nothing has been judged yet."),
-        ([Edge("s", "v1", "v2")], "1 change is without comparable results."),
-        ([edge("a", "not run"), edge("b", "not run")], "2 changes are not run in full yet."),
-        ([edge("a", "confounded"), edge("b", "confounded")], "2 changes are of several factors at once."),
+        ([Edge("s", "v1", "v2")], "1 change cannot be compared."),
+        ([edge("a", "not run"), edge("b", "not run")], "2 changes have still to run."),
+        ([edge("a", "confounded"), edge("b", "confounded")], "2 changes mix several factors."),
     ],
 )
 def test_studies_without_a_verdict_say_so(edges, text):

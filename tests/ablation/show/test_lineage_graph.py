@@ -50,11 +50,15 @@ def test_a_chain_of_many_variants_and_an_unknown_parent():
 
 
 def test_the_picture_in_small_leads_each_branch_from_its_parent():
-    parents = {"r": None, "a": "r", "b": "r", "b1": "b"}
-    made = picture(graph_rows(parents), parents, step=10.0)
-    assert made.places == {"r": (5, 5), "a": (15, 15), "b": (25, 5), "b1": (35, 5)}
-    assert made.lines == ["M5 5H10L15 15", "M5 5H20L25 5", "M25 5H30L35 5"]
-    assert (made.width, made.height) == (40, 20)
+    long = "b" * 40  # names of this length have no room
+    parents = {"r": None, "a": "r", "b": "r", long: "b"}
+    made = picture(graph_rows(parents), parents)
+    assert made.places == {"r": (10, 10), "a": (30, 30), "b": (50, 10), long: (70, 10)}
+    assert made.lines == ["M10 10H20L30 30", "M10 10H40L50 10", "M50 10H60L70 10"]
+    assert (made.width, made.height, made.named) == (80, 40, False)
+    named = picture(graph_rows({"r": None, "a": "r"}), {"r": None, "a": "r"})
+    assert named.named
+    assert named.height > 20
 
 
 def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():
@@ -65,7 +69,6 @@ def test_the_axis_holds_all_bounds_but_one_wide_interval_hides_no_other():
     assert axis.ticks == pytest.approx([-0.02, 0, 0.02])
     wide = forest_axis([0.01, 0.01, 0.02, 0.02, 9.0], margin=None)
     assert wide.limit == pytest.approx(0.063)
-    assert wide.beyond(9.0)
     assert wide.x(9.0) == wide.width - wide.pad
     assert forest_axis([], margin=0.02).limit == pytest.approx(0.04)
     assert forest_axis([float("nan")], margin=None).limit > 0

@@ -3,20 +3,25 @@
 import base64
 import hashlib
 import json
+import math
 import re
 import shutil
 import time
 
 import duckdb
+import pandas as pd
 import pytest
 
+from ablation import audit
 from ablation.cli.main import main
 from ablation.config.judging_rules import RULES
-from ablation.judge import audit, edges, verdicts
+from ablation.judge import edges, verdicts
 from ablation.judge.measurements import read_measurements
 from ablation.judge.pairs import judge_all_pairs
 from ablation.show.page import plan_words, published
 from ablation.show.page.content import anchors, problems
+from ablation.show.page.edges import bound_of, within
+from ablation.show.page.evidence import evidence
 from ablation.show.page.format import decimals_for, duration, number, p_value, plural, signed
 from ablation.show.page.provenance import provenance
 from ablation.show.page.render import SCRIPTS, render, write_report
@@ -88,7 +93,7 @@ def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
     html = page(build(tmp_path, [study], edit=pairs))
     seen = text_of(html)
     assert "Of 4 changes, 1 is better and 3 are confounded." in seen
-    assert re.findall(r"Better: (v\d) .* over (v\d)\). 3 seeds", seen) == [("v2", "v1")]
+    assert re.findall(r"Better: (v\d) than (v\d) by [\d.]+\. 3 seeds", seen) == [("v2", "v1")]
     for child, parent in (("v2", "v1"), ("v2", "v0"), ("v3", "v0"), ("v3", "v1")):
         assert f"Evidence for {child} against {parent}" in seen
     rows = re.findall(r'<div class="row against".*?<details>', html, re.S)
@@ -361,7 +366,7 @@ def test_the_page_says_what_the_verdicts_say(tmp_path):
     assert "Of 3 changes" in shown
     assert "RuntimeError: simulated failure" in shown
     assert "19 of 20 runs ended well" in shown
-    assert re.search(r"Worse: v1 \(−0\.\d+ over v0\)", shown)
+    assert re.search(r"Worse: v1 than v0 by 0\.\d+", shown)
 
 
 def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
@@ -387,8 +392,7 @@ def test_a_change_of_the_plan_after_results_is_shown(tmp_path):
         plan["studies"][0]["analysis_digest"] = "changed"
 
     after = text_of(page(build(tmp_path, edit=widen)))
-    assert "The analysis plan or the rules of judging changed after results existed." in after
-    assert "margin 0.02 → 0.05" in after
+    assert "The analysis plan changed after results existed: margin 0.02 → 0.05." in after
 
 
 def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_shown(tmp_path, monkeypatch):
@@ -396,9 +400,36 @@ def test_seeds_without_looks_and_rules_of_judging_that_came_after_results_are_sh
     monkeypatch.setattr(analysis_history, "RULES", (*RULES, "2027-01-01: another rule"))
     monkeypatch.setattr(plan_words, "RULES", (*RULES, "2027-01-01: another rule"))
     after = text_of(page(build(tmp_path, [Study(seeds=3)])))
-    assert "v1 2 → 3" in after
+    assert "results existed: v0 has 3 seeds, not 2, without planned looks; v1 has 3" in after
     assert "2027-01-01: another rule" in after
     assert "seeds were added after results without planned looks (v1 had 2 seeds and has 3" in after
+
+
+def test_a_new_rule_of_judging_alone_is_no_alarm(tmp_path, monkeypatch):
+    build(tmp_path)
+    for module in (analysis_history, plan_words):
+        monkeypatch.setattr(module, "RULES", (*RULES, "2027-01-01: another rule"))
+    html = page(build(tmp_path))
+    assert "The rules of judging changed after results existed." in text_of(html)
+    assert 'class="alert"' not in html
+
+
+def test_no_interval_leaves_the_scale_and_no_effect_beyond_it_can_be_detected(tmp_path):
+    database = build(tmp_path, [Study("s", variants=2)])
+    with Store(database) as store:
+        analysis = store.study("s").analysis.model_copy(update={"direction": "max"})
+        assert bound_of(store, "s", analysis) == 1
+        assert bound_of(store, "s", analysis.model_copy(update={"value": "none"})) == math.inf
+    wide = pd.DataFrame({"low": [-0.82], "high": [1.72], "joint_high": [2.0], "mde": [1.4], "effect": [0.4]})
+    cut = within(wide, 1.0).iloc[0]
+    assert (cut["low"], cut["high"], cut["joint_high"]) == (-0.82, 1, 1)
+    assert ("smallest effect found with 80% power", "none") in evidence(dict(cut), 2)
+
+
+def test_a_study_where_something_happened_stands_first(tmp_path):
+    studies = [Study("quiet"), Study("moved", seeds=5, distances={"v1": 0.4}, distance=0.02)]
+    html = page(build(tmp_path, studies))
+    assert re.findall(r'<article class="study" id="study-(\w+)"', html) == ["moved", "quiet"]
 
 
 def test_without_results_published_or_studies_there_is_a_page(tmp_path):

@@ -118,8 +118,8 @@ def test_an_edge_quotes_both_sides_of_a_seed_in_which_the_item_changed(plan):
         ("gender-0004", False),
     ]
     worse = found.items[3]
-    assert (worse.before, worse.after, worse.agreeing, worse.seed) == ("1", "0.667", 1, 2)
-    assert worse.values == [(0, "1", "1"), (1, "1", "1"), (2, "1", "0")]
+    assert (worse.before, worse.after, worse.agreeing, worse.seed) == ("1.00", "0.67", 1, 2)
+    assert worse.values == [(0, "1.00", "1.00"), (1, "1.00", "1.00"), (2, "1.00", "0.00")]
     assert worse.common == [("prompt", "asked gender-0004"), ("reference", "right")]
     assert [(variant, [quote.texts for quote in quotes]) for variant, quotes, _ in worse.sides] == [
         ("v0", [[("response", "v0 said in 2 to gender-0004")]]),

@@ -141,7 +141,7 @@
           svg.append(Math.abs(end) > limit ? drawn("path", { class: "stroke", d: arrow }) : drawn("line", { class: "whisker", x1: x(end), x2: x(end), y1: 8.5, y2: 15.5 }));
         });
       }
-      if (Math.abs(row.effect) <= limit) svg.append(drawn("circle", { class: "point", cx: x(row.effect), cy: 12, r: 4 }));
+      svg.append(drawn("circle", { class: "point", cx: x(row.effect), cy: 12, r: 4 }));
       return svg;
     }
 
