@@ -10,6 +10,7 @@ command may be named twice, to see what drawing again costs when nothing has cha
 
 import argparse
 import base64
+import gzip
 import json
 import os
 import re
@@ -42,10 +43,13 @@ def sample_curves() -> Curves:
     """{(study, stage): [(metric, steps, {(variant, seed): values})]} of the sample page."""
     text = SAMPLE.read_text(encoding="utf-8")
     curves: Curves = {}
-    for study, block in re.findall(r'application/json" id="study-([a-z]+)-data">(.*?)</script>', text, re.S):
-        for metric in (content := json.loads(block))["metrics"]:
+    packed = re.search(r'id="packed">(.*?)</script>', text)
+    data = json.loads(gzip.decompress(base64.b64decode(packed[1])))["data"] if packed else {}
+    for name, content in data.items():
+        study = name.removeprefix("study-").removesuffix("-data")
+        for metric in content.get("metrics", ()):
             series = {
-                (content["variants"][variant], seed): np.frombuffer(base64.b64decode(values), "<f4").astype(float)
+                (content["variants"][variant], seed): np.array(values, dtype=float)
                 for variant, seed, _, _, values in metric["series"]
             }
             found = (metric["name"], np.array(metric["steps"], dtype=int), series)

@@ -87,6 +87,8 @@ def open_page(browser, file):
             "request", lambda request: troubles.append(request.url) if not request.url.startswith("file:") else None
         )
         page.goto(file.as_uri())
+        if scripts:
+            page.locator("html[data-ready]").wait_for(state="attached")
         return page
 
     yield opened

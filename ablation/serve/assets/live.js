@@ -191,6 +191,6 @@
     if (root) curves.add(root);
   }));
   document.addEventListener("visibilitychange", () => { if (!document.hidden) ask(); });
-  restore();
+  (window.ablation ? window.ablation.ready : Promise.resolve()).then(restore);
   loop();
 })();

@@ -1,6 +1,6 @@
 """Learning curves for the page: every seed of every variant, averaged over bins of steps until all of them fit."""
 
-import base64
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,8 @@ import pandas as pd
 from ablation.config.study_schema import StudyDefinition
 from ablation.store.database import ENDED_WELL, Store
 
-VALUES = 1_600_000  # float32 values on one page: 8.5 MB in base64
+VALUES = 1_600_000  # on one page
+DIGITS = 4  # as many as the page shows
 FEWEST_BINS, MOST_BINS = 40, 400
 
 SERIES = """
@@ -61,9 +62,9 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
     """Return one study's curves for the page's script.
 
     `{variants: [name], metrics: [{name, label, stage, per_bin, logged, steps: [x], series}]}`, a series being
-    `[variant, seed, ok, bad, base64]`. The base64 is float32, little endian, one value per entry of `steps`: the mean
-    of the finite values that were logged in that bin, NaN where there is none; `bad` counts the values that are not
-    finite. `ok` is whether the run ended well: only those enter a mean.
+    `[variant, seed, ok, bad, values]`. There is one value per entry of `steps`: the mean of the finite values that were
+    logged in that bin, to DIGITS digits, None where there is none; `bad` counts the values that are not finite.
+    `ok` is whether the run ended well: only those enter a mean.
     """
     variants = [variant.name for variant in store.variants(study)]
     index = {name: i for i, name in enumerate(variants)}
@@ -74,9 +75,8 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
     groups = _stretches(points, ["stage", "metric"])
     series_of = _stretches(points, ["stage", "metric", "variant", "seed"])
     columns = {name: points[name].to_numpy() for name in ("bin", "centre", "bad")}
-    with np.errstate(over="ignore"):  # beyond float32: a gap, like any value that is not finite
-        values = points["value"].to_numpy(dtype="float64", na_value=np.nan).astype("<f4")
-    values[~np.isfinite(values)] = np.float32("nan")
+    found = points["value"].to_numpy(dtype="float64", na_value=np.nan).tolist()
+    values = [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in found]
     by_metric: dict[tuple[str, str], list[tuple[str, int, slice]]] = {}
     for (stage, metric, variant, seed), rows in series_of.items():
         by_metric.setdefault((stage, metric), []).append((variant, int(seed), rows))
@@ -88,13 +88,15 @@ def study_curves(store: Store, study: str, definition: StudyDefinition, budget: 
         centres = columns["centre"][of_metric][first].tolist()
         series = []
         for variant, seed, rows in by_metric[row.stage, row.metric]:
-            course = np.full(len(bins), np.nan, dtype="<f4")
-            course[columns["bin"][rows]] = values[rows]
-            encoded = base64.b64encode(course.tobytes()).decode("ascii")
-            series.append([index[variant], seed, (variant, seed) in ok, int(columns["bad"][rows].sum()), encoded])
+            known = dict(zip(columns["bin"][rows].tolist(), values[rows], strict=True))
+            course = [known.get(bin) for bin in bins.tolist()]
+            series.append([index[variant], seed, (variant, seed) in ok, int(columns["bad"][rows].sum()), course])
         metric = {"name": row.metric, "label": labels.get(row.metric, row.metric), "stage": row.stage}
         metric |= {"declared": row.metric in labels, "per_bin": -(-row.steps // budget.bins), "logged": row.steps}
-        metric |= {"steps": [int(x) if x.is_integer() else round(x, 2) for x in centres], "series": sorted(series)}
+        metric |= {
+            "steps": [int(x) if x.is_integer() else round(x, 2) for x in centres],
+            "series": sorted(series, key=lambda one: one[:2]),
+        }
         metrics.append(metric)
     return {"variants": variants, "metrics": metrics}
 

@@ -1,11 +1,16 @@
 """The scripts and styles inside a page, the policy that lets these run and nothing else, and what a server adds."""
 
 import base64
+import gzip
 import hashlib
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -22,6 +27,25 @@ class Live:
     script: str
     marker: str
     seconds: int
+
+
+@dataclass
+class Packed:
+    """What a page holds compressed, to be opened by its script: HTML that stands folded, and the scripts' data."""
+
+    folded: list[str] = field(default_factory=list)
+
+    def fold(self, html: str) -> Markup:
+        """Keep some HTML; return what holds its place."""
+        self.folded.append(str(html))
+        return Markup(f'<div data-folded="{len(self.folded) - 1}"></div>')  # a number
+
+    def pack(self, data: Mapping[str, Any]) -> str:
+        """Return all that was kept, and `data`, as text for a script element."""
+        text = json.dumps(
+            {"folded": self.folded, "data": data}, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        )
+        return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii")
 
 
 def asset(name: str, folder: Path = ASSETS) -> str:

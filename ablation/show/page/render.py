@@ -39,7 +39,7 @@ from ablation.show.page.format import (
     state_word,
     tick,
 )
-from ablation.show.page.inline import Live, asset, content_policy
+from ablation.show.page.inline import Live, Packed, asset, content_policy
 from ablation.show.page.pairs import GLYPHS, MOST_VARIANTS
 from ablation.show.page.plan_words import (
     could_help,
@@ -62,6 +62,7 @@ LICENCES = {"uPlot": "uPlot.LICENSE", "tablesort": "tablesort.LICENSE"}  # each 
 SCRIPTS = (
     "uPlot-1.6.32.iife.min.js",
     "tablesort-5.7.1.min.js",
+    "page_packed.js",
     "page_tables.js",
     "page_picture.js",
     "page_export.js",
@@ -106,11 +107,25 @@ def draw(page: Page, examples: Examples | None = None, live: Live | None = None)
     """Return the page as HTML; `live` makes it one that a server refreshes."""
     style = "\n".join([*(asset(name) for name in STYLES), *([live.style] if live else [])])
     scripts = [*(asset(name) for name in SCRIPTS), *([live.script] if live else [])]
-    template = _environment().get_template("report_page.html.j2")
+    environment, packed = _environment(), Packed()
+    environment.filters["fold"] = packed.fold
+    data = {
+        f"{study.anchor}{tail}-data": content
+        for study in page.studies
+        for tail, content in (("", study.curves), ("-figures", study.figures), ("-pairs", study.pairs.data))
+    }
+    template = environment.get_template("report_page.html.j2")
     licences = [(name, asset(file)) for name, file in LICENCES.items()]
     policy = content_policy(style, scripts, served=live is not None)
     return template.render(
-        page=page, style=style, scripts=scripts, csp=policy, licences=licences, examples=examples or {}, live=live
+        page=page,
+        style=style,
+        scripts=scripts,
+        csp=policy,
+        licences=licences,
+        examples=examples or {},
+        live=live,
+        packed=lambda: packed.pack(data),
     )
 
 

@@ -1,6 +1,23 @@
 """A page as its elements."""
 
+import base64
+import gzip
+import json
+import re
 from html.parser import HTMLParser
+
+
+def packed(html):
+    """What a page holds packed: {folded: [HTML], data: {id: data}}."""
+    return json.loads(gzip.decompress(base64.b64decode(re.search(r'id="packed">(.*?)</script>', html)[1])))
+
+
+def unfolded(html):
+    """The page as its script opens it."""
+    folded = packed(html)["folded"]
+    for number in reversed(range(len(folded))):
+        html = html.replace(f'<div data-folded="{number}"></div>', folded[number])
+    return html
 
 
 class Elements(HTMLParser):

@@ -28,7 +28,7 @@ from ablation.show.page.render import SCRIPTS, render, write_report
 from ablation.store import analysis_history
 from ablation.store.collect import collect
 from ablation.store.database import Store
-from tests.ablation.show.elements import Elements
+from tests.ablation.show.elements import Elements, packed, unfolded
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 
 ATTACK = "<script>alert(1)</script>"
@@ -47,7 +47,7 @@ def build(folder, studies=(), scale="simulated", edit=None):
 
 def page(database):
     with Store(database) as store:
-        return render(store)
+        return unfolded(render(store))
 
 
 def text_of(html):
@@ -121,7 +121,7 @@ def test_edges_from_the_root_say_what_differs_from_the_root(tmp_path):
 
 
 def pairs_of(html, study="study-s"):
-    return json.loads(re.search(rf'id="{study}-pairs-data">(.*?)</script>', html, re.S)[1])
+    return packed(html)["data"][f"{study}-pairs-data"]
 
 
 def test_every_pair_has_its_numbers_and_every_configuration_its_differences(tmp_path):
@@ -293,12 +293,10 @@ def attacked(tmp_path_factory):
 def test_markup_in_names_and_texts_stays_text(attacked):
     elements = Elements(attacked)
     scripts = [(attrs.get("type"), attrs.get("id")) for tag, attrs, _ in elements.inline if tag == "script"]
-    data = [("application/json", f"study-toy{of}-data") for of in ("", "-figures", "-pairs")]
-    assert scripts == [*data, *[(None, None)] * len(SCRIPTS)]
+    assert scripts == [("application/gzip", "packed"), *[(None, None)] * len(SCRIPTS)]
     assert ATTACK not in attacked
     assert elements.text.count(ATTACK) > 10
-    for data in (text for _, attrs, text in elements.inline if attrs.get("type") == "application/json"):
-        content = json.loads(data)
+    for content in packed(attacked)["data"].values():
         assert ATTACK in content.get("variants", json.dumps(content))
 
 

@@ -21,7 +21,7 @@ from ablation.show.page.samples import differing, page_samples
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from ablation.store.samples import study_samples
-from tests.ablation.show.elements import Elements
+from tests.ablation.show.elements import Elements, unfolded
 from tests.simulate import Study, simulate, stage_dir
 
 SEEDS = 3
@@ -77,7 +77,7 @@ def shown(plan):
 
 
 def page_of(plan):
-    return write_report(collect(plan.parent).database, plan.parent / "index.html").read_text()
+    return unfolded(write_report(collect(plan.parent).database, plan.parent / "index.html").read_text())
 
 
 def test_items_that_changed_in_most_seeds_come_first(plan):
@@ -267,7 +267,7 @@ def test_hostile_text_is_text(plan):
             save(run_folder(plan, variant, seed), rows)
     before = page_of(plan)
     page = Elements(before)
-    assert [tag for tag, _ in page.tags].count("script") == 3 + len(SCRIPTS)
+    assert [tag for tag, _ in page.tags].count("script") == 1 + len(SCRIPTS)
     assert not [tag for tag, attributes in page.tags if tag == "img" or "onerror" in attributes]
     assert HOSTILE["html"] in page.text
     assert "{{ 7 * 7 }}" in page.text
@@ -376,4 +376,4 @@ def test_the_same_database_and_files_give_the_same_page(plan):
         with Store(database) as store:
             pages.append(render(store))
     assert pages[0] == pages[1]
-    assert 'class="samples"' in pages[0]
+    assert 'class="samples"' in unfolded(pages[0])

@@ -7,7 +7,7 @@
   const DARK = ["#6ab7ec", "#f08c4a", "#3fc39c", "#df9cc0", "#e6b53c", "#a9d8f5", "#e4e4e4"];
   const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 2], [12, 4]];
   const SLOTS = LIGHT.length;
-  const { decode, bridged, summary, smoothed, extremes, interpolated } = window.ablation;
+  const { bridged, summary, smoothed, extremes, interpolated } = window.ablation;
   const dark = window.matchMedia("screen and (prefers-color-scheme: dark)");
 
   function show(value) {
@@ -38,7 +38,7 @@
   class Curves {
     constructor(root) {
       this.root = root;
-      this.data = JSON.parse(document.getElementById(root.dataset.source).textContent);
+      this.data = window.ablation.data[root.dataset.source];
       this.find = (selector) => root.querySelector(selector);
       this.boxes = Array.from(root.querySelectorAll(".variants input"));
       this.slots = new Map(); // variant -> slot, which fixes colour and dash while it is shown
@@ -132,10 +132,7 @@
       if (!this.cache.has(key)) {
         const { steps, series } = this.data.metrics[metric];
         const index = this.data.variants.indexOf(name);
-        const seeds = series.filter((s) => s[0] === index).map(([, seed, ok, bad, text]) => {
-          const raw = decode(text);
-          return { seed, ok, bad, values: bridged(raw) };
-        });
+        const seeds = series.filter((s) => s[0] === index).map(([, seed, ok, bad, values]) => ({ seed, ok, bad, values: bridged(values) }));
         this.cache.set(key, { seeds, ...summary(seeds.filter((seed) => seed.ok), steps.length) });
       }
       return this.cache.get(key);
@@ -346,12 +343,12 @@
     },
   });
 
-  document.querySelectorAll(".curves").forEach((root) => {
+  window.ablation.ready.then(() => document.querySelectorAll(".curves").forEach((root) => {
     // Drawn when it comes into sight: a page of many studies opens at once.
     const start = () => { if (!root.drawn) { root.drawn = true; root.curves = new Curves(root); } };
     new IntersectionObserver((entries, observer) => {
       if (entries.some((entry) => entry.isIntersecting)) { observer.disconnect(); start(); }
     }, { rootMargin: "600px" }).observe(root);
     window.addEventListener("beforeprint", () => { start(); root.curves.draw(true); });
-  });
+  }));
 })();

@@ -94,12 +94,12 @@
     },
   };
 
-  document.querySelectorAll(".figure-tools").forEach((tools) => {
-    const { title, [tools.dataset.figure]: content } = JSON.parse(document.getElementById(tools.dataset.source).textContent);
+  window.ablation.ready.then(() => document.querySelectorAll(".figure-tools").forEach((tools) => {
+    const { title, [tools.dataset.figure]: content } = window.ablation.data[tools.dataset.source];
     const { draw, table } = FIGURES[tools.dataset.figure];
     const name = () => `${tools.closest("article").id}-${tools.dataset.figure}`;
     window.ablation.savePicture(tools, name, () => draw(title, content));
     tools.querySelector(".save-csv").addEventListener("click", () => save(`${name()}.csv`, "text/csv", csv(table(content))));
     tools.hidden = false;
-  });
+  }));
 })();

@@ -41,7 +41,7 @@
   class Compare {
     constructor(root) {
       this.root = root;
-      this.data = JSON.parse(document.getElementById(root.dataset.source).textContent);
+      this.data = window.ablation.data[root.dataset.source];
       this.find = (selector) => root.querySelector(selector);
       this.decimals = Number(root.dataset.decimals);
       ["one", "other"].forEach((name) => this.find(`.${name}`).addEventListener("change", () => this.choose()));
@@ -184,5 +184,5 @@
     }
   }
 
-  document.querySelectorAll(".compare").forEach((root) => { root.compare = new Compare(root); });
+  window.ablation.ready.then(() => document.querySelectorAll(".compare").forEach((root) => { root.compare = new Compare(root); }));
 })();

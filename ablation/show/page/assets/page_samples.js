@@ -1,6 +1,6 @@
-// Items that changed: the filter by subset. Without this all of them are shown.
+// Items that changed: the filter by subset.
 "use strict";
-for (const samples of document.querySelectorAll(".samples")) {
+window.ablation.ready.then(() => { for (const samples of document.querySelectorAll(".samples")) {
   const select = samples.querySelector(".sample-subset");
   if (!select) continue;
   const items = [...samples.querySelectorAll("li[data-subset]")];
@@ -13,4 +13,4 @@ for (const samples of document.querySelectorAll(".samples")) {
   select.addEventListener("change", show);
   samples.querySelector(".controls").hidden = false;
   show(); // a browser may restore the choice of an earlier visit
-}
+} });

@@ -1,15 +1,6 @@
-// Series of numbers: decoding, gaps, means over seeds, smoothing, and the seconds at which steps were done.
+// Series of numbers: gaps, means over seeds, smoothing, and the seconds at which steps were done.
 (function () {
   "use strict";
-
-  function decode(text) {
-    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const view = new DataView(bytes.buffer);
-    return Array.from({ length: bytes.length / 4 }, (_, i) => {
-      const value = view.getFloat32(4 * i, true);
-      return Number.isFinite(value) ? value : null;
-    });
-  }
 
   // Fill gaps inside a seed's own range on a straight line: another run may have logged at steps that this one did not.
   function bridged(values) {
@@ -69,5 +60,5 @@
     });
   }
 
-  window.ablation = Object.assign(window.ablation || {}, { decode, bridged, summary, smoothed, extremes, interpolated });
+  window.ablation = Object.assign(window.ablation || {}, { bridged, summary, smoothed, extremes, interpolated });
 })();

@@ -47,15 +47,15 @@
     apply();
   });
 
-  // Of the tables by the value of a key one is shown; without this script all of them are.
-  document.querySelectorAll(".groups").forEach((groups) => {
+  // Of the tables by the value of a key one is shown.
+  window.ablation.ready.then(() => document.querySelectorAll(".groups").forEach((groups) => {
     const key = groups.querySelector(".group-key");
     const tables = Array.from(groups.querySelectorAll(".group"));
     const show = () => tables.forEach((table, i) => { table.hidden = i !== key.selectedIndex; });
     groups.querySelector(".controls").hidden = false;
     key.addEventListener("change", show);
     show();
-  });
+  }));
 
   // A print shows the evidence and changes of every edge, not the long tails of lists; afterwards the page is as it was.
   let opened = [];
