@@ -204,16 +204,15 @@ def build(arguments: argparse.Namespace) -> Any:
 def estimate(arguments: argparse.Namespace, config: Any, devices: int) -> int:
     """Return the bytes of the fullest device, as `ablation fit` counts a supervised stage."""
     from ablation.contract.footprint import Footprint
-    from trainers.footprint.shapes import of_config
-    from trainers.footprint.tensors import share
-    from trainers.footprint.training import Learnt
+    from trainers.footprint.formulas import Model, share
+    from trainers.footprint.sizes import of_config
     from trainers.policy.config import Precision
 
     shape, precision = of_config(config.to_dict()), Precision(compute=arguments.compute)
     length, half = arguments.tokens // 2 * 2, arguments.tokens // 2
-    model = Learnt("model", shape, precision, devices)
+    model = Model("model", shape, precision, devices)
     rows = share(arguments.rows, arguments.micro_batch, devices)
-    learn = model.update("training", rows, length, predicted=half, entropy="dropped")
+    learn = model.update("training", rows, length, predicted=half)
     return Footprint(model.held, (learn,)).peak
 
 

@@ -51,19 +51,10 @@ def table(needs: Sequence[Need], peaks: Sequence[str]) -> Iterator[str]:
 
 
 def _row(need: Need, measured_: str) -> tuple[str, ...]:
-    made = need.footprint
-    sizes = (made.held_size, made.least, made.peak)
-    known = bool(made.held)
-    return (
-        need.stage.stage,
-        need.variant.name,
-        str(need.devices),
-        *(gib(size) if known else "?" for size in sizes),
-        _verdict(need) if known else "?",
-        gib(made.host_size) if known else "?",
-        gib(need.stage.resources.mem_mb * MB),
-        measured_,
-    )
+    made, declared = need.footprint, gib(need.stage.resources.mem_mb * MB)
+    sizes = [*map(gib, (made.held_size, made.least, made.peak)), _verdict(need), gib(made.host_size)]
+    known = sizes if made.held else "?" * len(sizes)
+    return (need.stage.stage, need.variant.name, str(need.devices), *known, declared, measured_)
 
 
 def _verdict(need: Need) -> str:
@@ -76,19 +67,9 @@ def _verdict(need: Need) -> str:
 
 def _divided(needs: Sequence[Need], devices: Sequence[int]) -> Iterator[str]:
     """Yield a row per kind of stage: GiB on the fullest device, with one row at a time, for each number of devices."""
-    yield from _aligned(
-        [
-            ("stage", *(f"{count}" for count in devices)),
-            *(
-                (
-                    need.stage.stage,
-                    *(gib(need.on(count).footprint.least) for count in devices),
-                )
-                for need in needs
-                if need.footprint.held
-            ),
-        ]
-    )
+    having = [need for need in needs if need.footprint.held]
+    rows = [(need.stage.stage, *(gib(need.on(count).footprint.least) for count in devices)) for need in having]
+    yield from _aligned([("stage", *map(str, devices)), *rows])
 
 
 def notes(needs: Sequence[Need]) -> Iterator[str]:
@@ -112,14 +93,11 @@ def measured(plan: Plan, needs: Sequence[Need]) -> list[str]:
     """Return the most memory that a stage of each kind was seen to use: of its device where it had one, else of all."""
     found = []
     for need in needs:
-        host, device = 0.0, 0.0
-        for stage in plan.content.stages:
-            if stage.id == need.stage.id:
-                status = _status(stage.dir / STATUS)
-                host = max(host, float(status.get("memory_mb") or 0))
-                device = max(device, float(status.get("device_memory_mb") or 0))
-        of_device = f", device {device / 1024:.1f}" if device else ""
-        found.append(f"host {host / 1024:.1f}{of_device}" if host else "-")
+        ended = [_status(stage.dir / STATUS) for stage in plan.content.stages if stage.id == need.stage.id]
+        host, device = (
+            max(float(each.get(key) or 0) / 1024 for each in ended) for key in ("memory_mb", "device_memory_mb")
+        )
+        found.append(f"host {host:.1f}" + (f", device {device:.1f}" if device else "") if host else "-")
     return found
 
 

@@ -1,56 +1,57 @@
-"""What a stage holds in memory: a study's `footprint` module says it of a configuration, and the tracker adds it up.
+"""What a stage holds in memory: a study's `footprint` module says it of a configuration, and the planner adds it up.
 
     footprint(stage, config, models, devices) -> Footprint | None  # in the module that _study.yaml names as such
 
-No torch: what `held` counts follows from numbers of parameters, what `works` count from shapes of tensors.
+`config` is the variant's, `models` has the assets of it that are models, by config key; None is for a stage that holds
+no model. No torch: held bytes follow from numbers of parameters, the others from shapes of tensors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Held:
-    """Bytes that stay on each of a stage's devices from the first step to the last."""
-
-    name: str
-    size: int
 
 
 @dataclass(frozen=True)
 class Work:
     """What is on a device beside `held` while a stage does one thing; one such thing at a time.
 
-    rows: how many go through the model at once, as configured. parts: bytes at so many rows, by name. least: bytes in
-    all with one row at once, to which a stage goes down by halves where memory does not suffice.
+    rows: how many go through the model at once, as configured. of_rows: bytes by name of so many rows. A stage goes
+    down by halves to one row at once where memory does not suffice.
     """
 
     name: str
     rows: int
-    parts: Mapping[str, int]
-    least: int
+    of_rows: Callable[[int], Mapping[str, int]]
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """Return the bytes at `rows` rows, by name."""
+        return self.of_rows(self.rows)
 
     @property
     def size(self) -> int:
         """Return the bytes at `rows` rows."""
         return sum(self.parts.values())
 
+    @property
+    def least(self) -> int:
+        """Return the bytes with one row at once."""
+        return sum(self.of_rows(1).values())
+
 
 @dataclass(frozen=True)
 class Footprint:
     """What each of a stage's devices holds, where it has as many as was asked for: all hold the same.
 
-    host: bytes of the machine's memory by name, of all processes of the stage, at the moment that needs most.
-
-    assumed: what the estimate takes for granted. unknown: what is not counted; sizes are then too small, and nothing
-    can be refused because of them that would be refused otherwise.
+    held: bytes from the first step to the last, by name. host: bytes of the machine's memory by name, of all processes
+    of the stage, at the moment that needs most. assumed: what the estimate takes for granted. unknown: what is not
+    counted; sizes are then too small, and nothing can be refused because of them that would be refused otherwise.
     """
 
-    held: tuple[Held, ...] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
     works: tuple[Work, ...] = ()
     host: Mapping[str, int] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ class Footprint:
     @property
     def held_size(self) -> int:
         """Return the bytes that stay on a device."""
-        return sum(part.size for part in self.held)
+        return sum(self.held.values())
 
     @property
     def peak(self) -> int:
@@ -85,8 +86,4 @@ class ModelAsset:
     folder: Path | None = None
 
 
-class Footprints(Protocol):
-    """The function that a study's module has."""
-
-    def __call__(self, stage: str, config: Any, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
-        """Return what a stage of a configuration needs on so many devices; None for a stage that holds no model."""
+Footprints = Callable[[str, Any, Mapping[str, ModelAsset], int], Footprint | None]

@@ -4,9 +4,10 @@ Declared is the memory of a device (`device_memory` of the settings, or of the s
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from pydantic import ValidationError
@@ -71,24 +72,19 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
 
     device_memory: GiB of one device. Raises ConfigError where a study's module cannot be imported.
     """
-    folders = _asset_folders(plan)
-    found: dict[tuple[Any, ...], Need] = {}
+    folders, memory = _asset_folders(plan), None if device_memory is None else int(USABLE * device_memory * GIB)
+    found: dict[tuple[str, str, int], Need | None] = {}
     for stage in stages:
-        study = plan.studies.get(stage.study)
+        study, devices = plan.studies.get(stage.study), max(1, stage.resources.gpu)
         function = None if study is None else function_of(study)
-        if study is None or function is None:
+        address = (stage.id, stage.variants[0], devices)
+        if study is None or function is None or address in found:
             continue
         variant = study.variants[stage.variants[0]]
-        devices = max(1, stage.resources.gpu)
-        address = (stage.id, stage.variants[0], devices)
-        if address in found:
-            continue
         models = _models(study, variant, folders)
         made = function(stage.stage, variant.resolved, models, devices)
-        if made is not None:
-            memory = None if device_memory is None else int(USABLE * device_memory * GIB)
-            found[address] = Need(stage, study, variant, made, models, memory, function, devices)
-    return list(found.values())
+        found[address] = None if made is None else Need(stage, study, variant, made, models, memory, function, devices)
+    return [need for need in found.values() if need is not None]
 
 
 def function_of(study: Study) -> Footprints | None:
@@ -125,7 +121,7 @@ def problem_of(need: Need) -> ConfigError | None:
         made = need.footprint
         problem = (
             f"{name} needs {gib(made.least)} GiB on a device with one row at a time, of {gib(need.memory)} usable: "
-            f"{', '.join(f'{part.name} {gib(part.size)}' for part in made.held)}"
+            f"{', '.join(f'{part} {gib(size)}' for part, size in made.held.items())}"
         )
         return ConfigError("device_memory", "", None, problem, "; ".join(remedies(need)))
     if not need.fits_host:
@@ -139,49 +135,36 @@ def problem_of(need: Need) -> ConfigError | None:
 
 def remedies(need: Need) -> list[str]:
     """Return what would make the stage smaller, settings and numbers of devices, each tried."""
+    settings = getattr(import_beside_configs(need.study.written.footprint or ""), "TRIED", {})
+    changes = [{key: value} for key, value in settings.items() if dotted.get(need.variant.values, key, value) != value]
+    tried = [(change, least) for change in changes if (least := _least_with(need, change))]
+    if len(tried) > 1:
+        together = {key: value for change, _ in tried for key, value in change.items()}
+        tried += [(together, least)] if (least := _least_with(need, together)) else []
     found = [
-        f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")
-        for what, least in _tried(need)
+        (" and ".join(f"{key}: {json.dumps(value)}" for key, value in change.items()).replace('"', ""), least)
+        for change, least in tried
     ]
-    return found or ["use a smaller model, shorter sequences or a larger device"]
-
-
-def _tried(need: Need) -> Iterator[tuple[str, int]]:
-    """Yield settings and numbers of devices with the bytes that a stage would need; those that change nothing not."""
-    settings: Mapping[str, Any] = getattr(import_beside_configs(need.study.written.footprint or ""), "TRIED", {})
-    helped: dict[str, Any] = {}
-    for key, value in settings.items():
-        if dotted.get(need.variant.values, key, value) != value and (least := _least_with(need, {key: value})):
-            helped[key] = value
-            yield _in_words({key: value}), least
-    if len(helped) > 1 and (least := _least_with(need, helped)):
-        yield _in_words(helped), least
-    enough = need.enough
-    if enough is not None and enough.devices > need.devices:
-        size = enough.footprint.host_size
-        yield f"gpu: {enough.devices} (with mem_mb of {-(-size // MB)} at least)", enough.footprint.least
+    if (enough := need.enough) is not None and enough.devices > need.devices:
+        mem_mb = -(-enough.footprint.host_size // MB)
+        found.append((f"gpu: {enough.devices} (with mem_mb of {mem_mb} at least)", enough.footprint.least))
+    return [
+        f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")
+        for what, least in found
+    ] or ["use a smaller model, shorter sequences or a larger device"]
 
 
 def _least_with(need: Need, changes: Mapping[str, Any]) -> int | None:
     """Return the bytes that a stage needs with other settings; None where these are not less, or not valid."""
-    values = dict(need.variant.values)
+    values = deepcopy(dict(need.variant.values))
     for key, value in changes.items():
-        values = _with(values, key.split("."), value)
+        dotted.put(values, key, value)
     try:
         config = type(need.variant.resolved).model_validate(values)
     except ValidationError:
         return None
     made = need.function(need.stage.stage, config, need.models, need.devices)
     return None if made is None or made.least >= need.footprint.least else made.least
-
-
-def _in_words(changes: Mapping[str, Any]) -> str:
-    return " and ".join(f"{key}: {json.dumps(value)}" for key, value in changes.items()).replace('"', "")
-
-
-def _with(tree: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
-    head, *rest = path
-    return {**tree, head: _with(tree[head], rest, value) if rest else value}
 
 
 def _rank(need: Need) -> tuple[bool, bool, int, int]:
@@ -192,9 +175,7 @@ def fullest(needs: Iterable[Need], rank: Callable[[Need], Any] = _rank) -> list[
     """Return for each kind of stage the configuration that needs most of its devices, in the order of the stages."""
     most: dict[str, Need] = {}
     for need in needs:
-        other = most.get(need.stage.id)
-        if other is None or rank(need) > rank(other):
-            most[need.stage.id] = need
+        most[need.stage.id] = max(most.get(need.stage.id, need), need, key=rank)  # of equal ones the first
     return list(most.values())
 
 
@@ -234,12 +215,6 @@ def _asset_folders(plan: Plan) -> dict[tuple[str, str, str], Any]:
 
 def _models(study: Study, variant: Variant, folders: Mapping[tuple[str, str, str], Any]) -> dict[str, ModelAsset]:
     """Return the assets of a variant that are models, by their config key."""
-    found = {}
-    for (of_study, of_variant, key), folder in folders.items():
-        if (of_study, of_variant) == (study.name, variant.name):
-            value: Any = variant.resolved
-            for part in key.split("."):
-                value = getattr(value, part)
-            if value.kind == "model":
-                found[key] = ModelAsset(value, folder)
-    return found
+    of_variant = {key: folder for (*whose, key), folder in folders.items() if whose == [study.name, variant.name]}
+    assets: dict[str, Any] = {key: reduce(getattr, key.split("."), variant.resolved) for key in of_variant}
+    return {key: ModelAsset(asset, of_variant[key]) for key, asset in assets.items() if asset.kind == "model"}

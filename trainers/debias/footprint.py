@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 
-from ablation.contract.footprint import Footprint, Held, ModelAsset, Work
+from ablation.contract.footprint import Footprint, ModelAsset, Work
 from trainers.debias.config import DebiasConfig, ModuleRule
-from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import FLOAT, share, trained, work
+from trainers.footprint.formulas import FLOAT, Shape, share, trained
+from trainers.footprint.sizes import Shapes
 
 ASSUMED_TOKENS = 20  # of a StereoSet sentence; the mean is 12 with GPT-2's tokenizer
 SENTENCES = 3  # of an item: anti, stereo, unrelated
@@ -17,45 +17,35 @@ TRIED = {"dtype": "bfloat16"}  # what makes a stage smaller
 
 def footprint(stage: str, config: DebiasConfig, models: Mapping[str, ModelAsset], devices: int) -> Footprint | None:
     """Return what a stage holds on each device: the frozen model, and the editor once there is one."""
-    shape = shape_of(models["model"])
+    shapes = Shapes(models)
+    shape = shapes.of("model", "model")
     if shape is None:
-        return Footprint(unknown=("the model: no configuration of it is on this machine, and its size is not listed",))
-    size = _SIZES[config.dtype]
-    assumed: tuple[str, ...] = (f"sentences of {ASSUMED_TOKENS} tokens",)
-    edited = _edited(config, shape)
-    first = min((block for block, *_ in edited), default=0)
-    of_item = SENTENCES * ASSUMED_TOKENS
-    logits = _scratch(shape, size)
-    held: list[Held] = []
+        return Footprint(unknown=shapes.unknown)
+    size, blocks = _SIZES[config.dtype], _edited(config, shape)
+    edited = 2 * size * shape.feed_forward * shape.hidden * len(blocks)
+    # The blocks below the first edited one are dropped after loading: they are there before anything else is.
+    first = min(blocks, default=0)
+    dropped = 0 if stage == "prepare" else first * shape.block
+    held, logits = {"model: weights": size * (shape.parameters - dropped)}, _scratch(shape, size)
+    editor = _editor(config, shape, len(blocks))
     of_head = config.lm_head_dtype or config.dtype
-    if stage == "train" and of_head != config.dtype:
-        held.append(Held("output matrix in lm_head_dtype", _SIZES[of_head] * shape.matrix))
-        logits += _scratch(shape, _SIZES[of_head])
+    if stage == "train":
+        if of_head != config.dtype:
+            held["output matrix in lm_head_dtype"] = _SIZES[of_head] * shape.matrix
+            logits += _scratch(shape, _SIZES[of_head])
+        held |= trained("editor", editor) | {"editor: best epoch": FLOAT * editor}
+    elif stage == "evaluate":
+        held["editor: weights"] = FLOAT * editor
+    kept = size * shape.kept * (shape.layers - first) * SENTENCES * ASSUMED_TOKENS
 
     def passing(n: int) -> dict[str, int]:
-        activations = _kept(shape, size) * (shape.layers - first) * n * of_item
-        return {
-            "activations": activations,
-            "logits": logits,
-            "edited weights": 2 * size * sum(a * b for _, a, b in edited),
-        }
+        return {"activations": kept * n, "logits": logits, "edited weights": edited}
 
+    works = [Work("items", share(config.edit.batch_size, None, devices), passing)]
+    if dropped:
+        works.append(Work("loading", 1, lambda n: {"blocks below the edit": size * dropped}))
     host = {"weights": devices * size * shape.parameters}  # each process reads the model for itself
-    works: tuple[Work, ...] = (work("items", share(config.edit.batch_size, None, devices), passing),)
-    if stage == "prepare":
-        whole = (Held("model: weights", size * shape.parameters),)
-        return Footprint(whole, works, host, assumed=assumed)
-    # The blocks below the first edited one are dropped after loading.
-    rest = shape.parameters - first * shape.block
-    editor = _editor(config, edited)
-    held.append(Held("model: weights", size * rest))
-    if stage == "train":
-        held += [*trained("editor", editor), Held("editor: best epoch", FLOAT * editor)]
-    else:
-        held.append(Held("editor: weights", FLOAT * editor))
-    loading = size * first * shape.block  # the dropped blocks are there for a moment, before anything else is
-    works = (*works, work("loading", 1, lambda n: {"blocks below the edit": loading} if loading else {}))
-    return Footprint(tuple(held), works, host, assumed=assumed)
+    return Footprint(held, tuple(works), host, assumed=(f"sentences of {ASSUMED_TOKENS} tokens",))
 
 
 def _scratch(shape: Shape, size: int) -> int:
@@ -63,27 +53,16 @@ def _scratch(shape: Shape, size: int) -> int:
     return CHUNK * shape.vocab * (size + (FLOAT if size < FLOAT else 0))
 
 
-def _edited(config: DebiasConfig, shape: Shape) -> list[tuple[int, int, int]]:
-    """Return (block, d_in, d_out) of each edited module; one named by hand is taken for the end of its MLP."""
+def _edited(config: DebiasConfig, shape: Shape) -> list[int]:
+    """Return the block of each edited module; one named by hand is taken for the end of its MLP."""
     rule = config.edit.modules
     if isinstance(rule, ModuleRule):
-        blocks = [*range(max(0, shape.layers - rule.last), shape.layers)]
-    else:
-        blocks = [int(number.group(1)) for name in rule if (number := re.search(r"\.(\d+)\.", name))]
-    return [(block, shape.feed_forward, shape.hidden) for block in blocks]
+        return [*range(max(0, shape.layers - rule.last), shape.layers)]
+    return [int(number.group(1)) for name in rule if (number := re.search(r"\.(\d+)\.", name))]
 
 
-def _editor(config: DebiasConfig, edited: list[tuple[int, int, int]]) -> int:
-    """Return the parameters of the hypernetwork: one network for all modules of a shape."""
-    total = 0
-    for d_in, d_out in {(d_in, d_out) for _, d_in, d_out in edited}:
-        width, modules = d_in + d_out, sum((d_in, d_out) == (a, b) for _, a, b in edited)
-        total += config.editor.n_blocks * (2 * width * config.editor.rank + width + 2 * modules * width) + 2 * modules
-    return total
-
-
-def _kept(shape: Shape, size: int) -> int:
-    """Return the bytes per token that a block keeps for the gradient of the edited weights."""
-    if shape.family == "gpt2":
-        return size * (8 * shape.hidden + 5 * shape.feed_forward)
-    return size * (6 * shape.hidden + 2 * shape.queries + 2 * shape.keys + 4 * shape.feed_forward)
+def _editor(config: DebiasConfig, shape: Shape, modules: int) -> int:
+    """Return the parameters of the hypernetwork: one network for all modules, which have the same shape."""
+    width = shape.feed_forward + shape.hidden
+    of_block = 2 * width * config.editor.rank + width + 2 * modules * width
+    return config.editor.n_blocks * of_block + 2 * modules if modules else 0

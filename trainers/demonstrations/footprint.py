@@ -1,26 +1,17 @@
 """What the stages of `demonstrations` hold in memory; see ablation/contract/footprint.py."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 
-from ablation.contract.footprint import Footprint, Held, ModelAsset
+from ablation.contract.footprint import Footprint, ModelAsset, Work
 from trainers.demonstrations.config import DemonstrationsConfig
-from trainers.footprint.published import FIXED
-from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import FLOAT, HALF, sampling, trained, work
+from trainers.footprint.formulas import FLOAT, Model, trained
+from trainers.footprint.sizes import CLIP, Shapes
 
 ASSUMED_QUESTION = 40  # tokens of a question with its answer and its place in the template
 PATCH = 28 * 28  # pixels of an image that are one token of Qwen2.5-VL
 CLIP_WIDTH = 2 * 768  # of an embedding by CLIP ViT-L/14: image and text
 TRIED = {"task.dtype": "bfloat16", "score_batch": 1}  # what makes a stage smaller
-
-
-class _Frozen:
-    """The precision of a frozen model: that of its weights, without autocast."""
-
-    activation_checkpointing = False
-
-    def __init__(self, compute: str) -> None:
-        self.compute = compute
 
 
 def footprint(
@@ -33,35 +24,29 @@ def footprint(
         return Footprint(unknown=("the in-context learner of the task concepts: about 0.1 million parameters",))
     if stage == "learner":
         return None
-    shape = shape_of(models["model"])
+    shapes, vision = Shapes(models), config.task.name == "vision"
+    shape = shapes.of("model", "model")
     if shape is None:
-        return Footprint(unknown=("the model: no configuration of it is on this machine, and its size is not listed",))
+        return Footprint(unknown=shapes.unknown)
+    # A frozen model is in the precision of its weights, without autocast.
     dtype = config.task.dtype if config.task.name == "vision" else "float32"
-    size = HALF if dtype == "bfloat16" else FLOAT
-    held, unknown = [Held("model: weights", size * shape.parameters)], []
+    model = Model("model", shape, SimpleNamespace(compute=dtype), frozen=True)
+    held, unknown, assumed = model.held, [], [f"{ASSUMED_QUESTION} tokens for a question with its answer"]
     turns, answer, image = max(config.shots, config.train_shots or 0) + 1, 1, 0
     if config.task.name == "vision":
         image, answer = config.task.max_pixels // PATCH, config.task.max_new_tokens
-        source = models["embedder"].asset.sources[0]
-        embedder = FIXED.get(getattr(source, "repo", ""))
-        if embedder is None:
-            unknown.append("the embedder: its size is not listed")
-        else:
-            held.append(Held("embedder: weights", size * embedder))
-    prompt = turns * (ASSUMED_QUESTION + image)
-
-    def answering(n: int) -> dict[str, int]:
-        return sampling(shape, _Frozen(dtype), rows=n, group=1, prompt=prompt, response=answer, frozen=True)
-
-    works = (
-        () if stage == "embed" and config.task.name == "vision" else (work("answers", config.score_batch, answering),)
-    )
-    assumed = [f"{ASSUMED_QUESTION} tokens for a question with its answer"]
-    if image:
         assumed.append(f"{image} tokens for an image of task.max_pixels")
+        repo = getattr(models["embedder"].asset.sources[0], "repo", "")
+        if repo in CLIP:
+            held["embedder: weights"] = model.number * CLIP[repo]
+        else:
+            unknown.append("the embedder: its size is not listed")
         unknown.append("activations of the vision tower and of the embedder")
-    host = {"weights": devices * sum(part.size for part in held)}  # each process reads the models for itself
-    return Footprint(tuple(held), works, host, assumed=tuple(assumed), unknown=tuple(unknown))
+    prompt = turns * (ASSUMED_QUESTION + image)
+    answering = model.sampling("answers", config.score_batch, prompt=prompt, response=answer)
+    works = () if stage == "embed" and vision else (answering,)
+    host = {"weights": devices * sum(held.values())}  # each process reads the models for itself
+    return Footprint(held, works, host, tuple(assumed), tuple(unknown))
 
 
 def _selector(stage: str, config: DemonstrationsConfig, models: Mapping[str, ModelAsset]) -> Footprint | None:
@@ -70,24 +55,17 @@ def _selector(stage: str, config: DemonstrationsConfig, models: Mapping[str, Mod
     width = _embedding(config, models)
     if width is None:
         return Footprint(unknown=("the width of the embeddings: that of `model`, whose size is not listed",))
-    parameters = _parameters(config, width)
-    queries, pool = config.task.sizes.train, config.task.candidates
-    data = FLOAT * width * queries * (1 + pool)
-    held = (*trained("selector", parameters), Held("embeddings of queries and pools", data))
+    pool, hidden = config.task.candidates, config.selector.hidden
+    data = FLOAT * width * config.task.sizes.train * (1 + pool)
+    held = {**trained("selector", _parameters(config, width)), "embeddings of queries and pools": data}
     sequences = config.proposals.beam + len(config.proposals.temperatures) + config.proposals.random
     steps = sequences * (config.train_shots or config.shots)
-
-    def learning(n: int) -> dict[str, int]:
-        # Embeddings of the batch, encoded candidates, and per sequence and step states and logits of each candidate.
-        encoded = n * pool * (width + 4 * config.selector.hidden)
-        chosen = n * steps * (6 * config.selector.hidden + 6 * pool)
-        return {"activations": FLOAT * (encoded + chosen)}
-
     rows = config.rce.batch_size if stage == "rce" else config.grpo.batch_size
-    name = "update of the selector (not in smaller parts)"
-    whole = learning(rows)
-    works = (work(name, rows, lambda n: whole),)  # a batch does not go through in parts here
-    return Footprint(held, works, {"embeddings": 2 * data})
+    # Embeddings of the batch, encoded candidates, and per sequence and step states and logits of each candidate.
+    encoded, chosen = rows * pool * (width + 4 * hidden), rows * steps * (6 * hidden + 6 * pool)
+    whole = {"activations": FLOAT * (encoded + chosen)}
+    learning = Work("update of the selector (not in smaller parts)", rows, lambda n: whole)
+    return Footprint(held, (learning,), {"embeddings": 2 * data})
 
 
 def _embedding(config: DemonstrationsConfig, models: Mapping[str, ModelAsset]) -> int | None:
@@ -95,7 +73,7 @@ def _embedding(config: DemonstrationsConfig, models: Mapping[str, ModelAsset]) -
         return config.task.d_embedding
     if config.task.name == "vision":
         return CLIP_WIDTH
-    shape: Shape | None = shape_of(models["model"])
+    shape = Shapes(models).of("model", "model")
     return None if shape is None else shape.hidden
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
+from math import ceil
 from typing import Any
 
-from ablation.contract.footprint import Footprint, Held, ModelAsset, Work
-from trainers.footprint.shapes import Shape, shape_of
-from trainers.footprint.tensors import drawing, frozen, share, weight_size
-from trainers.footprint.training import Learnt, host_of
+from ablation.contract.footprint import Footprint, ModelAsset, Work
+from trainers.footprint.formulas import Model, Shape, share, training
+from trainers.footprint.sizes import Shapes
 from trainers.policy.config import PolicyConfig, Scratch
 from trainers.tasks import TASKS
 
@@ -29,88 +29,90 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
     nothing = stage == "task_data" or (stage == "warm_start" and starts)
     if nothing or (stage == "judge" and not config.reward_training.enabled):
         return None
-    policy = shape_of(models["model"]) if "model" in models else scratch_shape(config.scratch, config.task)
+    shapes = Shapes(models)
+    policy = shapes.of("model", "policy") if "model" in models else scratch_shape(config.scratch, config.task)
     if policy is None:
-        return Footprint(
-            unknown=("the policy: no configuration of `model` is on this machine, and its size is not listed",)
-        )
+        return Footprint(unknown=shapes.unknown)
     prompt, assumed = _prompt(config)
-    if stage == "warm_start":
-        return replace(_warm_start(config, policy, prompt, devices), assumed=assumed)
-    if stage == "judge":
-        return replace(_judge(config, policy, prompt, devices), assumed=assumed)
-    reward, scoring, unknown = _reward_model(config, models, policy, prompt + config.sampling.max_new_tokens, devices)
-    if stage == "reinforce":
-        made = _reinforce(config, policy, prompt, devices)
-        unknown += engine_of(config.rollout.engine)
-        held, works = (*made.held, *reward), (*made.works, *scoring)
-        return replace(made, held=held, works=works, assumed=assumed, unknown=unknown)
-    sizes: dict[str, Any] = {"prompt": prompt, "response": config.sampling.max_new_tokens, "group": 1}
-    draw = drawing("sampling", policy, config.precision, rows=config.evaluate.batch_size, frozen=True, **sizes)
-    works = (draw, *scoring)
-    held = (*frozen("policy", policy.parameters, config.precision), *reward)
-    # Each is loaded on the machine and then moved to the device, one after the other, in each process.
-    host = {"weights": devices * max(part.size for part in held)}
-    return Footprint(held, works, host, assumed=assumed, unknown=unknown)
+    if stage in ("warm_start", "judge"):
+        made = (_warm_start if stage == "warm_start" else _judge)(config, policy, prompt, devices)
+        return replace(made, assumed=assumed)
+    made = (_reinforce if stage == "reinforce" else _evaluate)(config, policy, prompt, devices)
+    held, works = dict(made.held), made.works
+    shape = None
+    if config.reward.model > 0:
+        shape = shapes.of("reward_model", "reward model") if "reward_model" in models else policy
+    if shape is not None:
+        reward = Model("reward model", shape, config.precision, devices, critic=True)
+        held |= reward.held_to_score
+        works += (reward.forward("rewards", _SCORED_AT_ONCE, prompt + config.sampling.max_new_tokens),)
+    # An evaluation loads each on the machine and moves it to the device, one after the other, in each process.
+    host = made.host or {"weights": devices * max(held.values())}
+    unknown = shapes.unknown + (engine_of(config.rollout.engine) if stage == "reinforce" else ())
+    return Footprint(held, works, host, assumed, unknown)
 
 
 def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
     settings, response = config.warm_start, config.sampling.max_new_tokens
-    learnt = Learnt("policy", policy, config.precision, devices, memory=settings.memory)
-    tokens = prompt + response
-    works = [learnt.update("training", share(settings.batch_size, None, devices), tokens, predicted=response)]
+    model = Model("policy", policy, config.precision, devices, memory=settings.memory)
+    works = [model.update("training", share(settings.batch_size, None, devices), prompt + response, predicted=response)]
     if settings.until is not None:
-        works.append(
-            learnt.drawing("sampling", rows=settings.until.problems, group=1, prompt=prompt, response=response)
-        )
-    return Footprint(learnt.held, tuple(works), host_of([learnt]))
+        works.append(model.sampling("sampling", settings.until.problems, prompt=prompt, response=response))
+    return training([model], works)
 
 
 def _judge(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
     """Return what the training of a reward model holds; the policy that it samples from is gone by then."""
     settings, response = config.reward_training, config.sampling.max_new_tokens
-    learnt = Learnt("reward model", policy, config.precision, devices, critic=True)
-    sizes: dict[str, Any] = {
-        "rows": settings.sampled_at_once,
-        "group": settings.samples,
-        "prompt": prompt,
-        "response": response,
-    }
-    draw = drawing("sampling", policy, config.precision, frozen=True, **sizes)
-    whole = weight_size(config.precision) * policy.parameters
-    parts = {**draw.parts, "policy": whole}
+    model = Model("reward model", policy, config.precision, devices, critic=True)
+    sampled = Model("policy", policy, config.precision, frozen=True)
+    sizes = {"group": settings.samples, "prompt": prompt, "response": response}
+    draw = sampled.sampling("sampling", settings.sampled_at_once, **sizes)
+    beside = replace(draw, of_rows=lambda n: {**draw.of_rows(n), "policy": sampled.weights})
     rows = share(settings.batch_size, settings.micro_batch, devices)
-    learn = learnt.update("training", rows, prompt + response)
-    return Footprint(learnt.held, (learn, replace(draw, parts=parts, least=draw.least + whole)), host_of([learnt]))
+    return training([model], [model.update("training", rows, prompt + response), beside])
 
 
 def _reinforce(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
-    rollout, response = config.rollout, config.sampling.max_new_tokens
-    micro_batch = config.update.micro_batch
-    rows = share(-(-rollout.responses // config.update.minibatches), micro_batch, devices)
-    at_once = share(rollout.responses, micro_batch, devices)
-    learnt = Learnt("policy", policy, config.precision, devices, memory=config.memory)
-    tokens, predicted, sizes = prompt + response, response, {"prompt": prompt, "response": response}
-    entropy = "learnt" if config.update.entropy_coef > 0 else "dropped"
-    drawn = share(rollout.responses, rollout.batch_size, devices)
-    held, learners = list(learnt.held), [learnt]
-    works: list[Work] = [
-        learnt.drawing("sampling", rows=drawn, group=rollout.group_size, **sizes),
-        learnt.drawing("measuring", rows=config.evaluate.batch_size, group=1, **sizes),
-        learnt.update("update of the policy", rows, tokens, predicted=predicted, entropy=entropy),
-    ]
-    if config.kl.coef > 0:
-        held += learnt.reference
-        name = "reference's log-probabilities"
-        works.append(learnt.forward(name, at_once, tokens, predicted=predicted, frozen=True))
-    if rollout.recompute_logps:
-        works.append(learnt.forward("old log-probabilities", at_once, tokens, predicted=predicted))
+    response, responses = config.sampling.max_new_tokens, config.rollout.responses
+    model = Model("policy", policy, config.precision, devices, memory=config.memory)
+    reference, models = model.reference if config.kl.coef > 0 else None, [model]
+    works = reinforcing(config, model, reference, responses, prompt=prompt, response=response, measured=response)
     if config.advantage == "gae":
-        critic = Learnt("critic", policy, config.precision, devices, critic=True, memory=config.memory)
-        held += critic.held
-        learners.append(critic)
-        works.append(critic.update("update of the critic", rows, tokens))
-    return Footprint(tuple(held), tuple(works), host_of(learners, reference=config.kl.coef > 0))
+        models.append(critic := replace(model, name="critic", critic=True))
+        rows = share(ceil(responses / config.update.minibatches), config.update.micro_batch, devices)
+        works.append(critic.update("update of the critic", rows, prompt + response))
+    return training(models, works, reference)
+
+
+def reinforcing(
+    config: Any, model: Model, reference: Model | None, responses: int, *, prompt: int, response: int, measured: int
+) -> list[Work]:
+    """Return what a step does with a policy and its reference; `config` is that of any study that reinforces one.
+
+    responses: of a step. prompt, response, measured: tokens; measured: of a response in an evaluation.
+    """
+    rollout, update, tokens, devices = config.rollout, config.update, prompt + response, model.devices
+    drawn = share(responses, rollout.batch_size, devices)
+    rows = share(ceil(responses / update.minibatches), update.micro_batch, devices)
+    at_once, entropy = share(responses, update.micro_batch, devices), update.entropy_coef > 0
+    works = [
+        model.sampling("sampling", drawn, group=rollout.group_size, prompt=prompt, response=response),
+        model.sampling("measuring", config.evaluate.batch_size, prompt=prompt, response=measured),
+        model.update(f"update of the {model.name}", rows, tokens, predicted=response, entropy=entropy),
+    ]
+    if reference is not None:
+        works.append(reference.forward("reference's log-probabilities", at_once, tokens, predicted=response))
+    if rollout.recompute_logps:
+        works.append(model.forward("old log-probabilities", at_once, tokens, predicted=response))
+    return works
+
+
+def _evaluate(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
+    del devices  # each has the policy whole, and its share of the rows
+    model = Model("policy", policy, config.precision, frozen=True)
+    sizes = {"prompt": prompt, "response": config.sampling.max_new_tokens}
+    return Footprint(model.held, (model.sampling("sampling", config.evaluate.batch_size, **sizes),))
 
 
 def engine_of(engine: str) -> tuple[str, ...]:
@@ -121,18 +123,9 @@ def engine_of(engine: str) -> tuple[str, ...]:
 def scratch_shape(scratch: Scratch, task: Any) -> Shape:
     """Return the shape of a policy from scratch: a Qwen2 whose vocabulary is the task's words."""
     words = import_module(f"{TASKS}.{task.name}").create(task, None).words or ()
-    return Shape(
-        family="gated",
-        hidden=scratch.hidden,
-        layers=scratch.layers,
-        feed_forward=scratch.feed_forward,
-        heads=scratch.heads,
-        kv_heads=scratch.heads,
-        head_dim=scratch.hidden // scratch.heads,
-        vocab=len(words) + _SPECIAL,
-        tied=True,
-        attention_bias=True,
-    )
+    hidden, heads = scratch.hidden, scratch.heads
+    sizes = ("gated", hidden, scratch.layers, scratch.feed_forward, heads, heads, hidden // heads)
+    return Shape(*sizes, vocab=len(words) + _SPECIAL, tied=True, attention_bias=True)
 
 
 def _prompt(config: PolicyConfig) -> tuple[int, tuple[str, ...]]:
@@ -141,17 +134,3 @@ def _prompt(config: PolicyConfig) -> tuple[int, tuple[str, ...]]:
         longest = max(1, config.scratch.positions - config.sampling.max_new_tokens)
         return longest, (f"prompts of {longest} tokens: what scratch.positions leaves",)
     return ASSUMED_PROMPT, (f"prompts of {ASSUMED_PROMPT} tokens: nothing limits them",)
-
-
-def _reward_model(
-    config: PolicyConfig, models: Mapping[str, ModelAsset], policy: Shape, tokens: int, devices: int
-) -> tuple[tuple[Held, ...], tuple[Work, ...], tuple[str, ...]]:
-    """Return what the reward model holds, in float32, what scoring takes, and what is not known of it."""
-    if config.reward.model == 0:
-        return (), (), ()
-    shape = shape_of(models["reward_model"]) if "reward_model" in models else policy
-    if shape is None:
-        unknown = "the reward model: no configuration of it is on this machine, and its size is not listed"
-        return (), (), (unknown,)
-    model = Learnt("reward model", shape, config.precision, devices, critic=True)
-    return model.held[:1], (model.forward("rewards", _SCORED_AT_ONCE, tokens),), ()  # its weights alone

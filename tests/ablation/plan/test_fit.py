@@ -10,7 +10,7 @@ import pytest
 from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.contract.footprint import GIB, Footprint, Held, Work
+from ablation.contract.footprint import GIB, Footprint, Work
 from ablation.plan import fit as plan_fit
 from ablation.plan.build import build_plan
 from ablation.plan.fit import USABLE, _halved, check_fit, fullest, needs_of, problem_of
@@ -47,8 +47,11 @@ def end(plan, name, state="ok"):
 
 def test_sums():
     made = Footprint(
-        held=(Held("policy", 40), Held("reference", 10)),
-        works=(Work("update", 8, {"logits": 16, "activations": 8}, 3), Work("reference", 8, {"logits": 30}, 5)),
+        held={"policy": 40, "reference": 10},
+        works=(
+            Work("update", 8, lambda n: {"logits": 2 * n, "activations": n}),
+            Work("reference", 6, lambda n: {"logits": 5 * n}),
+        ),
         host={"models": 30, "data": 4},
     )
     assert [made.held_size, made.peak, made.least, made.host_size] == [50, 50 + 30, 50 + 5, 34]
@@ -89,8 +92,9 @@ def test_what_is_held_is_named_as_it_is_divided():
 
 
 def test_halved_is_what_is_too_large():
-    works = (Work("update", 8, {"logits": 60, "gathered weights": 50}, 53), Work("sampling", 8, {"cache": 60}, 5))
-    made = replace(needs(planned("gspo"))["reinforce"], footprint=Footprint((Held("policy", 30),), works), memory=100)
+    update = Work("update", 8, lambda n: {"logits": 8 * n, "gathered weights": 50})
+    works = (update, Work("sampling", 8, lambda n: {"cache": 8 * n}))
+    made = replace(needs(planned("gspo"))["reinforce"], footprint=Footprint({"policy": 30}, works), memory=100)
     line = _halved(made)
     assert line.endswith("update (8 rows at once: <0.1 GiB)")
 
@@ -99,7 +103,7 @@ def test_the_configuration_with_the_largest_batches_is_warned_of(monkeypatch):
     plan = planned("gspo")
     need = needs(plan)["reinforce"]
     made = [
-        Footprint(works=(Work(name, 8, {"logits": size}, least),))
+        Footprint(works=(Work(name, 8, lambda n, size=size, least=least: {"logits": size if n > 1 else least}),))
         for name, size, least in (("a", 60, 50), ("b", 90, 40))
     ]
     monkeypatch.setattr(
@@ -112,7 +116,7 @@ def test_the_configuration_with_the_largest_batches_is_warned_of(monkeypatch):
 def test_student_critic_and_reference_are_as_by_hand():
     need = needs(planned("gad"))["gad"].on(1)
     student, critic = 7_615_616_512, 7_070_619_136 + 3584 + 1
-    sizes = {part.name: part.size for part in need.footprint.held}
+    sizes = need.footprint.held
     assert sizes["student: optimiser"] == 8 * student
     assert sizes["critic: weights"] == sizes["critic: gradients"] == 4 * critic
     assert sizes["reference: weights"] == 2 * student

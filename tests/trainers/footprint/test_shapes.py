@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,8 @@ from trainers.debias.hypernetwork import Hypernetwork
 from trainers.demonstrations.config import DemonstrationsConfig
 from trainers.demonstrations.footprint import _parameters
 from trainers.demonstrations.selector import build_selector
-from trainers.footprint.published import PUBLISHED
-from trainers.footprint.shapes import of_config, shape_of
-from trainers.footprint.training import Learnt, host_of
+from trainers.footprint.formulas import Model, training
+from trainers.footprint.sizes import of_config, published, shape_of
 from trainers.gad.config import GadConfig
 from trainers.gad.footprint import footprint
 from trainers.models import EditedModule
@@ -38,7 +38,7 @@ from trainers.tasks.settings.knights_knaves import KnightsKnaves
 
 ROOT = Path(__file__).resolve().parents[3]
 FLOAT32 = Precision()
-QWEN_7B = of_config(PUBLISHED["Qwen/Qwen2.5-7B-Instruct"])
+QWEN_7B = of_config(published("Qwen/Qwen2.5-7B-Instruct"))
 
 
 def count(model):
@@ -63,7 +63,7 @@ def count(model):
     ],
 )
 def test_published_sizes(repo, parameters):
-    assert of_config(PUBLISHED[repo]).parameters == pytest.approx(parameters, rel=0.005)
+    assert of_config(published(repo)).parameters == pytest.approx(parameters, rel=0.005)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_published_sizes(repo, parameters):
     ["openai-community/gpt2-medium", "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-0.6B", "HuggingFaceTB/SmolLM2-135M"],
 )
 def test_parameters_are_those_of_the_model_that_torch_makes_without_memory(repo):
-    written = PUBLISHED[repo]
+    written = published(repo)
     config = AutoConfig.for_model(**written)
     with torch.device("meta"):
         whole, body = AutoModelForCausalLM.from_config(config), AutoModel.from_config(config)
@@ -81,7 +81,7 @@ def test_parameters_are_those_of_the_model_that_torch_makes_without_memory(repo)
 
 
 def test_a_vision_tower_is_counted():
-    written = PUBLISHED["Qwen/Qwen2.5-VL-3B-Instruct"]
+    written = published("Qwen/Qwen2.5-VL-3B-Instruct")
     text = {key: value for key, value in written.items() if key not in ("model_type", "vision_config")}
     tied = {"tie_word_embeddings": True}
     config = AutoConfig.for_model("qwen2_5_vl", text_config=text, vision_config=written["vision_config"], **tied)
@@ -93,16 +93,16 @@ def test_by_hand_student_and_critic_of_7b_in_float32_with_adamw():
     assert QWEN_7B.parameters == 7_615_616_512
     critic = QWEN_7B.parameters - 152_064 * 3_584  # a critic has no output matrix
     assert QWEN_7B.body == critic == 7_070_619_136
-    student, scores = Learnt("student", QWEN_7B, FLOAT32), Learnt("critic", QWEN_7B, FLOAT32, critic=True)
-    held = sum(part.size for part in (*student.held, *scores.held))
+    student, scores = Model("student", QWEN_7B, FLOAT32), Model("critic", QWEN_7B, FLOAT32, critic=True)
+    held = training([student, scores], []).held_size
     head = 3_584 + 1
     assert held == 16 * (7_615_616_512 + 7_070_619_136 + head)
     assert held / GIB == pytest.approx(218.84, abs=0.01)
     assert 2 * 16 * QWEN_7B.parameters / GIB == pytest.approx(226.96, abs=0.01)  # two with output matrix
     # The machine has the student while it is read and, before several devices divide them, its copy in float32.
-    assert host_of([student, scores], reference=True)["models while they are loaded or saved"] == 4 * 7_615_616_512
-    two = [Learnt("student", QWEN_7B, FLOAT32, 2), Learnt("critic", QWEN_7B, FLOAT32, 2, critic=True)]
-    assert sum(host_of(two, reference=True).values()) == 8 * 7_615_616_512
+    assert training([student, scores], [], student.reference).host_size == 4 * 7_615_616_512
+    two = [replace(model, devices=2) for model in (student, scores)]
+    assert training(two, [], two[0].reference).host_size == 8 * 7_615_616_512
 
 
 def test_a_policy_from_scratch():
@@ -123,13 +123,13 @@ def test_a_random_asset(architecture):
 
 def test_the_editor_and_the_selector(monkeypatch):
     config = DebiasConfig()
-    known = of_config(PUBLISHED["openai-community/gpt2-medium"])
+    known = of_config(published("openai-community/gpt2-medium"))
     modules = [EditedModule(f"h.{block}.mlp.c_proj", block, 4096, 1024) for block in (21, 22, 23)]
     monkeypatch.setattr(torch, "randn", lambda *size, generator: torch.empty(size))  # that is one of the CPU
     with torch.device("meta"):
         editor = Hypernetwork(modules, rank=1920, n_blocks=2, lr=1e-7, seed=0)
     monkeypatch.undo()
-    assert _editor(config, _edited(config, known)) == count(editor)
+    assert _editor(config, known, len(_edited(config, known))) == count(editor)
     settings = DemonstrationsConfig()
     selector = build_selector(settings.selector, 64, 0)
     assert _parameters(settings, 64) == count(selector)
@@ -172,7 +172,7 @@ def asset(*sources):
 def test_files_that_are_there_are_believed_before_what_was_published(tmp_path):
     hub = asset({"source": "hub", "repo": "openai-community/gpt2"})
     assert shape_of(ModelAsset(hub)).hidden == 768
-    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED["Qwen/Qwen2.5-0.5B"]))
+    (tmp_path / "config.json").write_text(json.dumps(published("Qwen/Qwen2.5-0.5B")))
     assert shape_of(ModelAsset(hub, tmp_path)).hidden == 896
     assert shape_of(ModelAsset(asset({"source": "path", "path": str(tmp_path)}))).hidden == 896
 
@@ -180,7 +180,7 @@ def test_files_that_are_there_are_believed_before_what_was_published(tmp_path):
 def test_the_hubs_cache_is_read(tmp_path, monkeypatch):
     folder = tmp_path / "hub" / "models--some--model" / "snapshots" / "0123"
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(PUBLISHED["Qwen/Qwen3-0.6B"]))
+    (folder / "config.json").write_text(json.dumps(published("Qwen/Qwen3-0.6B")))
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     assert shape_of(ModelAsset(asset({"source": "hub", "repo": "some/model"}))).qk_norm
@@ -194,7 +194,7 @@ def test_a_size_that_nothing_says_is_not_known(content, tmp_path):
     assert shape_of(model) is None
     config = GadConfig.model_construct(**{**GadConfig().__dict__, "model": model.asset})
     found = footprint("seqkd", config, {"model": model}, 1)
-    assert found.held == ()
+    assert found.held == {}
     assert "student" in found.unknown[0]
 
 
@@ -215,11 +215,11 @@ def test_no_stage_reaches_it_so_that_it_is_in_no_key():
 @pytest.mark.parametrize("targets", [None, ("q_proj", "down_proj")])
 def test_adapters_are_two_matrices_beside_each_layer_that_gets_them(targets):
     settings, known = Memory(lora=Lora(rank=4, targets=targets)), QWEN_7B
-    learnt = Learnt("policy", known, Precision(compute="bfloat16"), memory=settings)
+    learnt = Model("policy", known, Precision(compute="bfloat16"), memory=settings)
     h, f, keys = 3_584, 18_944, 512
     sides = {"q_proj": 2 * h, "down_proj": h + f} if targets else {"all": 2 * 2 * h + 2 * (h + keys) + 3 * (h + f)}
     assert learnt.trained == 28 * 4 * sum(sides.values())
-    sizes = {part.name.removeprefix("policy: "): part.size for part in learnt.held}
+    sizes = {name.removeprefix("policy: "): size for name, size in learnt.held.items()}
     own = {"adapters": 4, "gradients": 4, "optimiser": 8}
     assert sizes == {"weights": 2 * known.parameters} | {name: size * learnt.trained for name, size in own.items()}
-    assert learnt.reference == ()  # the model without its adapters
+    assert learnt.reference.held == {}  # the model without its adapters

@@ -7,9 +7,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from tests.trainers.footprint.live_memory import LiveMemory
-from trainers.footprint import tensors
-from trainers.footprint.shapes import of_config
-from trainers.footprint.training import Learnt
+from trainers.footprint.formulas import Model
+from trainers.footprint.sizes import of_config
 from trainers.gad.critic import pair_scores
 from trainers.objectives.losses.aggregation import aggregate
 from trainers.policy import batch, decode, value_model
@@ -106,8 +105,8 @@ def test_an_update_needs_what_is_estimated(kind, compute, checkpointing, entropy
     learner = Learner.adamw(model, lr=1e-5)
     seen = peak_of_second_step(learner, lambda part: logits_loss(model, rows, compute, entropy), torch.arange(3))
     settings = precision(compute, checkpointing=checkpointing)
-    parts = tensors.update(shape(model), settings, 3 * 160, predicted=3 * 80, entropy=entropy)
-    assert sum(parts.values()) == pytest.approx(seen, rel=0.06)
+    work = Model("", shape(model), settings).update("", 3, 160, predicted=80, entropy=entropy == "learnt")
+    assert work.size == pytest.approx(seen, rel=0.06)
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable")
@@ -128,7 +127,7 @@ def test_a_critics_update_needs_what_is_estimated(compute):
     known = of_config(body.config.to_dict())
     assert known.body + known.hidden + 1 == sum(each.numel() for each in critic.parameters())
     # The teacher's pass and the student's are two: what is computed again is one of them.
-    assert sum(tensors.update(known, settings, 5 * 120).values()) == pytest.approx(seen, rel=0.2)
+    assert Model("", known, settings).update("", 5, 120).size == pytest.approx(seen, rel=0.2)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
@@ -142,9 +141,8 @@ def test_sampling_needs_what_is_estimated(kind, compute, frozen):
     with LiveMemory() as memory, autocast(compute):
         settings = {"group_size": 2, "max_new_tokens": 60, "eos": WORDS + 1, "pad": 0, "uniforms": uniforms}
         sample(model, rows.prompt_ids, rows.prompt_mask, **settings)
-    known = {"rows": 8, "group": 2, "prompt": 60, "response": 60, "frozen": frozen}
-    parts = tensors.sampling(shape(model), precision(compute), **known)
-    assert sum(parts.values()) == pytest.approx(memory.peak, rel=0.06)
+    known = Model("", shape(model), precision(compute), frozen=frozen)
+    assert known.sampling("", 8, group=2, prompt=60, response=60).size == pytest.approx(memory.peak, rel=0.06)
 
 
 @pytest.mark.parametrize(("compute", "frozen"), [("float32", False), ("bfloat16", False), ("bfloat16", True)])
@@ -154,8 +152,8 @@ def test_log_probabilities_need_what_is_estimated(compute, frozen):
         model = model.requires_grad_(False).to(torch.bfloat16)
     with LiveMemory() as memory, autocast(compute):
         batched_logps(model, sequences(4, 60, 60), 1.0, None)
-    parts = tensors.forward(shape(model), precision(compute), 4 * 120, predicted=4 * 60, frozen=frozen)
-    assert sum(parts.values()) == pytest.approx(memory.peak, rel=0.15)
+    known = Model("", shape(model), precision(compute), frozen=frozen)
+    assert known.forward("", 4, 120, predicted=60).size == pytest.approx(memory.peak, rel=0.15)
 
 
 @pytest.mark.parametrize("states", ["float32", "bfloat16", "8bit"])
@@ -170,6 +168,5 @@ def test_weights_and_moments_are_as_many_bytes_as_is_estimated(kind, states):
     # Of a tied output matrix the state has two names, the optimiser one; AdamW counts steps for each tensor.
     twice, counters = 4 * known.matrix * known.tied, 4 * len(list(model.parameters()))
     seen = sum(each.numel() * each.element_size() for each in there.values()) - twice - counters
-    learnt = Learnt("policy", known, precision("float32"), memory=Memory(optimizer_states=states))
-    sizes = {part.name: part.size for part in learnt.held}
+    sizes = Model("policy", known, precision("float32"), memory=Memory(optimizer_states=states)).held
     assert sizes["policy: weights"] + sizes["policy: optimiser"] == seen

@@ -1,0 +1,361 @@
+"""Bytes of a language model, its training and its sampling, from its shape and the numbers of rows and tokens.
+
+Parameters, weights, gradients and optimiser states are exact. Of a forward and backward pass the tensors are counted
+that are alive at the moment that needs most; a kernel's own workspace is not. `tests/trainers/footprint` holds the
+first against torch's meta device, and runs these passes and counts their tensors.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from ablation.contract.footprint import Footprint, Work
+
+FLOAT, HALF = 4, 2  # bytes of float32 and bfloat16
+COPIES = "bfloat16 copies of weights"  # that autocast makes
+_SAMPLING = 28  # bytes per logit while a token is drawn: logits, divided, log-softmax, in double precision, cumulated
+_SCORING = 12  # per logit while log-probabilities and entropies are computed: logits, softmax, product
+_FORWARD = 16  # the same where a backward pass follows, which needs the log-softmax as well
+_LEARNING = {False: 16, True: 24}  # in the backward pass, by whether the entropy has a gradient
+_STATES = {"float32": 8, "bfloat16": 4}  # bytes of AdamW's two moments, of each parameter
+_8BIT_BLOCK = 256  # columns with one scale (trainers.policy.low_bit_adamw)
+_8BIT_LEAST = 4096  # elements of a matrix; smaller tensors keep float32
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder. family: gated (Llama, Qwen: three matrices and SiLU in the MLP, RMSNorm) or gpt2.
+
+    positions: that are learnt. other: parameters beside the language model, a vision tower's.
+    """
+
+    family: str
+    hidden: int
+    layers: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    tied: bool
+    positions: int = 0
+    attention_bias: bool = False
+    qk_norm: bool = False
+    other: int = 0
+
+    @property
+    def queries(self) -> int:
+        """Width of all query heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def keys(self) -> int:
+        """Width of all key heads, and of all value heads."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def matrices(self) -> tuple[tuple[str, int, int], ...]:
+        """The last part of the name and the two sides of each matrix of one block, rows first, as they are stored."""
+        h, f = self.hidden, self.feed_forward
+        if self.family == "gpt2":
+            return ("c_attn", h, 3 * h), ("c_proj", h, h), ("c_fc", h, f), ("c_proj", f, h)
+        attention = ("q_proj", self.queries, h), ("k_proj", self.keys, h), ("v_proj", self.keys, h)
+        return *attention, ("o_proj", h, self.queries), ("gate_proj", f, h), ("up_proj", f, h), ("down_proj", h, f)
+
+    @property
+    def linear(self) -> int:
+        """Parameters of the linear layers of one block, with their biases: what autocast makes copies of."""
+        biases = self.queries + 2 * self.keys if self.attention_bias else 0
+        if self.family == "gpt2":
+            biases = 5 * self.hidden + self.feed_forward
+        return sum(rows * columns for _, rows, columns in self.matrices) + biases
+
+    @property
+    def block(self) -> int:
+        """Parameters of one block: linear layers and norms."""
+        return self.linear + 2 * self._norm + (2 * self.head_dim if self.qk_norm else 0)
+
+    @property
+    def matrix(self) -> int:
+        """Parameters of the embedding, or of the output matrix."""
+        return self.vocab * self.hidden
+
+    @property
+    def body(self) -> int:
+        """Parameters without the output matrix: what a critic starts from."""
+        return self.matrix + self.positions * self.hidden + self.layers * self.block + self._norm + self.other
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the causal model; a tied output matrix is the embedding."""
+        return self.body + (0 if self.tied else self.matrix)
+
+    @property
+    def kept(self) -> int:
+        """Numbers per token that one block keeps for its backward pass in one precision, but for those of each head.
+
+        Both norms keep their input, the normalised input and, for the layers that read it, the output; attention its
+        queries, keys, values and output; the MLP each of its inner activations.
+        """
+        if self.family == "gpt2":
+            return 8 * self.hidden + 5 * self.feed_forward
+        return 6 * self.hidden + 2 * self.queries + 2 * self.keys + 4 * self.feed_forward
+
+    @property
+    def _norm(self) -> int:
+        return (2 if self.family == "gpt2" else 1) * self.hidden
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that learns, with its optimiser, or a frozen one, in the precision of the pass, on each of some devices.
+
+    precision: a study's `Precision`. devices: among which FSDP2 divides it. critic: the body with a head of one output,
+    else the causal model. memory: a study's `Memory`, by which less is held; None: no setting saves any.
+    """
+
+    name: str
+    shape: Shape
+    precision: Any
+    devices: int = 1
+    critic: bool = False
+    memory: Any = None
+    frozen: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Return the parameters of the model, adapters not among them."""
+        return self.shape.body + self._head if self.critic else self.shape.parameters
+
+    @property
+    def trained(self) -> int:
+        """Return the parameters that learn: all, or LoRA's two matrices beside those it is for, and a critic's head."""
+        if self._lora is None:
+            return self.parameters
+        return self._lora.rank * sum(rows + columns for rows, columns in self._adapted) + self._head
+
+    @property
+    def weights(self) -> int:
+        """Return the bytes of all weights, undivided; beside adapters a critic's head is among these."""
+        return self._weight * (self.parameters if self._lora is None else self.parameters - self._head)
+
+    @property
+    def number(self) -> int:
+        """Return the bytes of a number in the precision of the pass, in which are weights that do not learn."""
+        return HALF if self._mixed else FLOAT
+
+    @property
+    def held(self) -> dict[str, int]:
+        """Return what stays on each device."""
+        parts = {"weights": self.weights}
+        if not self.frozen:
+            parts |= {"adapters": FLOAT * self.trained} if self._lora is not None else {}
+            parts |= {"gradients": FLOAT * self.trained, "optimiser": self._moments}
+        elif self._lora is not None:
+            return {}  # it is the model without its adapters
+        return {f"{self.name}: {name}": ceil(size / self.devices) for name, size in parts.items()}
+
+    @property
+    def held_to_score(self) -> dict[str, int]:
+        """Return what stays on each device of a model that learnt elsewhere: its weights, in float32."""
+        return {f"{self.name}: weights": ceil(self.weights / self.devices)}
+
+    @property
+    def reference(self) -> "Model":
+        """Return its frozen copy, divided likewise."""
+        return replace(self, name="reference", frozen=True)
+
+    def update(self, name: str, rows: int, tokens: int, *, predicted: int = 0, entropy: bool = False) -> Work:
+        """Return the work of a forward and backward pass, beside weights, gradients and optimiser.
+
+        tokens: of a row, padding counts. predicted: tokens of a row for whose distribution logits are computed; 0 for
+        a critic, which has none. entropy: whether it is learnt.
+        """
+        shape, checkpoints = self.shape, self.precision.activation_checkpointing
+        vocab, head, block = predicted * shape.vocab, self._copied(shape.matrix if predicted else 0), self._kept()
+        copies = self._copied(shape.linear * shape.layers) + head
+        in_backward = head if checkpoints else copies
+        of_block = self._copied(shape.linear)
+        activations = shape.layers * (FLOAT * shape.hidden if checkpoints else block) + self._kept_at_end()
+        # Gradients of the widest layer's output, and of its weights before they are added to those of earlier rows.
+        widest = self.number * (shape.feed_forward + shape.hidden) + (block if checkpoints else 0)
+        gradient = FLOAT * shape.feed_forward * shape.hidden
+
+        def of_rows(n: int) -> dict[str, int]:
+            return _most(
+                # Autocast keeps its copies of weights until the forward pass ends; not where a model is sharded.
+                {"logits": _FORWARD * n * vocab, COPIES: copies if self.devices == 1 else in_backward},
+                {"logits": _LEARNING[entropy] * n * vocab, COPIES: in_backward},
+                {"recomputed block": widest * n * tokens + gradient, COPIES: in_backward + of_block},
+                always={"activations": activations * n * tokens, **self._gathered(learnt=self._lora is None)},
+            )
+
+        return Work(name, rows, of_rows)
+
+    def forward(self, name: str, rows: int, tokens: int, *, predicted: int = 0) -> Work:
+        """Return the work of a pass without gradient, beside the weights; arguments as for `update`."""
+        shape, vocab = self.shape, predicted * self.shape.vocab
+        head, block = self._copied(shape.matrix if predicted else 0), self._copied(shape.linear)
+        every, passing = shape.layers * block + head, self._passing()
+
+        def of_rows(n: int) -> dict[str, int]:
+            whole = self.devices == 1
+            return _most(
+                {"activations": passing * n * tokens, COPIES: every if whole else block},
+                {
+                    "activations": self._state() * n * tokens,
+                    "logits": _SCORING * n * vocab,
+                    COPIES: every if whole else head,
+                },
+                always=self._gathered(),
+            )
+
+        return Work(name, rows, of_rows)
+
+    def sampling(self, name: str, rows: int, *, prompt: int, response: int, group: int = 1) -> Work:
+        """Return the work of sampling, beside the weights. group: responses of one prompt, which is read once."""
+        shape = self.shape
+        of_token = self._cached() * shape.layers
+        always = {COPIES: self._copied(shape.linear * shape.layers + shape.matrix)}
+        if self.devices > 1:  # all the weights, in bfloat16 as `trainers.parallel.rollout_copy` copies them
+            linear = shape.linear * shape.layers
+            rest = shape.parameters - linear - (0 if shape.tied else shape.matrix)
+            copy = HALF * (linear + shape.matrix) + FLOAT * rest
+            always = {"gathered weights": copy if self._mixed else FLOAT * shape.parameters}
+
+        def of_rows(n: int) -> dict[str, int]:
+            prompts = ceil(n / min(group, n))
+            cache = of_token * n * (prompt + response)
+            grown = cache // (2 * shape.layers)  # a layer's keys with one more token are a new tensor, beside the old
+            return _most(
+                {"KV cache": of_token * prompts * prompt, "activations": self._passing() * prompts * prompt},
+                {"KV cache": cache + grown},
+                {"KV cache": cache, "logits": _SAMPLING * n * shape.vocab},
+                always=always,
+            )
+
+        return Work(name, rows, of_rows)
+
+    @property
+    def _mixed(self) -> bool:
+        return self.precision.compute == "bfloat16"
+
+    @property
+    def _lora(self) -> Any:
+        return None if self.memory is None else self.memory.lora
+
+    @property
+    def _low(self) -> bool:
+        """Tell whether the weights are in the precision of the pass, so that autocast copies none."""
+        return self.frozen or self._lora is not None
+
+    @property
+    def _weight(self) -> int:
+        return self.number if self._low else FLOAT
+
+    @property
+    def _head(self) -> int:
+        return self.shape.hidden + 1 if self.critic else 0
+
+    @property
+    def _adapted(self) -> list[tuple[int, int]]:
+        """Return the sides of each matrix beside which LoRA has two."""
+        targets = self._lora.targets
+        one = [sides for name, *sides in self.shape.matrices if targets is None or name in targets]
+        return [(rows, columns) for rows, columns in one] * self.shape.layers
+
+    @property
+    def _moments(self) -> int:
+        """Return the bytes of the optimiser's states."""
+        states = "float32" if self.memory is None else self.memory.optimizer_states
+        if states != "8bit":
+            return _STATES[states] * self.trained
+        shape = self.shape
+        if self._lora is not None:
+            rank = self._lora.rank
+            sides = [pair for rows, columns in self._adapted for pair in ((rank, columns), (rows, rank))]
+        else:
+            sides = [(rows, columns) for _, rows, columns in shape.matrices] * shape.layers
+            sides += [(shape.vocab, shape.hidden)] * (1 if self.critic or shape.tied else 2)
+            sides += [(shape.positions, shape.hidden)]
+        large = [(rows, columns) for rows, columns in sides if rows * columns >= _8BIT_LEAST]
+        packed = sum(2 * rows * columns + 8 * rows * ceil(columns / _8BIT_BLOCK) for rows, columns in large)
+        return packed + _STATES["float32"] * (self.trained - sum(rows * columns for rows, columns in large))
+
+    def _gathered(self, *, learnt: bool = False) -> dict[str, int]:
+        """Return the weights that are whole in a pass of a divided model: of two blocks, and what is in none.
+
+        One block is computed, the next is fetched. learnt: their gradients are whole as well.
+        """
+        shape = self.shape
+        whole = (2 if learnt else 1) * self._weight * (shape.parameters - max(0, shape.layers - 2) * shape.block)
+        return {"gathered weights": whole if self.devices > 1 else 0}
+
+    def _copied(self, parameters: int) -> int:
+        """Return the bytes that autocast's copies of so many weights take."""
+        return HALF * parameters if self._mixed and not self._low else 0
+
+    # Bytes per token:
+
+    def _kept(self) -> int:
+        """What one block keeps for its backward pass; beside `Shape.kept` a number per head, and the two norms'."""
+        shape, mixed = self.shape, self._mixed
+        h, f, heads = shape.hidden, shape.feed_forward, shape.queries + shape.keys
+        in_half = 20 * h + 10 * f if shape.family == "gpt2" else 26 * h + 4 * heads + 8 * f
+        of_heads = 2 * FLOAT * heads if shape.qk_norm else 0
+        return (in_half if mixed else FLOAT * shape.kept) + FLOAT * shape.heads + 2 * FLOAT + of_heads
+
+    def _kept_at_end(self) -> int:
+        """What the last norm keeps: its input, what is normalised, its output."""
+        return ((8 if self.shape.family == "gpt2" else 12) - (2 if self._mixed else 0)) * self.shape.hidden
+
+    def _state(self) -> int:
+        """The hidden state between two blocks; autocast leaves it in float32."""
+        return self._weight * self.shape.hidden
+
+    def _passing(self) -> int:
+        """What a block without gradient has at once: residual, norm, three of the MLP."""
+        return 2 * self._state() + self.number * (3 * self.shape.feed_forward + self.shape.hidden)
+
+    def _cached(self) -> int:
+        """A key and a value in one layer's cache.
+
+        Autocast of a gated model: rotary positions are in float32, so keys are, and the cache makes values likewise.
+        """
+        half = self._mixed and (self._low or self.shape.family == "gpt2")
+        return 2 * (HALF if half else FLOAT) * self.shape.keys
+
+
+def trained(name: str, parameters: int) -> dict[str, int]:
+    """Return what parameters in float32 with AdamW hold: gradients stay between two steps."""
+    parts = {"weights": FLOAT, "gradients": FLOAT, "optimiser": 2 * FLOAT}
+    return {f"{name}: {part}": size * parameters for part, size in parts.items()}
+
+
+def training(models: Sequence[Model], works: Sequence[Work], reference: Model | None = None) -> Footprint:
+    """Return what a training of one or two models holds, and of a frozen reference of the first.
+
+    On the machine only the first process reads a model, whole, and saves it so; several devices get their parts of it
+    and, for the first, of a reference from there. A checkpoint is written tensor by tensor, and counts for nothing.
+    """
+    first, frozen = models[0], [] if reference is None else [reference]
+    copied = sum(each.weights for each in frozen if each.held and each.devices > 1)
+    largest = max(FLOAT * first.parameters + copied, *(FLOAT * each.parameters for each in models))
+    return Footprint(
+        {name: size for each in (first, *frozen, *models[1:]) for name, size in each.held.items()},
+        tuple(works),
+        {"models while they are loaded or saved": largest},
+    )
+
+
+def share(rows: int, at_once: int | None, devices: int) -> int:
+    """Return how many of `rows` rows a device has at once: of its share, and at most `at_once`."""
+    own = ceil(rows / devices)
+    return own if at_once is None else min(own, at_once)
+
+
+def _most(*moments: Mapping[str, int], always: Mapping[str, int]) -> dict[str, int]:
+    """Return the parts of the moment that needs most, without empty ones."""
+    most = max(moments, key=lambda parts: sum(parts.values()))
+    return {name: size for name, size in {**most, **always}.items() if size}
