@@ -52,7 +52,7 @@ def table(needs: Sequence[Need], peaks: Sequence[str]) -> Iterator[str]:
 
 def _row(need: Need, measured_: str) -> tuple[str, ...]:
     made, declared = need.footprint, gib(need.stage.resources.mem_mb * MB)
-    sizes = [*map(gib, (made.held_size, made.least, made.peak)), _verdict(need), gib(made.host_size)]
+    sizes = [*map(gib, (made.held_size, made.least, made.peak)), _verdict(need), gib(sum(need.host.values()))]
     known = sizes if made.held else "?" * len(sizes)
     return (need.stage.stage, need.variant.name, str(need.devices), *known, declared, measured_)
 

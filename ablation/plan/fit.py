@@ -25,6 +25,7 @@ from ablation.plan.retry import States, pending
 FILES = "files"  # of an asset's stage
 MB = 1_000_000  # what Snakemake and schedulers mean by mem_mb
 USABLE = 0.97  # of a device: the rest is its context's, and what the allocator leaves empty between tensors
+PROCESS = 300 << 20  # bytes of Python, torch and transformers that processes do not share (measured: 283 MiB)
 _MOST_DEVICES = 64  # that are tried
 
 
@@ -50,9 +51,14 @@ class Need:
         return self.memory is None or self.footprint.least <= self.memory
 
     @property
+    def host(self) -> dict[str, int]:
+        """Return the bytes of the machine's memory by name, with what a process takes before it has read a model."""
+        return {**self.footprint.host, "Python and libraries": self.devices * PROCESS}
+
+    @property
     def fits_host(self) -> bool:
-        """Tell whether what it copies to the machine's memory is within its `mem_mb`."""
-        return self.footprint.host_size <= self.stage.resources.mem_mb * MB
+        """Tell whether what it has in the machine's memory is within its `mem_mb`."""
+        return sum(self.host.values()) <= self.stage.resources.mem_mb * MB
 
     def on(self, devices: int) -> "Need":
         """Return the same stage on another number of devices."""
@@ -125,10 +131,10 @@ def problem_of(need: Need) -> ConfigError | None:
         )
         return ConfigError("device_memory", "", None, problem, "; ".join(remedies(need)))
     if not need.fits_host:
-        size, mem = need.footprint.host_size, need.stage.resources.mem_mb
-        parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.footprint.host.items())
+        size, mem = sum(need.host.values()), need.stage.resources.mem_mb
+        parts = ", ".join(f"{part} {gib(bytes_)} GiB" for part, bytes_ in need.host.items())
         problem = f"{name} needs {-(-size // MB)} MB of the machine's memory, of {mem} declared: {parts}"
-        remedy = f"set studies.{scale}.mem_mb in the scale to {-(-size // MB)} and what Python itself takes"
+        remedy = f"set studies.{scale}.mem_mb in the scale to {-(-size // MB)} at least"
         return ConfigError("mem_mb", "", None, problem, remedy)
     return None
 
@@ -146,7 +152,7 @@ def remedies(need: Need) -> list[str]:
         for change, least in tried
     ]
     if (enough := need.enough) is not None and enough.devices > need.devices:
-        mem_mb = -(-enough.footprint.host_size // MB)
+        mem_mb = -(-sum(enough.host.values()) // MB)
         found.append((f"gpu: {enough.devices} (with mem_mb of {mem_mb} at least)", enough.footprint.least))
     return [
         f"{what} makes it {gib(least)} GiB" + (", which fits" if need.memory and least <= need.memory else "")

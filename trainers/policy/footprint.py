@@ -1,18 +1,28 @@
 """What the stages of `innovations` and `gspo` hold in memory; see ablation/contract/footprint.py."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from math import ceil
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ablation.contract.footprint import Footprint, ModelAsset, Work
 from trainers.footprint.formulas import Model, Shape, share, training
 from trainers.footprint.sizes import Shapes
-from trainers.policy.config import PolicyConfig, Scratch
+from trainers.policy.config import Data, PolicyConfig, Scratch
 from trainers.tasks import TASKS
+from trainers.tasks.interface import SPLITS, Task
+from trainers.tasks.settings import TaskSettings
 
-ASSUMED_PROMPT = 512  # tokens, where nothing limits a prompt
+ASSUMED_PROMPT = 512  # tokens, where a task reads its problems from a file
+_ASKED = 100  # problems of each split, of which the longest prompt is taken
+_TOKENS_A_PIECE = 1.5  # of the tasks' English; with SmolLM2's tokenizer at most 1.34
+_TEMPLATE = 16  # tokens; 14 with two messages in ChatML
+_PIECE = re.compile(r"\d|[^\W\d]+|[^\w\s]")
 _SCORED_AT_ONCE = 64  # responses, by a reward model
 _SPECIAL = 3  # of the word-level tokenizer: padding, end, unknown
 TRIED = {  # what makes a stage smaller
@@ -33,10 +43,10 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
     policy = shapes.of("model", "policy") if "model" in models else scratch_shape(config.scratch, config.task)
     if policy is None:
         return Footprint(unknown=shapes.unknown)
-    prompt, assumed = _prompt(config)
+    prompt, *assumed = _prompt(config)
     if stage in ("warm_start", "judge"):
         made = (_warm_start if stage == "warm_start" else _judge)(config, policy, prompt, devices)
-        return replace(made, assumed=assumed)
+        return replace(made, assumed=tuple(assumed))
     made = (_reinforce if stage == "reinforce" else _evaluate)(config, policy, prompt, devices)
     held, works = dict(made.held), made.works
     shape = None
@@ -49,7 +59,7 @@ def footprint(stage: str, config: PolicyConfig, models: Mapping[str, ModelAsset]
     # An evaluation loads each on the machine and moves it to the device, one after the other, in each process.
     host = made.host or {"weights": devices * max(held.values())}
     unknown = shapes.unknown + (engine_of(config.rollout.engine) if stage == "reinforce" else ())
-    return Footprint(held, works, host, assumed, unknown)
+    return Footprint(held, works, host, tuple(assumed), unknown)
 
 
 def _warm_start(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -> Footprint:
@@ -122,15 +132,40 @@ def engine_of(engine: str) -> tuple[str, ...]:
 
 def scratch_shape(scratch: Scratch, task: Any) -> Shape:
     """Return the shape of a policy from scratch: a Qwen2 whose vocabulary is the task's words."""
-    words = import_module(f"{TASKS}.{task.name}").create(task, None).words or ()
+    words = _task(task).words or ()
     hidden, heads = scratch.hidden, scratch.heads
     sizes = ("gated", hidden, scratch.layers, scratch.feed_forward, heads, heads, hidden // heads)
     return Shape(*sizes, vocab=len(words) + _SPECIAL, tied=True, attention_bias=True)
 
 
-def _prompt(config: PolicyConfig) -> tuple[int, tuple[str, ...]]:
-    """Return the tokens of a prompt, and what was assumed of them."""
+def _task(settings: Any) -> Task:
+    task: Task = import_module(f"{TASKS}.{settings.name}").create(settings, None)
+    return task
+
+
+def _prompt(config: PolicyConfig) -> tuple[int, str]:
+    """Return the tokens of the longest prompt, and what was assumed of it; no tokenizer is read."""
+    written = config.task.model_dump_json(), config.data.model_dump_json()
+    longest = None if config.task.reads_source else _longest(*written, words=config.model is None)
+    if longest is None:
+        return ASSUMED_PROMPT, f"prompts of {ASSUMED_PROMPT} tokens: the task says nothing of them"
     if config.model is None:
-        longest = max(1, config.scratch.positions - config.sampling.max_new_tokens)
-        return longest, (f"prompts of {longest} tokens: what scratch.positions leaves",)
-    return ASSUMED_PROMPT, (f"prompts of {ASSUMED_PROMPT} tokens: nothing limits them",)
+        return longest, f"prompts of {longest} tokens: the longest of the task"
+    tokens = ceil(_TOKENS_A_PIECE * longest) + _TEMPLATE
+    return tokens, f"prompts of {tokens} tokens: {_TOKENS_A_PIECE} for each word, sign and digit of the task's longest"
+
+
+@cache
+def _longest(settings: str, sizes: str, *, words: bool) -> int | None:
+    """Return the length of the longest prompt of a run's first problems, with the instruction; None where none is made.
+
+    words: as white space separates them; else words, signs and digits.
+    """
+    task, data = _task(TypeAdapter(TaskSettings).validate_json(settings)), Data.model_validate_json(sizes)
+    count = str.split if words else _PIECE.findall
+    try:
+        splits = task.splits({split: min(_ASKED, getattr(data, split)) for split in SPLITS}, data.seed)
+    except ValueError:  # too few problems: the stage `task_data` will say so
+        return None
+    longest = max(len(count(problem.prompt)) for problems in splits.values() for problem in problems)
+    return longest + len(count(task.instruction or ""))

@@ -13,7 +13,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.footprint import GIB, Footprint, Work
 from ablation.plan import fit as plan_fit
 from ablation.plan.build import build_plan
-from ablation.plan.fit import USABLE, _halved, check_fit, fullest, needs_of, problem_of
+from ablation.plan.fit import PROCESS, USABLE, _halved, check_fit, fullest, needs_of, problem_of
 from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
 
@@ -189,7 +189,7 @@ def test_the_machine_holds_what_each_process_reads_for_itself(study, stages):
     read = [need for need in needs(planned(study)).values() if "weights" in need.footprint.host]
     assert len(read) == stages
     for need in read:
-        assert need.on(4).footprint.host_size == 4 * need.on(1).footprint.host_size > 0
+        assert sum(need.on(4).host.values()) == 4 * sum(need.on(1).host.values()) > 4 * PROCESS
 
 
 def test_every_study_says_what_each_stage_with_a_model_holds():

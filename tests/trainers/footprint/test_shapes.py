@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,13 @@ from trainers.policy.footprint import footprint as of_policy
 from trainers.policy.footprint import scratch_shape
 from trainers.policy.memory_config import Lora, Memory
 from trainers.policy.models import build_policy
-from trainers.policy.text import word_tokenizer
+from trainers.policy.text import prompt_tokens, word_tokenizer
 from trainers.random_model import build_random_model
+from trainers.tasks.interface import SPLITS
 from trainers.tasks.knights_knaves import create
+from trainers.tasks.settings.arithmetic import Arithmetic
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
+from trainers.tasks.settings.question_answer import QuestionAnswer
 
 ROOT = Path(__file__).resolve().parents[3]
 FLOAT32 = Precision()
@@ -151,6 +155,31 @@ def test_a_second_output_matrix_of_debias_is_counted_in_training(dtype, of_head)
     assert needs("train", of_head) - needs("train", None) == second.factor.nbytes + scratch
     assert needs("train", dtype) == needs("train", None)
     assert needs("evaluate", of_head) == needs("evaluate", None)
+
+
+@pytest.mark.parametrize("task", [KnightsKnaves(people=5), Arithmetic(digits=4)])
+def test_a_prompt_is_as_long_as_the_longest_of_the_task(task):
+    config, made = PolicyConfig(task=task), import_module(f"trainers.tasks.{task.name}").create(task, None)
+    tokenizer = word_tokenizer(made.words)
+    problems = made.splits(config.data.model_dump(exclude={"seed"}), config.data.seed)["train"]
+    longest = max(len(prompt_tokens(tokenizer, each.prompt, made.instruction)) for each in problems)
+    works = of_policy("evaluate", config, {}, 1).works
+    known = Model("", scratch_shape(config.scratch, task), config.precision, frozen=True)
+    sizes = {"prompt": longest, "response": config.sampling.max_new_tokens}
+    assert works[0].parts == known.sampling("", config.evaluate.batch_size, **sizes).parts
+
+
+def test_a_pretrained_models_prompt_has_more_tokens_than_words_and_a_file_tells_nothing():
+    model = asset({"source": "hub", "repo": "Qwen/Qwen2.5-0.5B-Instruct"})
+    made, said = create(KnightsKnaves(form="textual")), {}
+    problems = made.splits(dict.fromkeys(SPLITS, 100), 0)["train"]
+    words = max(len(f"{made.instruction} {each.prompt}".split()) for each in problems)
+    for task in (made.settings, QuestionAnswer()):
+        config = PolicyConfig.model_construct(**{**PolicyConfig().__dict__, "task": task, "model": model})
+        (line,) = of_policy("evaluate", config, {"model": ModelAsset(model)}, 1).assumed
+        said[task.name] = int(line.split()[2])
+    assert 1.3 * words < said["knights_knaves"] < 2.5 * words
+    assert said["question_answer"] == 512
 
 
 def test_a_warm_start_that_ends_at_an_accuracy_draws_responses():
