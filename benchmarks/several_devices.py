@@ -153,7 +153,7 @@ def take_steps(arguments: argparse.Namespace, out: Path) -> int:
         norms.append(float(norm))
         seconds.append(time.perf_counter() - began)  # .item() waited for the device
         if step == 0:
-            hook.remove()  # what gathering the gradients held is no part of the peak
+            hook.remove()  # what gathering the gradients held is not a part of the peak
             if arguments.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
     peak = torch.cuda.max_memory_allocated() if arguments.device == "cuda" else None

@@ -1,8 +1,8 @@
 """Processes of tests as forks of one that has Snakemake, torch and what the tracker uses imported.
 
-Starting Snakemake, four commands of the tracker and a fork server anew imports for ten CPU seconds before a toy grid
+Starting Snakemake, four commands of the tracker and a fork server again imports for ten CPU seconds before a toy grid
 has done one second of work, and the tests run some two hundred of them. `run` gives the same to its end: what is
-forked has imported installed packages only, and loads the project's own modules anew, from the folder it works in.
+forked has imported installed packages only, and loads the project's own modules again, from the folder it works in.
 
     run("snakemake", ["--cores", "2"], cwd=folder, env=environment)   as `python -m snakemake --cores 2` there
 

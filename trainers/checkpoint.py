@@ -49,7 +49,7 @@ def save(
 ) -> None:
     """Replace the checkpoint in `folder`. `state` must be JSON (floats keep all their bits; NaN is allowed).
 
-    All ranks call it with the same names; of what is no part of a whole, and of `state`, the first rank's is kept.
+    All ranks call it with the same names; of what is not a part of a whole, and of `state`, the first rank's is kept.
     Raises TypeError or ValueError for a state that would not come back equal (a tuple, an integer key, an object),
     before anything is written.
     """

@@ -19,7 +19,7 @@ def run_steps(
     """Call `step` with the numbers from `first` up to `steps`, and report progress after each.
 
     state: written after every `checkpoint_every` steps, but not after the last; without one of the two there
-    are no checkpoints. enough: asked after each step, with the number of steps taken, whether to end here.
+    are not checkpoints. enough: asked after each step, with the number of steps taken, whether to end here.
     """
     for number in range(first, steps):
         step(number)

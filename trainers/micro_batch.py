@@ -84,7 +84,7 @@ class MicroBatch:
             self._counts = True
 
     def retry(self, count: int, attempt: Callable[[int], T]) -> T:
-        """Return `attempt(size)`, with smaller and smaller sizes while it runs out of memory; it begins anew each time.
+        """Return `attempt(size)`, with smaller sizes while it runs out of memory; each begins again.
 
         count: the most rows that it would take at once. Raises OutOfMemory where one row alone does not fit.
         """

@@ -23,7 +23,7 @@ class Stage(stage.Stage):
     def micro_batch(self, size: int | None) -> MicroBatch:
         """Return what runs a model on rows, `size` at a time (None: all), and on fewer where memory does not suffice.
 
-        A halving is no failure: the log and the metrics `memory/*` say so, and the collector makes it a note.
+        A halving is not a failure: the log and the metrics `memory/*` say so, and the collector makes it a note.
         """
         from trainers.micro_batch import MicroBatch
 

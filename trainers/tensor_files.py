@@ -81,7 +81,7 @@ class TensorFiles(Mapping[str, Tensor]):
         for path in paths:
             file = self._files.enter_context(safe_open(path, framework="pt"))
             cut = json.loads((file.metadata() or {}).get("DCP_SHARDING_INFO", "{}"))
-            for name in file.keys():  # noqa: SIM118  # it is no mapping
+            for name in file.keys():  # noqa: SIM118  # it is not a mapping
                 start = (cut.get(name, {}).get("saved_offsets") or [0])[0]
                 rows = (file.get_slice(name).get_shape() or [1])[0]
                 self._found.setdefault(name, []).append((start, start + rows, file))

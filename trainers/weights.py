@@ -43,7 +43,7 @@ def write_weights(out: Path, start: Mapping[str, Tensor], trained: Mapping[str, 
 
 
 class MeasuredModels:
-    """The digest of what a stage measures: its settings, the inputs that are no models, and the models."""
+    """The digest of what a stage measures: its settings, the inputs that are not models, and the models."""
 
     def __init__(self, settings: BaseModel, inputs: Mapping[str, Path]) -> None:
         """settings: the configuration that the stage reads. inputs: by name; a folder's name is its key."""

@@ -44,7 +44,7 @@ def _best(table: Table, column: str, numbers: dict[str, Printed]) -> Finding:
     middle = float(np.mean([number.value for number in numbers.values()]))
     draws = _drawn(table, column, table.rate(middle), len(numbers))
     luckiest = draws.min(axis=1) if table.least_is_best else draws.max(axis=1)
-    # What no count gives is read as the next value that one does: a printed number beyond them all is no luck.
+    # What no count gives is read as the next value that one does: a printed number beyond them all is not luck.
     lattice = attainable(table.items[column], table.batches, table.target)
     ends = (best.high, lattice.least) if table.least_is_best else (best.low, lattice.largest)
     reach = float(max(ends) if table.least_is_best else min(ends))

@@ -17,7 +17,7 @@ DRAWS = 10_000
 SEED = 20250301
 LEAST_NUMBERS = 20  # for the test of last digits
 LEVEL = 0.01
-EXPECTED = 0.05  # pairs of equal rows by chance, above which they are no warning
+EXPECTED = 0.05  # pairs of equal rows by chance, above which they are not a warning
 MOST_VALUES = 10_000  # of printed numbers that a range is taken to hold
 WINDOW = 10  # counts on either side of a column's range that its values may as well have had
 

@@ -140,7 +140,7 @@ def _means(items: pa.Table) -> dict[str, float]:
     for row in groups.to_pylist():
         means[f"{row['protocol']}/{row['subset']}/{row['name']}"] = row["value_mean"]
         if row["subset"] == "last" or _STEP.fullmatch(row["subset"]):
-            continue  # moments of one run are no subsets of an evaluation
+            continue  # moments of one run are not subsets of an evaluation
         found.setdefault((row["protocol"], row["name"]), []).append(row["value_mean"])
     for (protocol, name), values in found.items():
         if len(values) > 1:

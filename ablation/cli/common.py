@@ -25,4 +25,4 @@ def direction(command: str, text: str) -> Literal["max", "min"] | Target:
             return Target(target=float(number))
     except ValueError:
         pass
-    raise ConfigError(command, "--direction", text, "is no direction", "write max, min or target=0.5")
+    raise ConfigError(command, "--direction", text, "is not a valid direction", "write max, min or target=0.5")

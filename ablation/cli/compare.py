@@ -16,7 +16,7 @@ from ablation.show.comparison import as_rows, in_words
 def run_compare(arguments: argparse.Namespace) -> int:
     """Print the verdicts; with --page write the page as well."""
     if arguments.flips < 0:
-        raise ConfigError("compare", "--flips", arguments.flips, "is no number of items", "give 0 or more")
+        raise ConfigError("compare", "--flips", arguments.flips, "is not a valid number of items", "give 0 or more")
     if arguments.markdown and (arguments.csv or arguments.json):
         raise ConfigError("compare", "--markdown", None, "goes without --csv and --json", "leave one out")
     comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
@@ -73,7 +73,7 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
 
 def _rules(arguments: argparse.Namespace) -> Rules:
     if arguments.margin is not None and not 0 < arguments.margin < math.inf:
-        raise ConfigError("compare", "--margin", arguments.margin, "is no margin", "give a number above 0")
+        raise ConfigError("compare", "--margin", arguments.margin, "is not a valid margin", "give a number above 0")
     return Rules(
         direction=direction("compare", arguments.direction) if arguments.direction else None,
         margin=arguments.margin,

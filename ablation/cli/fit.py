@@ -20,7 +20,7 @@ _MOST_DEVICES = 1024
 def run_fit(arguments: argparse.Namespace) -> int:
     """Print the table; exit status 1 where a stage cannot fit."""
     if wrong := [count for count in arguments.devices or () if not 1 <= count <= _MOST_DEVICES]:
-        problem, remedy = "is no number of devices", f"write numbers from 1 to {_MOST_DEVICES}"
+        problem, remedy = "is not a valid number of devices", f"write numbers from 1 to {_MOST_DEVICES}"
         raise ConfigError("fit", "--devices", wrong[0], problem, remedy)
     given = {"studies": arguments.study, "device_memory": arguments.device_memory}
     arguments.config = [*arguments.config, *(f"{key}={value}" for key, value in given.items() if value is not None)]

@@ -36,7 +36,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     if not outcome.written:
         if outcome.missing is not None:
             print(f"note: {outcome.missing}")
-        print("nothing has been written: say --yes to import this, or correct it with --map or a study.yaml")
+        print("nothing has been written: pass --yes to import this, or correct it with --map or a study.yaml")
         return 0
     from ablation.store.collect import collect
 

@@ -16,7 +16,9 @@ A_DAY = 86_400
 def run_serve(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
     if not 1 <= arguments.every <= A_DAY:
-        raise ConfigError("serve", "--every", arguments.every, "is no pause", f"write seconds from 1 to {A_DAY}")
+        raise ConfigError(
+            "serve", "--every", arguments.every, "is not a valid interval", f"write seconds from 1 to {A_DAY}"
+        )
     results = results_folder(arguments)
     watcher = Watcher(results)
     painter = Painter(results, watcher, arguments.every)

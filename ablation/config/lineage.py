@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A variant in its lineage: `depth` generations below its root. A parent that is no variant counts as none."""
+    """A variant in its lineage: `depth` generations below its root. A parent that is not a variant counts as none."""
 
     name: str
     parent: str | None

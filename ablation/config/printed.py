@@ -44,7 +44,7 @@ class _Written:
 def _text(value: Any) -> str:
     """Return the text; in a union of forms, another form's value is refused, so that its own writer is asked."""
     if not isinstance(value, _Written):
-        raise PydanticSerializationUnexpectedValue(f"{type(value).__name__} is no printed number")
+        raise PydanticSerializationUnexpectedValue(f"{type(value).__name__} is not a printed number")
     return str(value)
 
 
@@ -62,7 +62,7 @@ class Printed(_Written):
         """Read a text or a number; `percent`: it is a percentage even without its sign.
 
         Raises:
-            ValueError: it is no number.
+            ValueError: it is not a number.
         """
         if isinstance(text, Printed):
             return text

@@ -170,21 +170,21 @@ class PublishedFile(Strict):
         if (self.metric or "").endswith("distance") and self.target is None:
             raise ValueError(f"`metric: {self.metric}` needs the `target` from which it is the distance")
         if strange := [delta.column for delta in self.deltas if delta.column not in self.columns]:
-            raise ValueError(f"deltas: {strange} are no columns")
+            raise ValueError(f"deltas: {strange} are not columns")
         if unknown := set(self.items) - set(self.columns):
-            raise ValueError(f"items: {sorted(unknown)} are no columns")
+            raise ValueError(f"items: {sorted(unknown)} are not columns")
         return self
 
     def _holds_what_it_says(self) -> None:
         """Rates lie between 0 and 1, and a distance is not larger than its target allows."""
         if self.target is not None and not is_target(self.target):
-            raise ValueError(f"target {self.target} is no rate from 0 to 1 with at most six decimals")
+            raise ValueError(f"target {self.target} is not a rate from 0 to 1 with at most six decimals")
         most = largest(None if self.target is None else self.target.exact)
         for name, row in self.rows.items():
             for column, cell in zip(self.columns, row, strict=False):
                 if cell is None or column not in self.items or 0 <= cell.number.exact <= most:
                     continue
-                what = f"rows.{name}: {column} is {cell.number}, which is no"
+                what = f"rows.{name}: {column} is {cell.number}, which is not a"
                 if self.target is not None:
                     raise ValueError(
                         f"{what} distance of a rate from {self.target}: at most {float(most):g}; for the rates "

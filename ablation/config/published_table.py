@@ -133,7 +133,7 @@ def _columns(file: Path, heading: Sequence[str], options: TableOptions) -> dict[
             raise ConfigError(file, "heading", name, "is given twice", "give each column a name of its own")
     for name in options.columns:
         if name not in names[1:]:
-            raise ConfigError(file, "--columns", name, "is no column", suggest(name, names[1:]))
+            raise ConfigError(file, "--columns", name, "is not a column", suggest(name, names[1:]))
     if len(names) < 2:
         raise ConfigError(
             file, "heading", names[0], "is the only column", "the first names the rows, the others hold numbers"
@@ -174,13 +174,13 @@ def _items(file: Path, options: TableOptions, columns: Sequence[str], mean: str)
         pairs = [(name, parts[0]) for name in wanted or columns]
     for name, number in pairs:
         if name.strip() not in columns:
-            raise ConfigError(file, "--items", name or number, "is no column", suggest(name.strip(), columns))
+            raise ConfigError(file, "--items", name or number, "is not a column", suggest(name.strip(), columns))
         if not number.strip().isdecimal() or not 0 < int(number) <= MOST_ITEMS:
             raise ConfigError(
                 file,
                 "--items",
                 number,
-                "is no number of items",
+                "is not a valid number of items",
                 f"write a whole number from 1 to {MOST_ITEMS:,}, as 253",
             )
         found[name.strip()] = int(number)
@@ -195,7 +195,9 @@ def _target(text: str | None) -> Printed | None:
     except ValueError:
         target = None
     if target is None or not is_target(target):
-        raise ConfigError("audit", "--target", text, "is no rate", "write one from 0 to 1 with few decimals, as 0.5")
+        raise ConfigError(
+            "audit", "--target", text, "is not a valid rate", "write one from 0 to 1 with few decimals, as 0.5"
+        )
     return target
 
 
@@ -213,9 +215,9 @@ def _check_range(
             if column not in items or 0 <= cell.number.exact <= most:
                 continue
             what = "rate" if target is None else f"distance of a rate from {target}"
-            remedy = "say --percent if the numbers are percentages" + (
+            remedy = "pass --percent if the numbers are percentages" + (
                 "; leave --target out if they are the rates themselves" if target is not None else ""
             )
             raise ConfigError(
-                f"{file}:{number}", column, str(cell.number), f"is no {what}: 0 to {float(most):g}", remedy
+                f"{file}:{number}", column, str(cell.number), f"is not a {what}: 0 to {float(most):g}", remedy
             )

@@ -126,7 +126,9 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     group_minutes = _integer("group_minutes", *get("group_minutes", 0), below=_MAX_MINUTES)
     scale_file = configs / "scales" / f"{scale}.yaml"
     asked = get("device_memory", load_yaml(scale_file).get("device_memory"))
-    device_memory = _amount("device_memory", *asked, "is no size", "write GiB of one device, as 80; 0: not checked")
+    device_memory = _amount(
+        "device_memory", *asked, "is not a valid size", "write GiB of one device, as 80; 0: not checked"
+    )
     cost = _amount(
         "cost_per_device_hour", *get("cost_per_device_hour"), "is not a valid price", "write a number, as 2.5"
     )

@@ -155,7 +155,7 @@ def check_edges(written: StudyFile, file: Path, variants: Iterable[str]) -> None
 
 
 def read_published(configs: Path, written: StudyFile, file: Path, variants: Iterable[str]) -> PublishedFile | None:
-    """Read the published numbers that the study names, if any. Raises ConfigError where they fit it not."""
+    """Read the published numbers that the study names, if any. Raises ConfigError where they do not fit it."""
     known = list(variants)
     if written.published is None:
         return None

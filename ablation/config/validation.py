@@ -15,7 +15,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> Model:
-    """Return `data` as a model, without conversions between types ("5" is no number; 1 may stand for 1.0).
+    """Return `data` as a model, without conversions between types ("5" is not a number; 1 may stand for 1.0).
 
     Raises:
         ConfigError: of the first error, with the number of the others; its key starts with `prefix`.

@@ -40,7 +40,7 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
         if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
             raise ConfigError(path, "", None, f"has the suffix {path.suffix}", "rename it to .yaml")
         if path.name.lower() == "_study.yaml" != path.name:
-            raise ConfigError(path, "", None, "is no name of a variant", "write _study.yaml, or name it otherwise")
+            raise ConfigError(path, "", None, "is not a valid variant name", "write _study.yaml, or name it otherwise")
         if path.suffix == ".yaml" and path.name != "_study.yaml":
             files[path.stem] = _read_variant(path, model)
     if not files:

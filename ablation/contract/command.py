@@ -193,13 +193,15 @@ def _check(placeholder: Placeholder) -> None:
     kind, name, conversion = placeholder
     if kind not in KINDS or conversion not in ("", "h") or (conversion and kind in ("overrides", "seed")):
         known = ", ".join(f"{{{known}}}" for known in KINDS)
-        raise ValueError(f"{placeholder} is no placeholder (there are {known}); write {{{{ and }}}} for plain braces")
+        raise ValueError(
+            f"{placeholder} is not a placeholder (there are {known}); write {{{{ and }}}} for plain braces"
+        )
     allowed = KINDS[kind]
     if allowed is None and not name:
         raise ValueError(f"{placeholder} lacks a name: {{{kind}:NAME}}")
     if allowed is not None and name not in allowed:
         forms = ", ".join(str(Placeholder(kind, form)) for form in allowed)
-        raise ValueError(f"{placeholder} is no placeholder; write {forms}")
+        raise ValueError(f"{placeholder} is not a placeholder; write {forms}")
 
 
 def hydra_overrides(values: Mapping[str, Any]) -> list[str]:

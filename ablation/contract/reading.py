@@ -16,7 +16,7 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a file of at most `limit` bytes.
 
-    Raises OSError for what is longer or is no file: a pipe is not waited for, a device is not read to its end.
+    Raises OSError for what is longer or is not a file: a pipe is not waited for, a device is not read to its end.
     """
     handle = _open(path)
     try:
@@ -32,7 +32,7 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """Return the content of a file of UTF-8 text; see `read_bytes`. Raises ValueError where it is no UTF-8."""
+    """Return the content of a file of UTF-8 text; see `read_bytes`. Raises ValueError where it is not UTF-8."""
     return read_bytes(path, limit).decode("utf-8")
 
 

@@ -90,7 +90,7 @@ def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FI
 
 
 def misplaced(folder: Path) -> list[Path]:
-    """Return what is no file among those of a stage that are collected, or the stage's folder where it is none.
+    """Return what is not a file among those of a stage that are collected, or the stage's folder where it is none.
 
     The folders above may be links, to a larger disk say; a stage's own would let it write over what is not its.
     """
@@ -101,7 +101,7 @@ def misplaced(folder: Path) -> list[Path]:
 
 
 def replaced(folder: Path) -> bool:
-    """Tell whether something else is in the place of a stage's folder."""
+    """Tell whether something else stands where a stage's folder should be."""
     mode = _mode(folder)
     return mode is not None and not stat.S_ISDIR(mode)
 

@@ -23,7 +23,7 @@ from ablation.store.analysis_history import seeds_added
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
-NOT_COMPARED = ("invalid", "not run")  # words of edges that are no comparison: something is wrong, or still to come
+NOT_COMPARED = ("invalid", "not run")  # words of edges that are not a comparison: something is wrong, or still to come
 _NAN = float("nan")
 _IMPORTED = ("imported runs, without code fingerprint",)
 CORRECTIONS = {

@@ -105,7 +105,7 @@ def squeeze(variances: Array, df: Array, prior: float, prior_df: float) -> Array
 def spreads(gains: Array) -> tuple[Array, Array]:
     """Variance over seeds of each variant's runs and its degrees of freedom, from gains [variants, seeds].
 
-    NaN where there is no run. What a seed does to all variants is no noise of a difference: the median of the other
+    NaN where there is no run. What a seed does to all variants is not noise of a difference: the median of the other
     variants is taken out of each seed, and its own noise out of the variance.
     """
     centred = gains - np.nanmean(gains, axis=1, keepdims=True)

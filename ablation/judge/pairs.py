@@ -3,8 +3,8 @@
     judge_pair(study, child, parent) -> Pair         with the smallest detectable effect and the seeds needed
     judge_all_pairs(study) -> [Pair]                 each pair once, the later variant against the earlier
 
-A pair that a reader picks after the results is one of many that could have been picked, so its p is no verdict of the
-study: those are the analysis plan's, corrected for all of them (`ablation.judge.edges`).
+A pair that a reader picks after the results is one of many that could have been picked, so its p is not one of the
+study's verdicts, which are the analysis plan's and corrected for all of its edges (`ablation.judge.edges`).
 """
 
 from collections.abc import Iterator, Mapping

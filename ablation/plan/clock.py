@@ -7,7 +7,7 @@ from ablation.plan.plan import Plan
 
 
 def settle_times(plan: Plan) -> list[str]:
-    """Date what is from the future anew; return a warning where there was any.
+    """Date what is from the future again; return a warning where there was any.
 
     Statuses and the database count as written now. What is drawn from it, and the copies of statuses, which are taken
     over where they are young, count as written long ago: whether they are older than the rest nobody can tell.

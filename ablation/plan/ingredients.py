@@ -88,7 +88,7 @@ class Finder:
             key = source.removeprefix(ASSET_PREFIX)
             if key == source:
                 inputs[name] = source
-            elif dotted.get(variant.values, key, None) is not None:  # an asset key that is null is no input
+            elif dotted.get(variant.values, key, None) is not None:  # an asset key that is null is not an input
                 assets[name] = self._asset(study, variant, key, f"stages.{stage}.inputs")
         return Ingredients(
             config={name: variant.values[name] for name in definition.reads},

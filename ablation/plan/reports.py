@@ -30,10 +30,10 @@ def claim_reports(results: Path, reports: Path) -> None:
         write_text(marker, f"{mine}\n")
         return
     except NotADirectoryError:
-        raise ConfigError(reports, "", None, "is no folder", "name another one (reports=... or --reports)") from None
+        raise ConfigError(reports, "", None, "is not a folder", "name another one (reports=... or --reports)") from None
     except (OSError, ValueError) as error:
         raise ConfigError(marker, "", None, f"cannot be read ({error})", "delete it") from None
     if theirs != mine:
         problem = f"this folder shows the results in {os.path.normpath(reports / theirs)}, not those in {results}"
-        remedy = "name another one (reports=... or --reports); or delete it, to have it drawn anew"
+        remedy = "name another one (reports=... or --reports); or delete it, to have it drawn again"
         raise ConfigError(reports, "", None, problem, remedy)

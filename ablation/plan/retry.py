@@ -43,7 +43,7 @@ def to_do(plan: Plan, states: States) -> list[PlannedStage]:
     """Return the selected stages that Snakemake must be told of: those to run, or all where it has to compare times.
 
     Of a stage that has ended Snakemake only finds that it starts no job, and whether its status is younger than the
-    database, which is then collected anew. It needs to know of none where some are to run, after which it collects in
+    database, which is then collected again. It needs to know of none where some are to run, after which it collects in
     any case, and where the database is younger than every status and holds it. Each would cost it more than a
     millisecond.
     """
@@ -67,7 +67,7 @@ def refuse_links(plan: Plan) -> None:
     """Raise ConfigError where a link or a file is in a stage's place: the stage would write over what is not its."""
     for stage in plan.selected():
         if replaced(stage.dir):
-            problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is no folder"
+            problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is not a folder"
             remedy = "put the folder itself there, or remove it"
             raise ConfigError(stage.dir, "", None, problem, f"{remedy}; `results` as a whole may be a link")
 
@@ -113,7 +113,7 @@ def release(plan: Plan, states: States) -> list[PlannedStage]:
 
 
 def mark_stale(plan: Plan, states: States) -> None:
-    """Make Snakemake collect anew where stages ended that the database does not hold.
+    """Make Snakemake collect again where stages ended that the database does not hold.
 
     Times alone do not tell: after a kill, a clock that was set back leaves statuses that are older than the database.
     """

@@ -95,12 +95,12 @@ def declared(path: Path) -> list[Declared]:
 def _open(path: Path) -> duckdb.DuckDBPyConnection:
     wrong = "name a tracker.duckdb that `ablation collect` wrote"
     if not path.is_file():
-        raise ConfigError(path, "", None, "is no file", wrong)
+        raise ConfigError(path, "", None, "is not a file", wrong)
     try:
         with path.open("rb") as file:
             begins = file.read(12)
         if begins[8:] != _MAGIC:  # DuckDB would take it for what its name or its first bytes say: a table, SQLite
-            raise ConfigError(path, "", None, "is no database of DuckDB's", wrong)
+            raise ConfigError(path, "", None, "is not a DuckDB database", wrong)
         store = duckdb.connect(str(path), read_only=True, config={"enable_external_access": False, "threads": 1})
         tables = {name for (name,) in store.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     except (duckdb.Error, OSError) as error:

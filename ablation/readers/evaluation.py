@@ -48,7 +48,7 @@ def reader_of(path: Path) -> ModuleType:
         problem, remedy = "holds means and no items", "evaluate with --log_samples, and give the samples_*.jsonl"
         raise ConfigError(path, "", None, problem, remedy)
     *titles, last = (each.title for each in formats_of("compare").values())
-    raise ConfigError(path, "", None, "is no evaluation that can be read", f"give {', '.join(titles)}, or {last}")
+    raise ConfigError(path, "", None, "is not a readable evaluation", f"give {', '.join(titles)}, or {last}")
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:

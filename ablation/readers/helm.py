@@ -97,7 +97,7 @@ def _refuse_gaps(path: Path, metric: str, split: str, values: Mapping[str, Mappi
     )
     for item, trial, of in zip(rows["instance_id"], rows["trial"], rows["split"], strict=True):
         if (of or "") == split and int(trial) not in values.get(str(item), {}):
-            problem = f"item {short(str(item))} has none (trial {trial}): HELM leaves out what is no number"
+            problem = f"item {short(str(item))} has none (trial {trial}): HELM leaves out what is not a number"
             raise ConfigError(path, metric, None, problem, "mend the evaluation; no item may be dropped")
 
 
@@ -118,7 +118,7 @@ def _task(name: str) -> str:
 
 
 def _words(path: Path) -> dict[str, ItemText]:
-    """Input and right answers of each instance that is no perturbed copy."""
+    """Input and right answers of each instance that is not a perturbed copy."""
     instances = _beside(path, "instances.json", None)
     if instances is None:
         instances = [state["instance"] for state in _beside(path, "scenario_state.json", {}).get("request_states", ())]

@@ -48,7 +48,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one log: the scorer wanted (`--metric`), else the first.
 
     Raises:
-        ConfigError: the log is damaged or its evaluation did not end, or no such scorer, or a score is no number.
+        ConfigError: the log is damaged or its evaluation did not end, or no such scorer, or a score is not a number.
     """
     names_none, has_none = "a log of Inspect names no clusters", "a log of Inspect has no filters"
     refuse_options(path, wanted, cluster=names_none, filter=has_none)

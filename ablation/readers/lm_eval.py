@@ -78,7 +78,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one file of samples: the metric and filter wanted, else the first that it has.
 
     Raises:
-        ConfigError: no such metric or filter, a value that is no finite number, an item twice, or rows that are not
+        ConfigError: no such metric or filter, a value that is not a finite number, an item twice, or rows that are not
             those of which the results were made.
     """
     row = first_row(path)

@@ -42,7 +42,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs of a database, of a folder `mlruns`, of one experiment or run in it, or of a folder with both.
 
     Raises:
-        ConfigError: there is no store of MLflow's, or its database cannot be read.
+        ConfigError: there is no MLflow store, or its database cannot be read.
     """
     databases, folders = _stores(path, problem)
     if not databases and not folders:

@@ -139,7 +139,7 @@ def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, flo
     for name, file in _files(run.place / "metrics"):
         try:
             if not file.is_file():
-                raise OSError("it is no file")
+                raise OSError("it is not a file")
             yield from _lines(name, file, problem)
         except OSError as error:
             problem(f"{file}: cannot be read: {one_line(error, 200)}")
@@ -187,7 +187,7 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
     """
     for table in _missing(connection)[:1]:
         remedy = "name mlflow.db, mlruns/ or a folder that holds one of them"
-        raise ConfigError(file, "", None, f"is no database of MLflow's: it has no table {table}", remedy)
+        raise ConfigError(file, "", None, f"is not an MLflow database: it has no table {table}", remedy)
     query = """
         SELECT run_uuid, runs.name, status, start_time, runs.lifecycle_stage, experiments.lifecycle_stage
         FROM runs LEFT JOIN experiments USING (experiment_id) ORDER BY start_time, run_uuid"""

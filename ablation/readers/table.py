@@ -42,7 +42,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one table: a sheet for each seed and subset in it.
 
     Raises:
-        ConfigError: a column is missing, a value is no finite number, a seed no whole number, or an item stands twice.
+        ConfigError: a column is missing, a value is not a finite number, a seed not an integer, or an item is repeated.
     """
     own = "a plain table has a column cluster of its own"
     refuse_options(path, wanted, cluster=own, filter="a plain table has no filters")

@@ -81,7 +81,7 @@ class _Part:
 
 
 def _joined(parts: Iterable[_Part]) -> Iterable[tuple[int, str, float]]:
-    """Return the values of a run's files, a restart in the place of what it took back."""
+    """Return the values of a run's files, a restart instead of what it took back."""
     known: list[tuple[int, str, float]] = []
     ended: dict[str, float] = {}  # of each tag when the last file that logged it ended
     for part in parts:

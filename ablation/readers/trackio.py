@@ -26,14 +26,14 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     replaces it.
 
     Raises:
-        ConfigError: there is no file of trackio's.
+        ConfigError: there is no trackio file.
     """
     files = sorted(path.glob("*.db")) if path.is_dir() else [path]
     found = False
     for file in files:
         try:
             if not is_sqlite(file):
-                raise ConfigError(file, "", None, "is no SQLite file", _REMEDY)
+                raise ConfigError(file, "", None, "is not an SQLite file", _REMEDY)
             yield from _read_file(file, problem)
             found = True
         except (OSError, ConfigError) as error:
@@ -49,7 +49,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
     with open_database(file) as connection:
         if not columns(connection, "metrics") >= {"run_name", "step", "metrics", "timestamp"}:
-            raise ConfigError(file, "", None, "is no file of trackio's", _REMEDY)
+            raise ConfigError(file, "", None, "is not a trackio file", _REMEDY)
         # Before trackio 0.24 a run was known by its name alone.
         key = "run_id" if "run_id" in columns(connection, "metrics") else "run_name"
         query = f"SELECT {key}, max(run_name), min(timestamp) FROM metrics GROUP BY {key} ORDER BY 3, 1"
@@ -90,7 +90,7 @@ def _read_config(connection: Connection, identity: tuple[str, str], where: str, 
                 name: value for name, value in config.items() if not name.startswith("_")
             }  # trackio's own: _Created
         except (ValueError, AttributeError, RecursionError) as error:
-            problem(f"{where}: its configuration is no JSON object: {one_line(error, 100)}")
+            problem(f"{where}: its configuration is not a JSON object: {one_line(error, 100)}")
     return {}
 
 

@@ -1,7 +1,7 @@
 """Runs of the Hugging Face Trainer: `trainer_state.json` and, of TRL, `completions/completions_*.parquet`.
 
 A run is an output folder. Its history stands in the folder itself (`trainer.save_state()`) and in each checkpoint,
-where that of a later step holds that of an earlier one: the longest that can be read counts. Of two that are no parts
+where that of a later step holds that of an earlier one: the longest that can be read counts. Of two that are not parts
 of each other, as where a folder was used again, it is the newer file. Rows of training, of
 evaluation and the last one of totals stand in one list; each number keeps its name. The settings of the run are in a
 pickle, which is not read; a JSON or YAML file of them beside it is, where there is one (`SETTINGS`).

@@ -1,6 +1,6 @@
 """Runs of verl: its `file` logger's JSONL and the samples in `validation_data_dir/<step>.jsonl`.
 
-A log has a line `{"step": n, "data": {name: number}}` per step. A run that is resumed opens the same file anew, so
+A log has a line `{"step": n, "data": {name: number}}` per step. A run that is resumed opens the same file again, so
 that the log holds only what came after; importing joins it to what was known (`ablation.store.imports.stored`).
 
 Samples carry no id: the hash of their input and answer stands for the question, a number for each repeat, and repeats
@@ -90,7 +90,7 @@ def _lines(path: Path, problem: Problem) -> Iterator[dict[str, Any]]:
             if isinstance(line, dict):
                 yield line
             else:
-                problem(f"{path}:{number}: is no mapping")
+                problem(f"{path}:{number}: is not a mapping")
 
 
 def _logged(path: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:

@@ -319,7 +319,7 @@ def _text(value: int | bytes) -> str:
 
 def _signed(value: int | bytes) -> int:
     if not isinstance(value, int):
-        raise ValueError("a step is no whole number")
+        raise ValueError("a step is not a whole number")
     value %= 2**64
     return value - 2**64 if value >= 2**63 else value
 
@@ -347,7 +347,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 return
             files = [path]
             if not is_wandb(path) and not _just_begun(path):
-                raise ConfigError(path, "", None, "is no file of W&B's", _REMEDY)
+                raise ConfigError(path, "", None, "is not a W&B file", _REMEDY)
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read: {one_line(error, 200)}", _REMEDY) from None
     if not files:

@@ -49,7 +49,7 @@ def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         try:
             header = next(csv.reader(file), [])
         except csv.Error as error:
-            raise ConfigError(path, "", None, f"is no CSV: {error}", _REMEDY) from None
+            raise ConfigError(path, "", None, f"is not a CSV: {error}", _REMEDY) from None
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if twice:
         raise ConfigError(path, twice[0], None, "is the name of two columns", "rename one of them")
@@ -67,7 +67,7 @@ def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         remedy = "begin the name of each such column with `config.` or `summary.`, or export as docs/import.md says"
         raise ConfigError(path, "", None, what, remedy)
     else:
-        raise ConfigError(path, "", None, "is no CSV that W&B exports", _REMEDY)
+        raise ConfigError(path, "", None, "is not a CSV that W&B exports", _REMEDY)
 
 
 def _rows(path: Path, problem: Problem) -> Iterator[Row]:
@@ -94,7 +94,7 @@ def _wide(path: Path, rows: Iterable[Row], step: str, names: Mapping[str, str], 
     if without:
         problem(f"{path}: rows without a whole number in the column {one_line(step, 80)} are left out: {len(without)}")
     if others:
-        problem(f"{path}: cells that are no numbers are left out, in the columns {shortened(list(others))}")
+        problem(f"{path}: cells that are not numbers are left out, in the columns {shortened(list(others))}")
     return metrics
 
 
@@ -158,7 +158,7 @@ def _content(path: Path, row: Mapping[str, str], problem: Problem) -> tuple[dict
             if isinstance(content, dict):
                 found[column] |= {str(key): value for key, value in content.items()}
             else:
-                problem(f"{path}: a cell of the column {column} is no map, so it is left out: {one_line(cell, 60)}")
+                problem(f"{path}: a cell of the column {column} is not a map, so it is left out: {one_line(cell, 60)}")
         elif kind:
             found[kind][column.removeprefix(f"{kind}.")] = _plain(cell)
     config = {key: value for key, value in found["config"].items() if not key.startswith("_")}

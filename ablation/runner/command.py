@@ -96,7 +96,7 @@ def run(
     follower = Follower(output, log, begin, [collected["reader"] for collected in plan.collect], total)
 
     def follow() -> None:
-        # A disk that is full for a moment is no reason to end a program that may not even write then.
+        # A disk that is full for a moment is not a reason to end a program that may not even write then.
         with contextlib.suppress(OSError):
             if (found := follower.look()) is not None:
                 stage.progress(*found)

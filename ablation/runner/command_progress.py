@@ -84,7 +84,7 @@ def _steps_of(state: Path) -> Place | None:
 
 
 def _ends(path: Path, begin: int = 0) -> tuple[str, str]:
-    """Return the first line, and the last ones, of what stands behind byte `begin`; nothing of what is no file."""
+    """Return the first line, and the last ones, of what stands behind byte `begin`; nothing of what is not a file."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -70,7 +70,7 @@ class StandIn:
 
 
 class StandInModule(ModuleType):
-    """A module of which each name is a stand-in. What is no name of it shows at its first use only."""
+    """A module of which each name is a stand-in. A name that it does not have fails at its first use only."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

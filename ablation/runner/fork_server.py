@@ -46,7 +46,7 @@ HEAVY = (
     *(f"transformers.models.{name}.modeling_{name}" for name in ("llama", "qwen2", "lfm2", "gpt2")),
 )
 HIDDEN = ("torch", "torchgen", "functorch", "transformers")  # from a stage, until it imports one of them
-# What Snakemake and the shell set anew for each job. All else has been read by some library already.
+# What Snakemake and the shell set again for each job. All else has been read by some library already.
 OF_THE_JOB = ("_", "SHLVL", "OLDPWD", "PWD")
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR"))
 # As ablation.runner.threads sets them for a stage of one thread before it imports torch. Arrow's allocator must not

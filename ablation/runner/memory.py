@@ -9,7 +9,7 @@ _KEPT, _LARGE = 1 << 30, 32 << 20  # bytes; more than 32 MiB glibc does not acce
 def keep_freed_memory() -> None:
     """Give less than 1 GiB at the end of the heap back to the system; tensors above 32 MiB still come and go.
 
-    By default glibc returns it at every drop, and its pages are zeroed anew at the next rise: a tenth of the CPU time
+    By default glibc returns it at every drop, and its pages are zeroed again at the next rise: a tenth of the CPU time
     of training small models. Does nothing where the C library is another one.
     """
     try:

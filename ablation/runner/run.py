@@ -302,7 +302,7 @@ def _package() -> str:
 
 
 def _import_quickly(name: str) -> ModuleType:
-    """Import a module; what it leaves is no garbage, and looking for some meanwhile would take 0.7 s."""
+    """Import a module; what it leaves is not garbage, and looking for some meanwhile would take 0.7 s."""
     gc.disable()
     try:
         return import_module(name)
@@ -442,7 +442,7 @@ def _count_attempt(out: Path) -> int:
 
 
 def _say(job: Job, text: str, terminal: TextIO | None = None) -> None:
-    """Print one line to the terminal (or stderr); a closed one is no reason to stop."""
+    """Print one line to the terminal (or stderr); a closed one is not a reason to stop."""
     with contextlib.suppress(OSError):
         print(f"    {_title(job)}   {text}", file=terminal or sys.stderr, flush=True)
 

@@ -152,7 +152,7 @@ class Progress:
             self.say(f"{done}/{total} {unit}  {self._left(now, done, total)}".rstrip())
 
     def say(self, text: str) -> None:
-        """Print one line to the terminal; a closed terminal is no reason to stop."""
+        """Print one line to the terminal; a closed terminal is not a reason to stop."""
         with contextlib.suppress(OSError, ValueError):
             print(f"    {self._title}   {text}", file=self._terminal, flush=True)
 
@@ -201,7 +201,7 @@ def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as a column. `pa.array` would do, but it imports pandas, if only to see that they are no frame."""
+    """Return values as a column. `pa.array` would do, but it imports pandas to see that they are not a frame."""
     if kind != pa.string():
         numbers = np.array(values, kind.to_pandas_dtype())
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])

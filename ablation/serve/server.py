@@ -59,7 +59,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away in the middle of an answer is no error."""
+        """A browser that went away in the middle of an answer is not an error."""
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -5,7 +5,7 @@
     group_table(table, variants, key) -> ComparisonTable
 
 A row averages the means over seeds of the variants that have the value, each variant once. These variants may differ in
-other keys, too: a row describes, and is no effect of the key.
+other keys, too: a row describes, and is not an effect of the key.
 """
 
 import difflib
@@ -67,7 +67,7 @@ def group_table(table: ComparisonTable, variants: Sequence[PlannedVariant], key:
     caption = (
         f"Scale: {table.scale}. Each row is the mean over the n variants with that value of {key}, of each variant's"
         f" mean over {over}, ± the standard deviation between variants. The variants may differ in other keys as well:"
-        " a difference between two rows is no effect of this key."
+        " a difference between two rows is not an effect of this key."
     )
     columns = tuple(
         with_decimals(replace(column, published=None), index, grouped) for index, column in enumerate(table.columns)

@@ -1,6 +1,6 @@
 """The sentences of the last report, `results/answers.json`: who asks for them again need not judge again.
 
-They hold for one database and one state of the code that judges. Anything else is judged anew.
+They hold for one database and one state of the code that judges. Anything else is judged again.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def digest_of(results: Path) -> str:
 def keep_answers(results: Path, digest: str, answers: Mapping[str, str]) -> None:
     """Keep the sentence of each study; `digest` was taken before anything was judged.
 
-    Results that cannot be written, as those of a colleague, are no reason for a report to fail.
+    Results that cannot be written, as those of a colleague, are not a reason for a report to fail.
     """
     with contextlib.suppress(OSError):
         write_json(results / ANSWERS, {"digest": digest, "answers": dict(answers)})

@@ -95,7 +95,7 @@ class Store:
         if not path.exists():
             raise ConfigError(path, "", None, "there is no database", "run `python -m ablation collect`")
         if not path.is_file():  # a pipe, say, for which DuckDB would wait
-            raise ConfigError(path, "", None, "is no file", "remove it and run `python -m ablation collect`")
+            raise ConfigError(path, "", None, "is not a file", "remove it and run `python -m ablation collect`")
         # One thread: sums over several would depend on which thread finished first.
         locked: dict[str, str | bool | int | float | list[str]] = {
             "enable_external_access": False,

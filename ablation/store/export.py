@@ -52,7 +52,7 @@ def find_model(
     run = _named(runs, next(iter(runs)) if seed is None else seed, file, f"{study}.{variant}.seed")
     keys = run.stages
     if stage is not None and stage not in keys:
-        raise ConfigError(file, f"{study}.stages", stage, "is no stage", suggest(stage, list(keys)))
+        raise ConfigError(file, f"{study}.stages", stage, "is not a stage", suggest(stage, list(keys)))
     places, states, kept = plan.folders(results), [], set()
     for name, key in reversed(keys.items()):
         if stage not in (None, name):

@@ -7,7 +7,7 @@ from ablation.store.database import Store
 
 
 def gate(database: Path) -> tuple[str, bool]:
-    """Return (report, whether everything that was run is ok). Stages that never ran are counted, and are no failure."""
+    """Return (report, whether everything that was run is ok). Stages that never ran are counted, not failures."""
     query = """SELECT state, study, stage, label, reason, dir FROM stages
                WHERE study NOT IN (SELECT study FROM studies WHERE definition->>'imported' <> '') ORDER BY rowid"""
     with Store(database) as store:

@@ -71,7 +71,7 @@ class Samples:
         return {place: said for place, said in found.items() if place in wanted}
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a run's file; none where there is no file, or no good one."""
+        """Yield the rows of a run's file; none where there is no readable file."""
         path = next((path for path in self.files.get(run, ()) if path.is_symlink() or path.exists()), None)
         if path is None or run in self.problems:
             return

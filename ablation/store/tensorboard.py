@@ -3,7 +3,7 @@
 A stage logs into one Parquet file; writing each number for TensorBoard as well was 85% of what logging cost. The events
 of a stage lie in `<folder>/<study>/<variant>/seed <n>/<stage>/`, with a note of what they were made from. Where the
 metrics have grown the new points are appended; where they are others, as after a stage that runs again, all is written
-anew. TensorBoard follows both while it runs.
+again. TensorBoard follows both while it runs.
 
 The format: records of (length, its checksum, data, its checksum), the data an `Event` of TensorFlow's protocol buffers.
 """

@@ -36,7 +36,7 @@ words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", pad_token="<pad>", padding_side="left")
 sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 sizes |= {"vocab_size": len(WORDS), "bos_token_id": None, "eos_token_id": 12, "pad_token_id": 13}
-start = arguments.output / "start"  # in the place of a model from the hub
+start = arguments.output / "start"  # instead of a model from the hub
 LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(start)
 
 prompts = [f"{first} {second} {parity}" for first in range(10) for second in range(10) for parity in ("even", "odd")]

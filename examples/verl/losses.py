@@ -22,7 +22,7 @@ class PolicyLoss(PolicyLossConfig):
     """verl's settings of a policy loss, and those of `ablation`."""
 
     ratio: str = "token"  # or gspo_token
-    ptrw_sigma: float | None = None  # width of the Gaussian in the place of clipping; None: clipping
+    ptrw_sigma: float | None = None  # width of the Gaussian instead of clipping; None: clipping
     decay_gamma: float | None = None  # weight of a token against the one before it; None: all the same
 
 

@@ -156,7 +156,7 @@ def test_a_grid_goes_on_when_there_is_space_again(finished, tmp_path, mount):
     assert said, output
     assert "Traceback" not in output
     for status in project.statuses():
-        assert '"state": "ok"' in status.read_text()  # a fault of the disk is no result of the variant
+        assert '"state": "ok"' in status.read_text()  # a fault of the disk is not a result of the variant
     started = project.snakemake(check=False)
     assert started.returncode != 0
     assert FULL in started.stdout

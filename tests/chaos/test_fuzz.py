@@ -439,7 +439,7 @@ def attempt(target: Target, folder: Path, path: Path) -> str:
             return f"not one clear line: {text[:500]!r}"
     except Exception:
         return printable(traceback.format_exc()[-3000:])
-    took = time.process_time() - begin  # a loaded machine is no fault
+    took = time.process_time() - begin  # a loaded machine is not a fault
     return f"took {took:.0f} s" if took > PATIENCE / 2 else ""
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def kill_at_random(project, arguments, *, kills, seed, longest, victims):
-    """Kill random processes at random moments until `kills` are dead; start Snakemake anew whenever it ends."""
+    """Kill random processes at random moments until `kills` are dead; start Snakemake again whenever it ends."""
     chance, killed = random.Random(seed), 0
     process = project.start(*arguments)
     deadline = time.monotonic() + 3000

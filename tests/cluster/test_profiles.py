@@ -54,7 +54,7 @@ def project(tmp_path_factory):
     project = Project.create(tmp_path_factory.mktemp("profiles") / "project")
     study = project.read("configs/studies/debias/_study.yaml")
     project.write("configs/studies/debias/_study.yaml", study.replace("gpu: 1", "gpu: 2"))
-    rules = project.read("workflow/rules/stages.smk")  # a rule with a message prints it in the place of its resources
+    rules = project.read("workflow/rules/stages.smk")  # a rule with a message prints it instead of its resources
     without, removed = re.subn(r" +message:\n.*\n", "", rules)
     assert removed == 1
     project.write("workflow/rules/stages.smk", without)

@@ -65,7 +65,7 @@ def test_gradients_of_a_pass_that_failed_in_its_middle_do_not_count_twice():
 
     device.load = load
     found, seen = gradient_of(memory, device)
-    assert [len(part) for part in seen] == [4, 2, 2, 2, 2, 2]  # the first of the failed pass, then all anew
+    assert [len(part) for part in seen] == [4, 2, 2, 2, 2, 2]  # the first of the failed pass, then all again
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-15)
 
 

@@ -1,4 +1,4 @@
-"""What the variants of a seed share is drawn anew for every seed; the items of the test set are not."""
+"""What the variants of a seed share is drawn again for every seed; the items of the test set are not."""
 
 from pathlib import Path
 

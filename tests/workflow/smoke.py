@@ -12,7 +12,7 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 def choices(variant):
-    """What a variant chooses anew: a word, a switch, something that was off; a number in place of another is none."""
+    """What a variant chooses again: a word, a switch, something that was off; a number in place of another is none."""
     if variant.parent is None:
         return {("root", None)}
     return {

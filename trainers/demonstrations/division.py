@@ -109,10 +109,10 @@ def divide_questions(
 
 
 def with_pools(division: Division, imported: Imported, candidates: int) -> Division:
-    """Return the division with the pools of an imported file in the place of those that were drawn.
+    """Return the division with the pools of an imported file instead of those that were drawn.
 
     Raises:
-        ValueError: a query is no training query, or a pool names what is no demonstration, the query itself or a
+        ValueError: a query is not a training query, or a pool names what is not a demonstration, the query itself or a
             demonstration twice, or has another size; with file and query.
     """
     asked = {division.queries[place]: place for place in division.splits["train"]}

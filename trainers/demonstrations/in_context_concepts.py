@@ -34,7 +34,7 @@ class ConceptModel:
         self.clusters = None  # its concepts are all that there are, and no sample of more
 
     def divide(self, imported: Imported | None) -> Division:
-        """Return the queries with candidates of their own; an import may order them anew or mix them."""
+        """Return the queries with candidates of their own; an import may order them again or mix them."""
         sizes, candidates = self.task.sizes, self.task.candidates
         pools = torch.arange(self.count * candidates).view(self.count, candidates)
         splits = consecutive_splits((sizes.train, sizes.validation, sizes.test))

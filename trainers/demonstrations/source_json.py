@@ -43,7 +43,7 @@ def read_sequences(path: Path) -> Sequences:
 
     A pointer counts places in the query's pool; `candidate_pool_ids` beside the queries is the pool of all. Scores are
     `vqa_correct`, `vqa_acc_score` and `beam_score` (in the seed the information gain), or the names of the columns;
-    absent or null is missing. Keys that begin with "_" are no queries, and sequences with `eval_failed` or
+    absent or null is missing. Keys that begin with "_" are not queries, and sequences with `eval_failed` or
     `vqa_eval_mode` "error" are left out, as there.
 
     Raises:

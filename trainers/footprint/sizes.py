@@ -2,7 +2,7 @@
 beside its files (fetched, a folder, the hub's cache), the published ones that are listed here.
 
 Numbers of parameters are held by a test against torch's meta device, and the list against the published numbers. A
-model that is missing in the list is no error: its size is known once it was fetched.
+model that is missing in the list is not an error: its size is known once it was fetched.
 """
 
 import json

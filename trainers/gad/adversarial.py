@@ -253,7 +253,7 @@ class Trainer:
         )
 
     def _engine(self, student: Path) -> Any:
-        """Return what samples in the place of the student itself, if anything does."""
+        """Return what samples instead of the student itself, if anything does."""
         rollout = self.config.rollout
         if rollout.engine == "own":
             return None

@@ -22,7 +22,7 @@ class Rollouts:
     """Samples with `model` as it is at that moment, or, with several ranks, with a copy made for each call.
 
     limit: longest response in tokens. temperature: None takes the most likely token, with log-probabilities at 1.
-    engine: samples what is learnt from, in the place of the model itself; it has a copy of the weights.
+    engine: samples what is learnt from, instead of the model itself; it has a copy of the weights.
     """
 
     model: PreTrainedModel

@@ -1,9 +1,9 @@
 """A model without its weights, as the first rank sends it to the others, and its weights, one after the other.
 
 A rank that built the model itself would hold all of it in memory, or would have to build it on the meta device as
-each of its makers does, and then to compute anew what is no weight: a rotary embedding's frequencies are a buffer that
-no file holds, which `to_empty` leaves as it finds the memory. So the others get the first one's modules as they are,
-with settings, flags, hooks and buffers, and with parameters on the meta device; what was tied is tied there too.
+each of its makers does, and then to compute again what is not a weight: a rotary embedding's frequencies are a buffer
+that no file holds, which `to_empty` leaves as it finds the memory. So the others get the first one's modules as they
+are, with settings, flags, hooks and buffers, and with parameters on the meta device; what was tied is tied there too.
 """
 
 import io

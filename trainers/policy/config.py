@@ -214,7 +214,7 @@ class GradientAdaptive(_Strict):
 
 
 class Ptrw(_Strict):
-    """2.4: loss -exp(-(s - 1)^2 / (2 sigma^2)) s A on the sequence ratio, in the place of clipping."""
+    """2.4: loss -exp(-(s - 1)^2 / (2 sigma^2)) s A on the sequence ratio, instead of clipping."""
 
     sigma: float = Field(default=0.2, gt=0, description="Width of the trust region.")
     detach_weight: bool = Field(default=False, description="Detach the Gaussian from the gradient.")

@@ -45,7 +45,7 @@ class Experience:
 class Sampler:
     """Samples responses to problems with a policy and scores them; `memory`: how many are drawn at once.
 
-    engine: samples what is learnt from, in the place of the policy itself.
+    engine: samples what is learnt from, instead of the policy itself.
     """
 
     model: PreTrainedModel

@@ -1,4 +1,4 @@
-"""AdamW whose two moments take 2 bytes a parameter each (bfloat16), or 1 (8 bits by blocks), in the place of 4.
+"""AdamW whose two moments take 2 bytes a parameter each (bfloat16), or 1 (8 bits by blocks), instead of 4.
 
 8 bits: block-wise dynamic quantisation (Dettmers et al. 2022, arXiv 2110.02861, section 2): a block of up to 256 values
 is divided by its largest magnitude, and each value is one of 256 numbers whose exponents reach down to 1e-7. Here a

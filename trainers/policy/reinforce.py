@@ -235,7 +235,7 @@ class Trainer:
         return module.Critic(self._learner(model, self.config.critic.lr), self.config.critic)
 
     def _engine(self, policy: Path, placement: Placement) -> Responds | None:
-        """Return what samples in the place of the policy itself, if anything does."""
+        """Return what samples instead of the policy itself, if anything does."""
         rollout = self.config.rollout
         if rollout.engine == "own":
             return None

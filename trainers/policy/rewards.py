@@ -111,7 +111,7 @@ def score(
 ) -> Scored:
     """Return the rewards of responses; problem i belongs to response i.
 
-    tokens: rewards (N, T) by the model of each token, in the place of `model`.
+    tokens: rewards (N, T) by the model of each token, instead of `model`.
     """
     rewards, correct, parts = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
     if all(problem.answer for problem in problems):

@@ -85,7 +85,7 @@ def train_on_responses(
 
     metric: name of the loss; `lr` and `grad_norm` are logged under its prefix. checkpoint_every: steps between
     checkpoints, from which a killed stage goes on; None: no checkpoints. after: called with the number of steps taken.
-    enough: likewise; True ends the training there. It must depend on the weights alone, as a resumed stage asks anew.
+    enough: likewise; True ends the training there. It must depend on the weights alone, as a resumed stage asks again.
     """
     prefix = metric.rpartition("/")[0]
     memory = stage.micro_batch(schedule.micro_batch)

@@ -29,7 +29,7 @@ class Rule:
     abs: bound the absolute value of the measured quantity.
     measure: the `value` itself, its `change` (value minus reference) or its `ratio` to the reference: the metric
     named by `reference` at the same step (or its last step before), by default the metric's own first finite value.
-    window: so many logged values in a row must be outside (a moment's excursion is no fault); one that is not finite
+    window: so many logged values in a row must be outside (a moment's excursion is not a fault); one that is not finite
     suffices. after: steps up to and including this one are not looked at.
     """
 

@@ -66,7 +66,7 @@ def expand(words: Iterable[str], base: Path = Path()) -> list[Path]:
         elif path.is_file():
             here, problem = [path], ""
         elif path.exists():  # a pipe, say, which would be waited for
-            here, problem = [], "is no file"
+            here, problem = [], "is not a file"
         else:
             here = sorted(Path(text) for text in glob.glob(str(path), recursive=True) if Path(text).is_file())
             problem = "no such file, and no file fits it as a pattern"
@@ -149,7 +149,7 @@ def _by_pattern(path: Path, pattern: str) -> int:
         found = re.search(pattern, str(path))
     except re.error as error:
         raise ConfigError(
-            "compare", "--seed-from", pattern, f"is no regular expression ({error})", "as 'run(\\d+)'"
+            "compare", "--seed-from", pattern, f"is not a valid regular expression ({error})", "as 'run(\\d+)'"
         ) from None
     said = found.group(1) if found and found.re.groups else ""
     if not (said or "").isdigit():

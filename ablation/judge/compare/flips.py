@@ -3,7 +3,7 @@
     most_changed(parent, child, analysis, count) -> Flips
 
 The change of an item is the mean over the paired seeds of child minus parent, in the direction's sense. One item that
-changed is no finding: it is an example to read.
+changed is not a finding: it is an example to read.
 """
 
 from collections.abc import Sequence

@@ -121,7 +121,7 @@ def study_edges(variants: Sequence[PlannedVariant], verdicts: pd.DataFrame, marg
 
 
 def _changes(parent: PlannedVariant | None, child: PlannedVariant) -> list[Change]:
-    """What differs between two variants that are no parent and child."""
+    """What differs between two variants that are not parent and child."""
     found = differences(parent.resolved, child.resolved) if parent else ()
     return [Change.model_validate({"key": key, "from": old, "to": new, "factor": key}) for key, old, new in found]
 

@@ -255,7 +255,7 @@ def _notes(study: Measurements, samples: Samples, edge: Edge) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """Return a text as it may be shown: a sign for what is no character, the first and last of very many lines."""
+    """Return a text as it may be shown: a sign for what is not a character, the first and last of very many lines."""
     text = _NOISE.sub("\ufffd", text.replace("\r\n", "\n"))
     lines = text.split("\n")
     if len(lines) <= MOST_LINES:

@@ -48,7 +48,7 @@ def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | Non
 
 
 def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: str) -> Analysis:
-    """Return the analysis plan. Raises ConfigError where what decides is not said, or no run has it."""
+    """Return the analysis plan. Raises ConfigError where what decides is not stated, or no run has it."""
     metrics = sorted(set().union(*(run.metrics for run in runs)))
     items = sorted(set().union(*(run.items for run in runs)))
     primary = "metric" in values or "value" in values
@@ -63,8 +63,8 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         ]
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
         shown = f"logged: {_some(metrics)}" + (f"; items: {_some(kinds)}" if kinds else "")
-        remedy = f"say {'; '.join(asked)}; or write it in a study.yaml ({shown})"
-        raise ConfigError(where, "analysis", None, "what decides is not said", remedy)
+        remedy = f"pass {'; '.join(asked)}; or write it in a study.yaml ({shown})"
+        raise ConfigError(where, "analysis", None, "what decides is not stated", remedy)
     analysis = analysis_of(values, where)
     if analysis.protocol == LOGGED:
         for name in analysis.subsets:

@@ -102,7 +102,7 @@ def _group_in_name(run: Record, rule: str, where: str) -> str | None:
         return found and found.group(1)
     except (re.error, IndexError) as error:
         raise ConfigError(
-            where, "--map", rule, f"is no expression with a group ({error})", "as name:-s([0-9]+)$"
+            where, "--map", rule, f"is not a valid expression with a group ({error})", "as name:-s([0-9]+)$"
         ) from None
 
 

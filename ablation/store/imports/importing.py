@@ -174,7 +174,7 @@ def _take_in(
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
-    """Return, by subset, that runs of one seed were asked otherwise: values of other questions are no pairs."""
+    """Return, by subset, that runs of one seed were asked otherwise: values of other questions are not pairs."""
     first: dict[tuple[str, int], Record] = {}
     found: dict[str, ConfigError] = {}
     for run, seed in zip(runs, seeds, strict=True):
@@ -272,7 +272,7 @@ def _check_items(run: ImportedRun, items: pa.Table) -> None:
     bad = items.filter(pc.invert(pc.fill_null(pc.is_finite(items["value"]), False)))
     for row in bad.slice(0, 1).to_pylist():
         problem = (
-            f"item {row['item']} of {row['subset']} has a {row['name']} that is no number ({bad.num_rows} such rows)"
+            f"item {row['item']} of {row['subset']} has a {row['name']} that is not a number ({bad.num_rows} such rows)"
         )
         raise ConfigError(place, "items", row["value"], problem, "evaluate again, or remove the rows")
 

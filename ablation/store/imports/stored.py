@@ -200,7 +200,7 @@ def _last(metrics: pa.Table) -> pa.Table:
 
 
 def _means(items: pa.Table | None, last: pa.Table, step: int) -> pa.Table:
-    """Return the means of the items as metrics `protocol/subset/name`, and over subsets that are no steps."""
+    """Return the means of the items as metrics `protocol/subset/name`, and over subsets that are not steps."""
     if items is None:
         return METRIC_ROWS.empty_table()
     by_subset = items.group_by(["protocol", "subset", "name"]).aggregate([("value", "mean")]).to_pylist()
@@ -253,7 +253,7 @@ def unequal_ends(runs: Sequence[PlacedRun]) -> list[str]:
 def merged_metrics(known: pa.Table, logged: pa.Table) -> pa.Table:
     """Return METRIC_ROWS: all that is logged now, and of what was known the part that still holds.
 
-    A log that was cut short, or begun anew by a resumed run, lacks rows that were known: they stay. Where both have a
+    A log that was cut short, or begun again by a resumed run, lacks rows that were known: they stay. Where both have a
     number and they differ, the run was taken back to an earlier step and went another way: from that step on only the
     log of now counts.
     """

@@ -72,14 +72,14 @@ def read_import_file(path: Path) -> tuple[str, ImportFile]:
     for variant in written.variants:
         if not is_safe_name(variant):
             remedy = "use letters, digits, '.', '-' and '_'"
-            raise ConfigError(path, "variants", variant, "is no name of a variant", remedy)
+            raise ConfigError(path, "variants", variant, "is not a valid variant name", remedy)
     return checked_name(name, path), written
 
 
 def checked_name(name: str, where: Path | str) -> str:
     """Return the name of a study if it can be one. Raises ConfigError."""
     if not is_safe_name(name):
-        raise ConfigError(where, "name", name, "is no name of a study", "use letters, digits, '.', '-' and '_'")
+        raise ConfigError(where, "name", name, "is not a valid study name", "use letters, digits, '.', '-' and '_'")
     return name
 
 

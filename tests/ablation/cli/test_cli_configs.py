@@ -160,7 +160,7 @@ def test_diff_says_what_the_change_did_where_there_are_results(run, toy, tmp_pat
     assert word == edge.detail == "worse"
     assert "not corrected for other comparisons" in out
     assert "confounded: 2 factors differ" in out
-    assert "as one of the study's" not in out  # base and v10 are no edge
+    assert "as one of the study's" not in out  # base and v10 are not an edge
     assert "as one of the study's 2 edges, corrected for all of them: v10 after v2 is worse" in run("diff", "v10", "v2")
 
 

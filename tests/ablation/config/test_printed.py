@@ -66,10 +66,14 @@ def test_a_published_file_keeps_the_text_through_the_plan(tmp_path):
     assert [str(cell) for cell in published.rows["v"]] == ["0.700", "51.70%", "0.50 ± 0.10"]
     assert published.rows["w"][1] is None
     assert PublishedFile.model_validate_json(published.model_dump_json(), strict=True) == published
-    with pytest.raises(ValueError, match=r"a is 1.5, which is no rate between 0 and 1; write percentages with their"):
+    with pytest.raises(
+        ValueError, match=r"a is 1.5, which is not a rate between 0 and 1; write percentages with their"
+    ):
         PublishedFile.model_validate(published.model_dump() | {"rows": {"v": ["1.5", None, None]}})
     near = {"target": "0.5", "rows": {"v": ["0.517", None, None]}}  # SS itself, under the name of its distance
-    with pytest.raises(ValueError, match=r"0.517, which is no distance .*: at most 0.5; for the rates .* `target` out"):
+    with pytest.raises(
+        ValueError, match=r"0.517, which is not a distance .*: at most 0.5; for the rates .* `target` out"
+    ):
         PublishedFile.model_validate(published.model_dump() | near)
 
 
@@ -102,18 +106,18 @@ def test_a_table_is_read_as_it_is_printed(tmp_path):
         ("row,a\nv,0.5,0.6\n", {}, ("t.csv:2: has 3 cells, the heading has 2",)),
         ("row,a\nv,0.5\n\nv,0.6\n", {}, ("t.csv:4: row = 'v': is the name of an earlier row",)),
         ("row,a\n,0.5\n", {}, ("t.csv:2: row = '': the row has no name",)),
-        ("row,a\nv,51.7\n", {"items": "10"}, ("t.csv:2: a = '51.7': is no rate: 0 to 1; say --percent",)),
-        ("row,a\nv,0.51\n", {"items": "10", "target": "0.5"}, ("a = '0.51': is no distance", "leave --target out")),
+        ("row,a\nv,51.7\n", {"items": "10"}, ("t.csv:2: a = '51.7': is not a rate: 0 to 1; pass --percent",)),
+        ("row,a\nv,0.51\n", {"items": "10", "target": "0.5"}, ("a = '0.51': is not a distance", "leave --target out")),
         ("row,a,a\nv,1,1\n", {}, ("heading = 'a': is given twice",)),
         ("row,a,\nv,1,1\n", {}, ("column 3 = '': has no heading",)),
         ("row,a,b\nv,1,1\n", {"items": "1,2,3"}, ("--items = '1,2,3': has 3 numbers for 2 columns (a, b)",)),
-        ("row,a,b\nv,1,1\n", {"items": "c=3"}, ("--items = 'c': is no column",)),
-        ("row,a\nv,1\n", {"items": "0"}, ("--items = '0': is no number of items",)),
-        ("row,a\nv,1\n", {"items": "many"}, ("--items = 'many': is no number of items",)),
-        ("row,a\nv,1\n", {"target": "high"}, ("--target = 'high': is no rate",)),
-        ("row,a\nv,1\n", {"target": "0.33333333333333333333"}, ("is no rate; write one", "with few decimals")),
-        ("row,a\nv,1\n", {"target": "1.5"}, ("--target = '1.5': is no rate",)),
-        ("row,a\nv,1\n", {"columns": ("b",)}, ("--columns = 'b': is no column",)),
+        ("row,a,b\nv,1,1\n", {"items": "c=3"}, ("--items = 'c': is not a column",)),
+        ("row,a\nv,1\n", {"items": "0"}, ("--items = '0': is not a valid number of items",)),
+        ("row,a\nv,1\n", {"items": "many"}, ("--items = 'many': is not a valid number of items",)),
+        ("row,a\nv,1\n", {"target": "high"}, ("--target = 'high': is not a valid rate",)),
+        ("row,a\nv,1\n", {"target": "0.33333333333333333333"}, ("is not a valid rate; write one", "with few decimals")),
+        ("row,a\nv,1\n", {"target": "1.5"}, ("--target = '1.5': is not a valid rate",)),
+        ("row,a\nv,1\n", {"columns": ("b",)}, ("--columns = 'b': is not a column",)),
         ("row,a\n", {}, ("holds no table",)),
         ("", {}, ("holds no table",)),
         ("row\nv\n", {}, ("is the only column",)),

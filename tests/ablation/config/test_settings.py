@@ -29,7 +29,7 @@ def refusal(toy, **overrides):
 
 @pytest.fixture
 def odd(toy):
-    """Paths that are no folders, by name."""
+    """Paths that are not folders, by name."""
     (toy.root / "file").write_text("mine")
     (toy.root / "dangling").symlink_to("nowhere")
     (toy.root / "circle").symlink_to("circle")

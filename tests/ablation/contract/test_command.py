@@ -57,13 +57,13 @@ def test_overrides_are_words_of_their_own():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("{sead}", r"\{sead\} is no placeholder \(there are \{config\}, .*write \{\{ and \}\} for plain braces"),
-        ("{seed:2}", r"\{seed:2\} is no placeholder; write \{seed\}"),
+        ("{sead}", r"\{sead\} is not a placeholder \(there are \{config\}, .*write \{\{ and \}\} for plain braces"),
+        ("{seed:2}", r"\{seed:2\} is not a placeholder; write \{seed\}"),
         ("{config:toml}", r"write \{config\}, \{config:yaml\}, \{config:json\}"),
         ("{input}", r"\{input\} lacks a name: \{input:NAME\}"),
-        ("{}", r"\{\} is no placeholder"),
-        ("{output!r}", r"\{output!r\} is no placeholder"),
-        ("{overrides!h}", r"\{overrides!h\} is no placeholder"),
+        ("{}", r"\{\} is not a placeholder"),
+        ("{output!r}", r"\{output!r\} is not a placeholder"),
+        ("{overrides!h}", r"\{overrides!h\} is not a placeholder"),
         ("a={overrides}", r"\{overrides\} becomes several words"),
         ("{", "brace|'{'"),
         ("}", "'}'"),

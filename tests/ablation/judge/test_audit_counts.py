@@ -152,7 +152,7 @@ def test_statements_that_no_counts_satisfy_together():
             audit(published(rows, [claim(percent=percent)], target=None, items={"a": 8, "b": 8})), "claim"
         )
         assert bool(found(rows, [claim(percent=percent)])) is wrong, percent
-    assert not found({"v": ["0.4", "0.6", "0.53"]}, runs=3)  # the mean of three runs is no count
+    assert not found({"v": ["0.4", "0.6", "0.53"]}, runs=3)  # the mean of three runs is not a count
 
 
 def test_a_statement_of_many_counts_is_left_to_the_rounding():

@@ -1,4 +1,4 @@
-"""Rounds of more seeds, with a simulated grid in the place of Snakemake; extra seeds and the plan that reads them."""
+"""Rounds of more seeds, with a simulated grid instead of Snakemake; extra seeds and the plan that reads them."""
 
 import json
 

@@ -30,7 +30,7 @@ def test_a_plain_difference_is_found_at_the_first_look():
 
 
 def test_the_word_is_that_of_the_look_that_decided():
-    """Three seeds agree; two more turn the mean. What the first look excluded is no difference, and not the gain."""
+    """Three seeds agree; two more turn the mean. What the first look excluded is not a difference, and not the gain."""
     rates = [0.30, 0.31, 0.29, 0.90, 0.99]
     [edge] = judge_edges(of_seeds({"v0": (None, [0.5] * 5), "v1": ("v0", rates)}, looks=[3, 5], alpha=0.2))
     assert edge.effect > 0

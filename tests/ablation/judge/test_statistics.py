@@ -247,7 +247,7 @@ def test_what_rounding_hides_grows_with_the_squared_weights(weights, squares):
 
 
 def test_runs_of_one_value_get_the_paired_t_test():
-    """The smallest gap between runs is no rounding step: it made [0.0006, 0.0394], p = .047, of these."""
+    """The smallest gap between runs is not a rounding step: it made [0.0006, 0.0394], p = .047, of these."""
     parent, child = [0.70, 0.75, 0.80], [0.721, 0.770, 0.819]
     found = contrast([np.array([child, parent])[:, :, None]], (1, -1), "max")
     expected = stats.ttest_rel(child, parent)

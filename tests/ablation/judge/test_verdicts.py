@@ -205,7 +205,7 @@ def test_equal_weights_after_training_are_said(tmp_path):
 
 
 def test_models_that_were_measured_equal_leave_nothing_unseen(tmp_path):
-    """Few items that all agree are no proof; the same models, measured in the same way, are one."""
+    """Few items that all agree are not proof; the same models, measured in the same way, are one."""
 
     def alike(digests, stage="evaluate"):
         def change(plan):
@@ -355,7 +355,7 @@ def test_a_warning_is_told_with_the_verdict_and_changes_nothing_else(tmp_path):
     edges, _ = run(tmp_path / "c", health=everyone)
     assert edges.loc["v1"].reason.endswith("lms-low: words are lost (v1 seed 0, v1 seed 1, v1 seed 2 and 5 more)")
     with Store(results / "tracker.duckdb") as store:
-        assert len(store.health("toy")) == 3  # the note is kept, but is no part of a verdict
+        assert len(store.health("toy")) == 3  # the note is kept, but is not a part of a verdict
 
 
 def test_a_warning_is_told_with_an_invalid_edge(tmp_path):

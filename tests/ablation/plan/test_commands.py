@@ -158,7 +158,7 @@ def test_a_variant_is_checked_against_base(commands, variant, parts):
         ("train", {"code": ["src/"]}, ("'my train.py' is a file of the project", "add my train.py")),
         ("train", {"command": "x {config} {seed} --a=src/model.py", "code": ["my train.py"]}, ("add src/model.py",)),
         ("train", {"code": ["/etc/passwd"]}, ("stages.train.code", "must be relative to the folder")),
-        ("train", {"command": "python {sed}"}, ("stages.train", "{sed} is no placeholder")),
+        ("train", {"command": "python {sed}"}, ("stages.train", "{sed} is not a placeholder")),
         ("train", {"command": "python 'x"}, ("stages.train", "no closing quotation")),
         ("train", {"command": "x {config}"}, ("the stage is seeded, and the command does not get {seed}",)),
         ("train", {"command": "x {seed}"}, ("gets none of what the stage reads", "add {config}, {overrides}")),
@@ -188,8 +188,8 @@ def test_what_is_wrong_with_a_command_is_said_before_any_job(commands, stage, fi
 @pytest.mark.parametrize(
     ("base", "parts"),
     [
-        ({"_private": 1}, ("base._private", "is no usable key")),
-        ({"task": {"a.b": 1}}, ("base.task.a.b", "is no usable key")),
+        ({"_private": 1}, ("base._private", "is not a usable key")),
+        ({"task": {"a.b": 1}}, ("base.task.a.b", "is not a usable key")),
         ({"why": 1}, ("base.why", "is reserved")),
         ({"model_dump": 1}, ("base.model_dump", "is reserved")),
     ],

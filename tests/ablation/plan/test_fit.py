@@ -247,9 +247,9 @@ def test_the_commands_exit_status_says_whether_all_fits(capsys):
     ("words", "said"),
     [
         (["gat"], "there is no such study; did you mean 'gad'?"),
-        (["gad", "--device-memory", "nan"], "device_memory = 'nan': is no size"),
-        (["gad", "--device-memory", "-1"], "device_memory = '-1.0': is no size"),
-        (["gad", "--devices", "1", "0"], "--devices = 0: is no number of devices"),
+        (["gad", "--device-memory", "nan"], "device_memory = 'nan': is not a valid size"),
+        (["gad", "--device-memory", "-1"], "device_memory = '-1.0': is not a valid size"),
+        (["gad", "--devices", "1", "0"], "--devices = 0: is not a valid number of devices"),
     ],
 )
 def test_what_the_command_refuses(words, said, capsys):

@@ -59,7 +59,7 @@ def test_a_note_that_cannot_be_read_is_an_error(folders):
 @pytest.mark.parametrize("odd", ["/dev/null", "file"])
 def test_what_is_no_folder_is_an_error(folders, tmp_path, odd):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"is no folder; name another one"):
+    with pytest.raises(ConfigError, match=r"is not a folder; name another one"):
         claim_reports(folders[0], tmp_path / odd)
 
 

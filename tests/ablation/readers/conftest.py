@@ -1,4 +1,4 @@
-"""Files of the package that a test module names: `PACKAGE`, and `SCRIPT`, which writes them anew."""
+"""Files of the package that a test module names: `PACKAGE`, and `SCRIPT`, which writes them again."""
 
 import json
 

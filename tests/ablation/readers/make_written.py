@@ -166,7 +166,7 @@ def verl(folder: Path) -> None:
         run("grpo", seed, 1, 6, 0.1)
         run("gspo", seed, 1, 6, 0.2)
     shutil.copytree(folder / "grpo", folder / "resumed")
-    run("resumed", 0, 5, 8, 0.1)  # opened anew by a run that was resumed after step 4
+    run("resumed", 0, 5, 8, 0.1)  # opened again by a run that was resumed after step 4
 
 
 def tensorboard(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files that the real packages wrote: as they are kept in `written/`, or written anew where the package is."""
+"""Files that the real packages wrote: as they are kept in `written/`, or written again where the package is."""
 
 import math
 import subprocess

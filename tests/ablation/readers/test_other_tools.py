@@ -261,4 +261,4 @@ def test_helm_before_summarize_has_its_questions_in_the_scenario_state(written_b
 
 def test_an_instance_of_which_helm_left_out_the_nan_is_refused(written_by_helm, capsys):
     said = refused(capsys, written_by_helm / "a", "--with", written_by_helm / "b", "--metric", "defined")
-    assert "defined: item id3 has none (trial 0): HELM leaves out what is no number" in said
+    assert "defined: item id3 has none (trial 0): HELM leaves out what is not a number" in said

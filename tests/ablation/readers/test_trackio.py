@@ -110,7 +110,7 @@ def test_rows_that_make_no_sense_are_named(written):
     assert (3, "loss") in points(first)
     assert first.config == {}
     assert any("2 of its rows hold no JSON object and were left out, the first with id 2" in line for line in problems)
-    assert any("configuration is no JSON object" in line for line in problems)
+    assert any("configuration is not a JSON object" in line for line in problems)
 
 
 @pytest.mark.parametrize("name", ["grid.db", "live.db"])

@@ -58,7 +58,7 @@ def test_values_by_hand(folder):
     assert (found[3, "nested.a"], found[3, "nested.b.c"]) == (3.0, 0.5)
     assert found[30, "loss"] == 0.25  # twice at one step
     assert {step for step, name in found if name == "eval/acc"} == {100, 200}  # define_metric
-    assert {step for step, name in found if name == "half/acc"} == {23, 24}  # epochs are no whole numbers
+    assert {step for step, name in found if name == "half/acc"} == {23, 24}  # epochs are not whole numbers
     assert found[200, "test/acc"] == 0.875  # of the summary alone
     names = {name for _, name in found}
     assert not any(name.startswith(("_", "hist", "table", "text", "proc.", "network.", "loss.")) for name in names)

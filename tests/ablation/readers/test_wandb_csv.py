@@ -34,7 +34,7 @@ def test_a_history(tmp_path):
         (1, "ok"): 0.0,
         (10, "loss"): 0.25,
     }
-    assert problems == [f"{tmp_path / 'my run.csv'}: cells that are no numbers are left out, in the columns text"]
+    assert problems == [f"{tmp_path / 'my run.csv'}: cells that are not numbers are left out, in the columns text"]
 
 
 def test_steps_that_are_missing(tmp_path):
@@ -128,11 +128,11 @@ def test_the_table_of_the_page_does_not_say_what_is_configuration(tmp_path):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "is no CSV that W&B exports"),
-        ("a,b\n1,2\n", "is no CSV that W&B exports"),
+        ("", "is not a CSV that W&B exports"),
+        ("a,b\n1,2\n", "is not a CSV that W&B exports"),
         ("_step,loss,loss\n1,2,3\n", "loss: is the name of two columns"),
         ("config,summary\n{},{}\n", "has no column name or id"),
-        ("\x00\x01\x02", "is no CSV"),
+        ("\x00\x01\x02", "is not a CSV"),
     ],
 )
 def test_what_is_no_export(tmp_path, text, what):
@@ -161,4 +161,4 @@ def test_cells_that_are_no_maps_are_named(tmp_path):
     runs, problems = read_all(read, tmp_path / "runs.csv")
     assert points(runs["a"]) == {(0, "acc"): 0.5}
     assert runs["b"].config == {"lr": "open"}
-    assert sum("is no map" in line for line in problems) == 2
+    assert sum("is not a map" in line for line in problems) == 2

@@ -1,4 +1,4 @@
-"""`serve`: when the page is drawn anew."""
+"""`serve`: when the page is drawn again."""
 
 import time
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_curves_of_a_running_stage_are_a_change(painted, results):
     painted.drawings = [f"one{MARKER}", f"two{MARKER}"]
     with locked(folder):
         turn(painted)
-        progress(folder, done=6)  # progress alone is no change of the results
+        progress(folder, done=6)  # progress alone is not a change of the results
         turn(painted)
         assert painted.page.before == "one"
         (folder / "metrics.parquet").write_bytes(b"more")

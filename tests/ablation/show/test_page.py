@@ -272,7 +272,7 @@ def test_a_rule_that_many_runs_broke_stands_once(tmp_path):
     shown = text_of(page(database))
     assert shown.count("Too strong") == 1
     assert "v0 (seeds 0, 1), v1 (seed 0)" in shown
-    assert 'class="broken' not in page(database)  # a note is no warning
+    assert 'class="broken' not in page(database)  # a note is not a warning
     add_event(database, "toy", "v1", 1, rule="weak")
     html = page(database)
     assert re.search(r'class="broken sev-warn" href="#study-toy-health"[^>]*>weak<', html)

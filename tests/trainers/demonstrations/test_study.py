@@ -115,7 +115,7 @@ def edit(path, old, new):
     [
         ("published/demonstrations.yaml", 'against: legacy-ranks, column: "1"', 'against: lgacy, column: "1"', "lgacy"),
         ("published/demonstrations.yaml", "low: -0.026, high: -0.020", "low: -0.01, high: -0.02", "above high"),
-        ("published/demonstrations.yaml", 'column: "4"', 'column: "5"', "no columns"),
+        ("published/demonstrations.yaml", 'column: "4"', 'column: "5"', "not columns"),
         ("studies/demonstrations/_study.yaml", "[hard_plus_soft, weights", "[hard_plus_sft, weights", "no such"),
         ("studies/demonstrations/_study.yaml", "metric: data/*/reward", "metric: data/reward", "<protocol>/*/<name>"),
         ("studies/demonstrations/_study.yaml", "kind: subsets", "kind: bars", "`variants` has no effect"),

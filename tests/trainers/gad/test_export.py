@@ -206,7 +206,7 @@ def test_any_kept_step_is_exported_also_of_a_stage_that_has_not_ended(results, t
     for words, options in (
         ("kept steps: 20, 100", ["--step", "7"]),
         ("no critic", ["--part", "critic", "--stage", "warmup"]),
-        ("is no stage", ["--stage", "wramup"]),
+        ("is not a stage", ["--stage", "wramup"]),
     ):
         assert main(["export", "gad", "full", *options, "--results", str(results), "--to", str(tmp_path / "x")]) == 2
         assert words in capsys.readouterr().err

@@ -7,7 +7,7 @@ from trainers.parallel.rollout_copy import rollout_copy
 
 
 class Copying(Ranks):
-    """Makes the copy anew each time."""
+    """Makes the copy again each time."""
 
     @contextmanager
     def whole_weights(self, model, *, autocast):

@@ -120,7 +120,7 @@ CASES = {
 
 
 def described(ranks, model):
-    """Return all that a model is: tensors, and what is no tensor."""
+    """Return all that a model is: tensors, and what is not a tensor."""
     tensors = {name: ranks.whole(value).detach().clone() for name, value in model.state_dict().items()}
     tensors |= {f"buffer {name}": value.clone() for name, value in model.named_buffers()}
     with torch.no_grad(), ranks.whole_weights(model, autocast=False):

@@ -57,7 +57,7 @@ def test_it_gives_the_numbers_of_the_whole_model_bit_for_bit(model):
     expected, found = drawn(model), drawn(made)
     assert torch.equal(found.response_ids, expected.response_ids)
     assert torch.equal(found.logps, expected.logps)
-    assert len(expected.response_ids.unique()) > 20  # it is no model that always says the same
+    assert len(expected.response_ids.unique()) > 20  # it is not a model that always says the same
     with autocast():
         both = [batched_logps(each, expected, 1.0, 5) for each in (model, made)]
         spread = [

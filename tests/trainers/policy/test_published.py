@@ -1,4 +1,4 @@
-"""The objectives against the definitions of verl 0.9.1 and TRL 1.16, written down here anew, on random tensors.
+"""The objectives against the definitions of verl 0.9.1 and TRL 1.16, written down here again, on random tensors.
 
 verl: verl/trainer/ppo/core_algos.py (compute_policy_loss_vanilla, compute_policy_loss_gspo, agg_loss,
 compute_grpo_outcome_advantage, compute_gae_advantage_return, compute_value_loss, kl_penalty). TRL:

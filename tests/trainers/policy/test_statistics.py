@@ -27,7 +27,7 @@ VARIANTS = {
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_reported_number_depends_on_the_micro_batch(tokenizer, prompts, variant, aggregation):
-    """Responses of 1 to 8 tokens: means over responses, variances and maxima of parts are no means over tokens."""
+    """Responses of 1 to 8 tokens: means over responses, variances and maxima of parts are not means over tokens."""
     reported = []
     for micro_batch in (None, 5, 1):
         model = build_policy(TINY, tokenizer, seed=0).double().eval().requires_grad_(True)

@@ -47,7 +47,7 @@ def test_it_ends_at_the_first_measurement_that_suffices(prepared, never, tmp_pat
     assert series["warm_start/steps"] == {first: first}
     assert series["warm_start/short"] == {first: 0}
     assert max(series["warm_start/loss"]) < first
-    again, same = train(tmp_path / "again", prepared, until)  # as after a kill: a warm start begins anew
+    again, same = train(tmp_path / "again", prepared, until)  # as after a kill: a warm start begins again
     assert (again, same) == (series, weights)
     assert answered(tmp_path / "run", prepared, 30) == pytest.approx(goal)
 

@@ -64,7 +64,7 @@ def test_every_puzzle_has_exactly_one_solution_and_that_is_its_answer(people, fo
 
 
 def test_splits_are_disjoint_in_structure_not_only_in_text():
-    """A test puzzle is no training puzzle with other names: renaming by order of appearance would show it."""
+    """A test puzzle is not a training puzzle with other names: renaming by order of appearance would show it."""
     splits = knights_knaves.create(KnightsKnaves(held_out="structures")).splits(SIZES, seed=0)
 
     def renamed(problem):

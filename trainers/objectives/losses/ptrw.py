@@ -1,4 +1,4 @@
-"""Innovation 2.4, PTRW (probabilistic trust region weighting): a Gaussian of the ratio in the place of clipping."""
+"""Innovation 2.4, PTRW (probabilistic trust region weighting): a Gaussian of the ratio instead of clipping."""
 
 import torch
 from torch import Tensor

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 class TaskBase(BaseModel):
     """A task's settings; `name` is a Literal of the task's module.
 
-    reads_source: whether the task reads the asset `data_source`. It belongs to the task and is no key.
+    reads_source: whether the task reads the asset `data_source`. It belongs to the task and is not a key.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

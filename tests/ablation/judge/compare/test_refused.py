@@ -77,18 +77,18 @@ def test_what_is_wrong_with_the_files_is_one_line(arms, tmp_path, capsys):
     other.mkdir()
     notes = other / "notes.jsonl"
     notes.write_text("not json\n")
-    assert "is no evaluation that can be read" in refused(capsys, arms[0], "--with", notes)
+    assert "is not a readable evaluation" in refused(capsys, arms[0], "--with", notes)
     assert "no evaluation below this folder" in refused(capsys, arms[0], "--with", other)
     assert "no such file" in refused(capsys, arms[0], "--with", tmp_path / "gone*")
     (results,) = Path(arms[0], "seed0").glob("results_*")
     assert "--log_samples" in refused(capsys, arms[0], "--with", results)
     empty = other / "empty.jsonl"
     empty.write_text("")
-    assert "is no evaluation" in refused(capsys, arms[0], "--with", empty)
+    assert "is not a readable evaluation" in refused(capsys, arms[0], "--with", empty)
     assert "is on both sides" in refused(capsys, arms[0], "--with", arms[0])
     assert "two evaluations are needed" in refused(capsys, arms[0])
     os.mkfifo(other / "samples.jsonl")
-    assert "is no file" in refused(capsys, arms[0], "--with", other / "samples.jsonl")
+    assert "is not a file" in refused(capsys, arms[0], "--with", other / "samples.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_seeds_that_no_run_shares_and_seeds_that_cannot_be_told(arms, tmp_path, 
         write_samples(tmp_path / "nameless" / name, [row(i, v) for i, v in enumerate(hits(0))])
     assert "--seed-from" in refused(capsys, arms[0], "--with", tmp_path / "nameless")
     assert "finds no number" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", r"run(\d+)")
-    assert "no regular expression" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", "(")
+    assert "is not a valid regular expression" in refused(capsys, arms[0], "--with", arms[1], "--seed-from", "(")
 
 
 def test_a_run_evaluated_twice_is_refused_unless_the_latest_is_asked_for(arms, capsys):

@@ -134,7 +134,7 @@ def test_other_tables_of_a_folder_are_named_and_left_out(tmp_path, monkeypatch, 
     out = capsys.readouterr().out
     assert "2 runs" in out
     assert "note: runs/log.csv: has no column 'item', only step, loss: left out" in out
-    assert "note: runs/log.jsonl: is no evaluation that can be read: left out" in out
+    assert "note: runs/log.jsonl: is not a readable evaluation: left out" in out
     Path("runs/seed_1.csv").write_text("item,value\na,1\nb,nan\n")
     assert main(["import", "evaluation", "runs", "--study", "s"]) == 2
 

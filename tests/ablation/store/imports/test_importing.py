@@ -67,8 +67,8 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
     assert "learning_rate: 0.05 -> 0.2" in out
     assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
-    assert "what decides is not said; say --metric NAME" in out
-    assert "nothing has been written: say --yes" in out
+    assert "what decides is not stated; pass --metric NAME" in out
+    assert "nothing has been written: pass --yes" in out
     assert list(Path().iterdir()) == []
 
 
@@ -375,19 +375,19 @@ def test_logs_and_evaluations_of_one_run_are_two_of_its_stages():
         (["verl", WRITTEN / "trainer", "--study", "s"], 'holds no line {"step"'),
         (["tensorboard", WRITTEN / "verl", "--study", "s"], "holds no event file"),
         (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
-        (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "seed_0.jsonl: is no database of DuckDB's"),
-        (["database", WRITTEN, "--study", "s"], "is no file"),
-        ([*HF, "--yes"], "what decides is not said"),
-        ([*HF, *EVAL[:4], "--yes"], "say --margin M"),
+        (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "seed_0.jsonl: is not a DuckDB database"),
+        (["database", WRITTEN, "--study", "s"], "is not a file"),
+        ([*HF, "--yes"], "what decides is not stated"),
+        ([*HF, *EVAL[:4], "--yes"], "pass --margin M"),
         ([*HF, "--metric", "eval_los", *EVAL[2:], "--yes"], "no run has logged it; did you mean 'eval_loss'?"),
         ([*HF, "--items", "a/b/c", *EVAL[2:], "--yes"], "no run has such items"),
-        ([*HF, *EVAL[:2], "--direction", "up", "--margin", "1"], "--direction = 'up': is no direction"),
+        ([*HF, *EVAL[:2], "--direction", "up", "--margin", "1"], "--direction = 'up': is not a valid direction"),
         ([*HF, *EVAL[:4], "--margin", "-1", "--yes"], "analysis.margin = -1.0"),
         ([*HF, "--map", "sed=x"], "is not KEY=VALUE of a known key; did you mean 'seed'?"),
         ([*HF, "--map", "seed=nothing"], "does not tell its seed; --map seed=KEY"),
         ([*HF, "--map", "parents.fast=bas"], "no run is of bas; did you mean 'base'?"),
         ([*HF, "--map", "variant=per_device_train_batch_size"], "are both seed 0 of one variant"),
-        ([*HF[:3], "a/b"], "is no name of a study"),
+        ([*HF[:3], "a/b"], "is not a valid study name"),
     ],
 )
 def test_bad_input_is_one_line(arguments, words, capsys):
@@ -410,7 +410,7 @@ def test_items_that_make_no_sense_are_refused_and_nothing_is_half_imported(tmp_p
     options = ["--metric", "critic/score/mean", "--direction", "max", "--margin", "0.05", "--yes"]
     line = refused(capsys, "verl", place, "--study", "po", *options)
     assert "seed_1" in line
-    assert "has a acc that is no number (1 such rows)" in line
+    assert "has a acc that is not a number (1 such rows)" in line
     assert not Path("results/imported/po").exists()
 
 
