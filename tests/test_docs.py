@@ -22,7 +22,7 @@ from tests.test_imports import ROOMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-FOLLOWED = ("add-a-trainer.md", "add-a-task.md")  # tests/test_followed_pages.py runs their commands
+FOLLOWED = ("add-a-trainer.md", "add-a-task.md", "add-a-loss.md")  # tests/test_followed_pages.py runs their commands
 STARTS = ("python -m ablation", "ablation")
 GENERATED = runpy.run_path(str(ROOT / "docs/make_reference.py"))["pages"]()
 

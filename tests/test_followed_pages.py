@@ -1,4 +1,4 @@
-"""Two pages are followed word for word, in a copy of the project: their files are written, their commands are run.
+"""Three pages are followed word for word, in a copy of the project: their files are written, their commands are run.
 
 A block whose first line is a comment with a path is a file; another one whose first line is a command is run.
 """
@@ -183,3 +183,17 @@ def test_a_task_from_nothing(tmp_path):
     out = follower.run(f'python -m ablation sql --json "{query}" --results results/try')
     (row,) = json.loads(out)
     assert 0 <= row["value"] <= 1
+
+
+def test_a_reward_in_two_files(tmp_path):
+    """docs/add-a-loss.md: a file and a value that names it; no stage of another variant gets a new key."""
+    follower = Follower("add-a-loss.md", tmp_path)
+    before = json.loads(follower.python(KEYS))
+    follower.write(*follower.files)
+    config = tmp_path / "trainers/debias/config.py"
+    config.write_text(config.read_text().replace('"balanced_batch"]', '"balanced_batch", "squared"]'))
+    after = json.loads(follower.python(KEYS))
+    assert {name: after[name] for name in before} == before
+    assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"v4-squared"}
+    diff, _grid = follower.commands
+    assert "grpo.reward: balanced -> squared" in follower.run(diff)
