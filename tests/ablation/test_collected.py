@@ -2,16 +2,12 @@
 
 import json
 import tarfile
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from ablation.cli.collected import collect
-from ablation.config.formats import FORMATS
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.readers.evaluation import READERS
-from ablation.readers.formats import load_reader
 
 
 def collected(output, *wanted):
@@ -25,14 +21,6 @@ def collected(output, *wanted):
 def write(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def test_every_format_has_a_reader():
-    for name, each in FORMATS.items():
-        if each.uses != ("compare",):
-            assert callable(load_reader(name, each.uses[-1]))
-        if "compare" in each.uses:
-            assert import_module(f"ablation.readers.{name}") in READERS
 
 
 def test_samples_of_the_real_lm_eval(tmp_path):

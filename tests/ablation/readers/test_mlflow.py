@@ -6,8 +6,6 @@ import sqlite3
 
 import pytest
 
-from ablation.contract.errors import ConfigError
-from ablation.readers import sqlite
 from ablation.readers.mlflow import read, typed
 from tests.ablation.readers.stored import comparable, points, read_all
 
@@ -138,15 +136,6 @@ def test_a_run_whose_description_is_cut_off_is_read(written, tmp_path):
     assert str(run / "meta.yaml") in problems[0]
 
 
-@pytest.mark.parametrize("end", [0, 10, 99, 100, 4096, 5000, 400_000, -4096, -1])
-def test_a_database_that_is_cut_off(written, tmp_path, end):
-    """What SQLite reads of it is partly made up of zeros, so nothing is taken from it."""
-    file = tmp_path / "mlflow.db"
-    file.write_bytes((written / "mlflow.db").read_bytes()[:end])
-    with pytest.raises(ConfigError, match=r"mlflow.db: (is damaged: its end is missing|holds no store)"):
-        list(read(file, print))
-
-
 def test_a_damaged_page_is_named(written, tmp_path):
     file = tmp_path / "mlflow.db"
     shutil.copyfile(written / "mlflow.db", file)
@@ -160,47 +149,6 @@ def test_a_damaged_page_is_named(written, tmp_path):
     runs, problems = read_all(read, file)
     assert len(runs) == 3
     assert any("metrics of run sweep" in line and "malformed" in line for line in problems)
-
-
-def test_a_writer_at_work_does_not_matter(written, tmp_path):
-    file = tmp_path / "mlflow.db"
-    shutil.copyfile(written / "mlflow.db", file)
-    before = {key: points(run) for key, run in read_all(read, file)[0].items()}
-    writer = sqlite3.connect(file, isolation_level=None)
-    writer.execute("BEGIN IMMEDIATE")
-    writer.execute("UPDATE metrics SET value = 77")
-    assert {key: points(run) for key, run in read_all(read, file)[0].items()} == before
-    writer.execute("COMMIT")
-    assert points(by_name(read_all(read, file)[0])["sweep / child"]) == {(0, "loss"): 77.0}
-    writer.close()
-
-
-def test_a_database_in_use_for_too_long(written, tmp_path, monkeypatch):
-    file = tmp_path / "mlflow.db"
-    shutil.copyfile(written / "mlflow.db", file)
-    monkeypatch.setattr(sqlite, "_PATIENCE", 0.1)
-    writer = sqlite3.connect(file, isolation_level=None)
-    writer.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(ConfigError, match="locked"):
-        list(read(file, print))
-    writer.close()
-
-
-def test_places_with_odd_names(written, tmp_path):
-    folder = tmp_path / "a b'c\"d #1 ?x=%41"
-    folder.mkdir()
-    for store in STORES:
-        (shutil.copytree if store == "mlruns" else shutil.copyfile)(written / store, folder / store)
-    assert len(read_all(read, folder)[0]) == 6
-
-
-def test_what_is_none_of_mlflows(written, tmp_path):
-    (tmp_path / "text.db").write_text("words")
-    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE runs (a)").connection.close()
-    (tmp_path / "empty").mkdir()
-    for name in ("text.db", "other.db", "empty", "is not there"):
-        with pytest.raises(ConfigError, match=name):
-            list(read(tmp_path / name, print))
 
 
 @pytest.mark.parametrize(

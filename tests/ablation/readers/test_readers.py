@@ -9,10 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ablation.config.formats import formats_of
-from ablation.contract.errors import ConfigError
 from ablation.readers import tensorboard, trainer_state, verl
-from ablation.readers.formats import load_reader
 from ablation.readers.run import ITEM_ROWS, METRIC_ROWS
 from tests.peers.environment import python_of
 
@@ -34,13 +31,6 @@ def course(run, name):
 
 def items(run, subset, name):
     return {r["item"]: r["value"] for r in run.items.to_pylist() if (r["subset"], r["name"]) == (subset, name)}
-
-
-@pytest.mark.parametrize("name", formats_of("import"))
-def test_an_unknown_path_is_refused_by_every_reader_that_is_there(name, tmp_path):
-    (tmp_path / "notes.txt").write_text("no log\n")
-    with pytest.raises(ConfigError):
-        list(load_reader(name)(tmp_path / "notes.txt", print))
 
 
 @pytest.fixture(scope="module", params=["stored", pytest.param("peer", marks=pytest.mark.peers)])
@@ -211,7 +201,7 @@ def test_a_restart_counts_from_its_first_step_on_and_no_point_is_left_out():
     assert all(value == pytest.approx(1.0 - step / 1000) for step, value in loss[:200])
     assert all(value == pytest.approx(2.0 - step / 1000) for step, value in loss[200:])
     assert course(run, "eval/accuracy") == []  # of step 250, before the restart went back to 200
-    assert run.config == {"lr": 0.1, "seed": 0}
+    assert list(run.config.items()) == [("lr", 0.1), ("seed", 0)]  # hparams are a map of protobuf's, without order
     assert run.started
 
 

@@ -1,13 +1,11 @@
 """Projects that trackio wrote, against what its own API says of them."""
 
 import math
-import random
 import shutil
 import sqlite3
 
 import pytest
 
-from ablation.contract.errors import ConfigError
 from ablation.readers.trackio import read
 from tests.ablation.readers.stored import comparable, make, points, read_all
 
@@ -83,21 +81,6 @@ def test_a_database_without_its_log_is_read_as_it_is(written):
     assert not (written / "live.db-shm").exists()
 
 
-def test_a_writer_at_work(written):
-    file = written / "grid.db"
-    writer = sqlite3.connect(file, isolation_level=None)
-    [run, *_] = [row[0] for row in writer.execute("SELECT run_id FROM metrics ORDER BY id")]
-    insert = "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, '2030', 'base', ?, ?)"
-    writer.execute(insert, [run, 500, b'{"late": 1.0}'])
-    writer.execute("BEGIN IMMEDIATE")
-    writer.execute(insert, [run, 501, b'{"late": 2.0}'])
-    found = points(read_all(read, file)[0][run])
-    assert [value for (_, name), value in found.items() if name == "late"] == [1.0]  # what was committed
-    writer.execute("COMMIT")
-    assert points(read_all(read, file)[0][run])[501, "late"] == 2.0
-    writer.close()
-
-
 def test_rows_that_make_no_sense_are_named(written):
     with sqlite3.connect(written / "grid.db") as writer:
         writer.execute("UPDATE metrics SET metrics = '{\"loss\": 0.2' WHERE id = 2")
@@ -111,33 +94,6 @@ def test_rows_that_make_no_sense_are_named(written):
     assert first.config == {}
     assert any("2 of its rows hold no JSON object and were left out, the first with id 2" in line for line in problems)
     assert any("configuration is not a JSON object" in line for line in problems)
-
-
-@pytest.mark.parametrize("name", ["grid.db", "live.db"])
-def test_a_database_that_is_cut_off(written, name):
-    """Without its end, nothing is taken from it: what SQLite would read is partly made up of zeros."""
-    content = (written / name).read_bytes()
-    for end in [*range(0, len(content), 20_000), len(content) - 1]:
-        (written / name).write_bytes(content[:end])
-        (written / "live.db-wal").unlink(missing_ok=True)
-        with pytest.raises(ConfigError, match=name):
-            list(read(written / name, print))
-
-
-def test_no_damage_raises(written):
-    """Bytes changed at random: what is read is read, or one line says that nothing can be."""
-    draw, content, outcomes = random.Random(0), (written / "grid.db").read_bytes(), set()
-    for turn in range(60):
-        changed = bytearray(content)
-        for _ in range(draw.randint(1, 200)):
-            changed[draw.randrange(100 if turn % 2 else 0, len(changed))] = draw.randrange(256)
-        (written / "grid.db").write_bytes(changed)
-        try:
-            read_all(read, written / "grid.db")
-            outcomes.add("read")
-        except ConfigError:
-            outcomes.add("refused")
-    assert outcomes == {"read", "refused"}
 
 
 def test_a_log_that_is_cut_off(written, tmp_path):
@@ -174,14 +130,3 @@ def test_before_runs_had_ids(written, tmp_path):
     writer.close()
     [run] = read_all(read, file)[0].values()
     assert (run.id, run.name, run.config, len(points(run))) == ("old project/resumed", "resumed", {"seed": 5}, 7)
-
-
-def test_what_is_none_of_trackios(tmp_path):
-    (tmp_path / "text.db").write_text("words")
-    view = "CREATE VIEW metrics AS SELECT 1 AS id, 'r' AS run_name, 1 AS step, '{}' AS metrics, 't' AS timestamp"
-    sqlite3.connect(tmp_path / "view.db").execute(view).connection.close()
-    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE metrics (a)").connection.close()
-    (tmp_path / "empty").mkdir()
-    for name in ("text.db", "other.db", "view.db", "empty", "is not there"):
-        with pytest.raises(ConfigError, match=name):
-            list(read(tmp_path / name, print))

@@ -8,7 +8,6 @@ import subprocess
 
 import pytest
 
-from ablation.contract.errors import ConfigError
 from ablation.readers import wandb, wandb_log
 from ablation.readers.wandb import read
 from tests.ablation.readers.stored import comparable, points, read_all
@@ -228,20 +227,15 @@ def test_records_that_make_no_sense_are_counted(tmp_path):
 
 
 def test_no_damage_raises(written, tmp_path):
-    """Bytes changed at random, half of the time with checksums that hold."""
-    draw, source = random.Random(0), file_of(written, "bad3")
-    records, file = list(wandb_log.read_records(source, print)), tmp_path / "run-x.wandb"
-    for turn in range(300):
-        content = bytearray(source.read_bytes())
-        if turn % 2:
-            changed = [bytearray(record) for record in records]
-            for record in changed:
-                for _ in range(draw.randint(0, 3)):
-                    record[draw.randrange(len(record))] = draw.randrange(256)
-            content = bytearray(as_file(list(map(bytes, changed))))
-        else:
-            content[draw.randrange(len(wandb_log.HEADER), len(content))] = draw.randrange(256)
-        file.write_bytes(content)
+    """Bytes of records changed at random, under checksums that hold; `tests/chaos` changes bytes of files."""
+    draw = random.Random(0)
+    records, file = list(wandb_log.read_records(file_of(written, "bad3"), print)), tmp_path / "run-x.wandb"
+    for _ in range(150):
+        changed = [bytearray(record) for record in records]
+        for record in changed:
+            for _ in range(draw.randint(0, 3)):
+                record[draw.randrange(len(record))] = draw.randrange(256)
+        file.write_bytes(as_file(list(map(bytes, changed))))
         assert len(read_all(read, file)[0]) == 1
 
 
@@ -278,20 +272,9 @@ print(json.dumps({{name: {{f.name: f.number for f in getattr(found, name).DESCRI
         assert numbers.items() <= found[name].items()
 
 
-def test_what_is_none_of_wandbs(written, tmp_path):
+def test_one_bad_file_costs_no_other(written, tmp_path):
     (tmp_path / "text.wandb").write_text("some words")
-    (tmp_path / "empty").mkdir()
-    for name in ("text.wandb", "empty", "is not there", "is not there.csv"):
-        with pytest.raises(ConfigError, match=name):
-            list(read(tmp_path / name, print))
     shutil.copy(file_of(written, "bad3"), tmp_path)
     runs, problems = read_all(read, tmp_path)
     assert list(runs) == ["bad3"]
     assert any(line.startswith(f"{tmp_path / 'text.wandb'}: cannot be read") for line in problems)
-
-
-def test_places_with_odd_names(written, tmp_path):
-    folder = tmp_path / "a b'c\"d #1 [x] *?"
-    folder.mkdir()
-    shutil.copy(file_of(written, "bad3"), folder)
-    assert len(read_all(read, folder)[0]) == 1

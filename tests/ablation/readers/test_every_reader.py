@@ -1,0 +1,115 @@
+"""What holds for every reader: paths that are not its own, places with odd names, databases that are cut off."""
+
+import math
+import random
+import shutil
+import sqlite3
+from importlib import import_module
+
+import pytest
+
+from ablation.config.formats import FORMATS, formats_of
+from ablation.contract.errors import ConfigError
+from ablation.readers import sqlite
+from ablation.readers.evaluation import READERS
+from ablation.readers.formats import load_reader
+from ablation.readers.run import METRIC_ROWS, metric_table
+from tests.ablation.readers.stored import make, points, read_all
+
+PLACES = {"mlflow": ("mlflow.db", "mlruns"), "trackio": ("grid.db", "study.db"), "wandb": ("study", "wandb")}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    return {name: make(name, "", "written", tmp_path_factory.mktemp(name)) for name in PLACES}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_a_reader(name):
+    if "compare" in FORMATS[name].uses:
+        assert import_module(f"ablation.readers.{name}") in READERS
+    for use in {"import", "collect"} & set(FORMATS[name].uses):
+        assert callable(load_reader(name, use))
+
+
+@pytest.mark.parametrize("name", formats_of("import"))
+def test_what_is_not_of_the_format_is_refused_by_its_name(name, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for file in ("notes.txt", "text.db", "text.wandb", "text.csv"):
+        (tmp_path / file).write_text("no log\n")
+    sqlite3.connect(tmp_path / "runs.db").execute("CREATE TABLE runs (a)").connection.close()
+    sqlite3.connect(tmp_path / "metrics.db").execute("CREATE TABLE metrics (a)").connection.close()
+    view = "CREATE VIEW metrics AS SELECT 1 AS id, 'r' AS run_name, 1 AS step, '{}' AS metrics, 't' AS timestamp"
+    sqlite3.connect(tmp_path / "view.db").execute(view).connection.close()
+    for place in sorted(tmp_path.iterdir()):
+        with pytest.raises(ConfigError, match=place.name):
+            list(load_reader(name)(place, print))
+    if name in PLACES:
+        for place in ("is not there", "is not there.csv"):
+            with pytest.raises(ConfigError, match=place):
+                list(load_reader(name)(tmp_path / place, print))
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_with_odd_names(name, stored, tmp_path):
+    folder = tmp_path / "a b'c\"d #1 ?x=%41 [x] *?"
+    folder.mkdir()
+    for place in PLACES[name]:
+        source = stored[name] / place
+        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, folder / place)
+    there = {run.id for place in PLACES[name] for run in load_reader(name)(stored[name] / place, lambda _: None)}
+    assert {run.id for run in load_reader(name)(folder, lambda _: None)} == there
+
+
+@pytest.mark.parametrize(("name", "file"), [("mlflow", "mlflow.db"), ("trackio", "grid.db"), ("trackio", "live.db")])
+def test_of_a_database_without_its_end_nothing_is_read(name, file, stored, tmp_path):
+    """What SQLite would read is partly made up of zeros."""
+    content = (stored[name] / file).read_bytes()
+    for end in [*range(0, len(content), 40_000), 10, 99, 100, 4096, 5000, len(content) - 4096, len(content) - 1]:
+        (tmp_path / file).write_bytes(content[:end])
+        with pytest.raises(ConfigError, match=rf"{file}: (is damaged: its end is missing|holds no |is no SQLite file)"):
+            list(load_reader(name)(tmp_path / file, print))
+
+
+@pytest.mark.parametrize(("name", "file"), [("mlflow", "mlflow.db"), ("trackio", "grid.db")])
+def test_what_a_writer_has_not_committed_is_not_read(name, file, stored, tmp_path, monkeypatch):
+    path, change = tmp_path / file, {"mlflow": "value = 77", "trackio": "metrics = '{\"loss\": 77}'"}[name]
+    shutil.copyfile(stored[name] / file, path)
+
+    def read():
+        return {key: points(run) for key, run in read_all(load_reader(name), path)[0].items()}
+
+    before = read()
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute(f"UPDATE metrics SET {change}")
+    assert read() == before
+    writer.execute("COMMIT")
+    assert {value for found in read().values() for value in found.values()} <= {77.0, "NaN"}
+    monkeypatch.setattr(sqlite, "_PATIENCE", 0.1)
+    writer.execute("PRAGMA locking_mode = EXCLUSIVE")
+    writer.execute("BEGIN EXCLUSIVE")
+    if name == "mlflow":  # a write-ahead log lets readers go on
+        with pytest.raises(ConfigError, match="locked"):
+            read()
+    writer.close()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50, 2000])
+def test_logged_numbers_as_a_table_against_a_dictionary(count):
+    draw = random.Random(count)
+    names = ["loss", "a/ü", "", "Loss", "a b", "zz"]
+    rows = [(draw.randint(-5, 40), draw.choice(names), draw.random()) for _ in range(count)]
+    table = metric_table(iter(rows))
+    values = {(step, name): value for step, name, value in rows}
+    assert table.schema == METRIC_ROWS
+    assert [tuple(row.values()) for row in table.to_pylist()] == [(*key, values[key]) for key in sorted(values)]
+
+
+def test_extremes_of_logged_numbers():
+    rows = [(2**63 - 1, "a", math.nan), (-(2**63), "a", -math.inf), (0, "a", True), (0, "a", 7)]
+    table = metric_table(rows)
+    assert table["step"].to_pylist() == [-(2**63), 0, 2**63 - 1]
+    assert table["value"].to_pylist()[:2] == [-math.inf, 7.0]
+    assert math.isnan(table["value"].to_pylist()[2])
+    assert table["value"].null_count == 0
