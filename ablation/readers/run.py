@@ -1,4 +1,4 @@
-"""A run that another program made, as every reader returns it."""
+"""A run that another program made, as every reader returns it, and what the readers share."""
 
 import json
 import math

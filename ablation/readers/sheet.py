@@ -1,9 +1,9 @@
-"""One evaluation of one run on one subset: what every reader hands over.
+"""One evaluation of one run on one subset, as every reader of evaluations returns it, and what such readers share.
 
-A reader is a module with three functions:
+A reader is a module with two functions, and FILES, the patterns by which it is found in a folder:
 
     recognises(path) -> bool                    by name and first bytes
-    read(path, wanted) -> Iterator[Sheet]       ConfigError for what is not of its format
+    sheets(path, wanted) -> Iterator[Sheet]     ConfigError for what is not of its format
 """
 
 import hashlib

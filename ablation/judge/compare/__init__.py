@@ -1,0 +1,1 @@
+"""Evaluations that others wrote, paired and judged: `ablation compare`. Documented in docs/compare.md."""
