@@ -12,18 +12,22 @@ from ablation.contract.reading import kind_of, one_line, read_json, sha256
 
 STATUS = "status.json"
 KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
+ENDED = "ended.json"  # what a command left that ended well, and whether that could be read
 TERMINAL = ("ok", "failed", "diverged", "blocked")
 FAILED = ("failed", "diverged", "blocked", "corrupt")  # states of a stage that ended, and not well
 TO_COME = ("running", "missing")  # states of a stage that has not ended
 COLLECTED_FILES = (STATUS, "metrics.parquet", "items.parquet", "weights.json", "provenance.json")
 _MAX_BYTES = 1 << 20
 _MAX_WORDS = 500
-_TEXTS = ("reason", "stage", "started", "ended", "device")  # null is allowed for all
+_TEXTS = ("reason", "stage", "started", "ended", "device", "reading")  # null is allowed for all
 
 
 @dataclass(frozen=True)
 class StageState:
-    """State (ok, failed, diverged, blocked, corrupt, running, missing), its reason, and more of status.json."""
+    """State (ok, failed, diverged, blocked, corrupt, running, missing), its reason, and more of status.json.
+
+    reading: of a command that ended well, the key of the readers that read its files, or could not.
+    """
 
     state: str
     reason: str = ""
@@ -35,6 +39,7 @@ class StageState:
     attempt: int | None = None
     device: str | None = None
     devices: int | None = None
+    reading: str | None = None
     sha256: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 

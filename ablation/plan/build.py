@@ -114,7 +114,7 @@ class _Builder:
             "code": made_of.code_digest,
         }
         if made_of.command:
-            hashed["command"] = {name: made_of.command[name] for name in ("words", "collect")}
+            hashed["command"] = {"words": made_of.command["words"]}  # its files are read again without it: `reading`
         key = key_of(hashed)
         needs_gpu = variant.gpu is not None and definition.resources.gpu > 0
         gpu = variant.gpu if variant.gpu is not None and needs_gpu else definition.resources.gpu

@@ -159,10 +159,12 @@ class Finder:
 
 
 def command_of(definition: StageDefinition) -> dict[str, Any]:
-    """Return what config.json holds of a command."""
+    """Return what config.json holds of a command; `reading` tells one way to read its files from another."""
+    collect = [collected.model_dump() for collected in definition.collect]
     return {
         "words": definition.words,
-        "collect": [collected.model_dump() for collected in definition.collect],
+        "collect": collect,
+        "reading": key_of(collect),
         "steps": definition.steps,
         "time_limit": definition.time_limit,
         "reader": READER,

@@ -33,10 +33,31 @@ def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
     return again
 
 
+def reread(plan: Plan, states: States) -> list[PlannedStage]:
+    """Set aside the status of every selected command whose files are to be read in another way; return them.
+
+    The command itself does not run again: `ablation.runner.command`.
+    """
+    again = [stage for stage in plan.selected() if _read_otherwise(plan, states, stage)]
+    for stage in again:
+        _set_aside(stage)
+        states[stage.id, stage.key] = StageState("missing")
+    return again
+
+
+def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
+    command = plan.configs[stage.id, stage.key].get("command")
+    return command is not None and states[stage.id, stage.key].reading not in (None, command["reading"])
+
+
 def pending(plan: Plan, states: States, study: str | None = None) -> list[PlannedStage]:
-    """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one."""
+    """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one.
+
+    So are commands whose files are to be read in another way.
+    """
     again = (*TO_COME, "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
-    return [stage for stage in plan.selected(study) if states[stage.id, stage.key].state in again]
+    stages = plan.selected(study)
+    return [s for s in stages if states[s.id, s.key].state in again or _read_otherwise(plan, states, s)]
 
 
 def to_do(plan: Plan, states: States) -> list[PlannedStage]:

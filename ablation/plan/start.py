@@ -19,7 +19,7 @@ from ablation.plan.packages import check_packages
 from ablation.plan.plan import Plan
 from ablation.plan.pool import check_pool
 from ablation.plan.reports import claim_reports
-from ablation.plan.retry import States, pending, refuse_links, release, repair, retry_failed, states_of, to_do
+from ablation.plan.retry import States, pending, refuse_links, release, repair, reread, retry_failed, states_of, to_do
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = [
@@ -84,6 +84,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
     for stage in release(plan, states):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
+    said += [f"is read again, its `collect` changed: {s.id} {s.label}" for s in reread(plan, states)]
     check_packages(plan, states)
     # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
     check_pool(plan, states)

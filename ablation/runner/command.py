@@ -26,6 +26,7 @@ from ablation.contract.atomic import write_json, write_text
 from ablation.contract.code_files import FileCode
 from ablation.contract.command import OUTPUT, Filling, fill, value_at
 from ablation.contract.reading import one_line, read_json
+from ablation.contract.status import ENDED
 from ablation.runner.command_guard import MARK, adopt_orphans, end_all, marked, running
 from ablation.runner.command_opened import unnamed, watched
 from ablation.runner.command_progress import Follower
@@ -57,7 +58,8 @@ class CommandPlan(NamedTuple):
     """What config.json holds of a command: words with placeholders, readers, key of the steps, minutes, and module."""
 
     words: list[str]
-    collect: list[dict[str, str]]
+    collect: list[dict[str, Any]]
+    reading: str
     steps: str | None
     time_limit: int | None
     reader: str
@@ -65,8 +67,11 @@ class CommandPlan(NamedTuple):
 
 def run(
     stage: Stage, values: Mapping[str, Any], plan: CommandPlan, code: FileCode, *, held: Sequence[int], devices: int
-) -> None:
-    """Run the command and read what it leaves.
+) -> float:
+    """Run the command and read what it leaves; return the seconds that it took in an earlier attempt, if it did.
+
+    What a command left that ended well is read again where `collect` has changed since or nothing could read it. Where
+    the same readers could not and still cannot, it is the command that has to run again.
 
     Args:
         stage: the stage.
@@ -84,6 +89,17 @@ def run(
     output = (stage.out / OUTPUT).absolute()
     output.mkdir(exist_ok=True)
     _end_earlier(stage)
+    ended = _ended_earlier(stage, output)
+    if ended and not (ended["read"] and ended["reading"] == plan.reading):
+        stage.log.info("the command has ended well before, and its files are read again")
+        try:
+            _read(stage, plan, output, ended, held)
+            return float(ended["seconds"])
+        except (RuntimeError, ValueError) as error:
+            if ended["reading"] != plan.reading:
+                raise
+            stage.log.warning("%s: the command runs again", error)
+    (stage.out / ENDED).unlink(missing_ok=True)
     before = _files(output)
     words = fill(plan.words, _filling(stage, values, output, devices))
     stage.log.info("starts %s", json.dumps(words))
@@ -106,11 +122,35 @@ def run(
     status = _run_guarded(words, held, follow, minutes=plan.time_limit, environment=more)
     if status != 0:
         raise _failure(status, _last_words(log, begin))
+    after = _files(output)
+    ended = {"seconds": round(time.time() - began, 3), "files": {path: known[1:] for path, known in after.items()}}
+    ended["left"] = [path for path, known in after.items() if before.get(path) == known]
+    _read(stage, plan, output, {**ended, "unnamed": unnamed(report, code, began)}, held)
+    return 0.0
+
+
+def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
+    """Return what an attempt noted whose command ended well, if its files are as it left them; else nothing."""
+    try:
+        ended: dict[str, Any] = read_json(stage.out / ENDED)
+        same = ended["files"] == {path: list(known[1:]) for path, known in _files(output).items()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return ended if same else {}
+
+
+def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any], held: Sequence[int]) -> None:
+    """Let the readers read what the command left, and note whether they could."""
+    (stage.out / "items.parquet").unlink(missing_ok=True)
+    note = {**ended, "reading": plan.reading, "read": False}
+    write_json(stage.out / ENDED, note)
     if plan.collect:
-        left = [path for path, known in _files(output).items() if before.get(path) == known]
-        _collect(stage, plan, output, left, held)
-    if names := unnamed(report, code, began):
-        _warn(stage, names)
+        _collect(stage, plan, output, ended["left"], held)
+    write_json(stage.out / ENDED, {**note, "read": True})
+    if plan.collect:
+        _log(stage)
+    if ended["unnamed"]:
+        _warn(stage, ended["unnamed"])
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
@@ -269,7 +309,7 @@ def _last_words(log: Path, begin: int) -> str:
 
 
 def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], held: Sequence[int]) -> None:
-    """Let the readers read what the command left; log it as the stage's metrics and items.
+    """Let the readers read what the command left, and log the items.
 
     left: files of an earlier attempt that this one did not touch.
     """
@@ -292,8 +332,14 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str],
         clusters = dict(zip(columns["item"], columns["cluster"], strict=True))
         known = None if None in clusters.values() else clusters
         stage.save_items(zip(*(columns[name] for name in names), strict=True), known)
+
+
+def _log(stage: Stage) -> None:
+    """Log the metrics that the readers found."""
+    import pyarrow.parquet as pq
+
     steps: dict[int, dict[str, float]] = {}
-    for row in pq.read_table(place / "metrics.parquet").to_pylist():
+    for row in pq.read_table(stage.out / _COLLECTED / "metrics.parquet").to_pylist():
         steps.setdefault(row["step"], {})[row["name"]] = row["value"]
     for step in sorted(steps):
         stage.log_metrics(step, steps[step])

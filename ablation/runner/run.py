@@ -43,7 +43,7 @@ from ablation.contract.fingerprint import HARNESS, PACKAGES, Code, sha_of, texts
 from ablation.contract.fingerprint import changed as changed_modules
 from ablation.contract.lifetime import end_with_parent
 from ablation.contract.reading import one_line, read_json, read_text
-from ablation.contract.status import KEPT_STATUS, STATUS, altered, left_files, read_state
+from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner.devices import Lease, lease, visible_devices
 from ablation.runner.job import Job, parse, read_job
 from ablation.runner.lifetime import FolderInUse, end_on_signals, keep_terminal, lock_folder, restore_log
@@ -196,7 +196,8 @@ def _take_over(job: Job, since: Path | None) -> bool:
 
 def _is_whole(job: Job, name: str) -> bool:
     state = read_state(job.out, job.plan["key"], name)
-    return state.state == "ok" and not altered(job.out, state)
+    same = not job.is_command or state.reading == job.plan["command"]["reading"]
+    return state.state == "ok" and same and not altered(job.out, state)
 
 
 def _train(job: Job, start: "_Start", devices: Lease) -> int:
@@ -207,11 +208,11 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 
     log = open_log(job.out / "log.txt", job.plan["stage"])
     log.info("attempt %d: %s", start.attempt, " ".join(sys.argv))
-    mode, ranks = wandb_mode(), 1
+    mode, ranks, earlier = wandb_mode(), 1, 0.0
     begun: list[Stage] = []
 
     def work() -> tuple[str, str]:
-        nonlocal ranks
+        nonlocal ranks, earlier
         try:
             entry, kind, known = _import_entry(job)
         finally:
@@ -231,7 +232,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
         if job.is_command:
             held = [job.lock, *devices.descriptors]
             command = entry.CommandPlan(**job.plan["command"])
-            entry.run(stage, job.plan["config"], command, job.code, held=held, devices=len(devices.tokens))
+            earlier = entry.run(stage, job.plan["config"], command, job.code, held=held, devices=len(devices.tokens))
             if problem := _changed(job.code):  # nobody knows which of its files it had read already
                 raise OSError(errno.ECANCELED, problem)
         else:
@@ -251,7 +252,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
     else:
         count = max(ranks, len(_usable(devices)))
         device = _device_name(devices, count)
-    return start.finish(state, reason, device=device, devices=count)
+    return start.finish(state, reason, device=device, devices=count, earlier=earlier)
 
 
 def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, str]:
@@ -337,14 +338,27 @@ class _Start:
         """Print one line to the terminal."""
         _say(self.job, text, self.terminal)
 
-    def finish(self, state: str, reason: str, *, device: str | None = None, devices: int | None = None) -> int:
-        """Write `status.json`, the last file of a stage, and say so on the terminal."""
+    def finish(
+        self,
+        state: str,
+        reason: str,
+        *,
+        device: str | None = None,
+        devices: int | None = None,
+        earlier: float = 0.0,
+    ) -> int:
+        """Write `status.json`, the last file of a stage, and say so on the terminal.
+
+        earlier: seconds that the command took of which this attempt only reads the files.
+        """
         took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
         status |= {"started": _iso(self.started), "ended": _iso(self.started + self._waited + took)}
-        status |= {"wait_s": round(self._waited, 3), "wall_s": round(took, 3)}
+        status |= {"wait_s": round(self._waited, 3), "wall_s": round(took + earlier, 3)}
         status |= {"attempt": self.attempt, "device": device, "devices": devices}
         status |= {**left_files(self.job.out), **_used()}
+        if self.job.is_command and (self.job.out / ENDED).exists():
+            status["reading"] = plan["command"]["reading"]
         (self.job.out / "progress.json").unlink(missing_ok=True)
         write_json(self.job.out / KEPT_STATUS, status)  # first: whoever sees the status finds its copy
         write_json(self.job.out / STATUS, status)

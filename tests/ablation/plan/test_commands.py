@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ablation.contract.errors import ConfigError
+from ablation.plan.retry import pending, reread, states_of
 from tests.ablation.plan.test_plan import build
 from tests.ablation.toy_study import STUDY
 
@@ -111,7 +112,7 @@ def test_the_plan_of_a_command(commands):
         (lambda toy: toy.code("lib/used.py", "2\n"), "evaluate"),
         (lambda toy: toy.code("lib/unused.py", "2\n"), ""),
         (lambda toy: toy.declare(base=BASE | {"eval": 7}), "evaluate"),
-        (lambda toy: toy.declare(changed("evaluate", collect=["items"])), "evaluate"),
+        (lambda toy: toy.declare(changed("evaluate", collect=["items"])), ""),  # what it left is read again
         (lambda toy: toy.declare(changed("train", command=STAGES["train"]["command"] + " -v")), "train evaluate"),
         (lambda toy: toy.declare(changed("train", time_limit=3, steps=None)), ""),
         (lambda toy: toy.declare(changed("train", resources={"gpu": 2, "threads": 2})), ""),
@@ -226,3 +227,18 @@ def test_the_study_of_the_page_can_be_planned(commands):
         (commands.folder / f"{name}.yaml").unlink()
     commands.variant("v2", {"extends": "base", "why": "another reward", "reward": {"weight": 2}})
     assert {stage.id for stage in build(commands, seeds=1).stages.values()} == {"toy.train", "toy.evaluate"}
+
+
+def test_another_way_to_read_the_files_runs_no_command_again(commands):
+    plan = build(commands, seeds=1)
+    for stage in plan.selected():
+        stage.dir.mkdir(parents=True)
+        reading = plan.configs[stage.id, stage.key]["command"]["reading"]
+        stage.status.write_text(json.dumps({"state": "failed", "key": stage.key, "reading": reading}))
+    assert reread(plan, states_of(plan)) == pending(plan, states_of(plan)) == []
+    commands.declare(changed("evaluate", collect=["items"]))
+    plan = build(commands, seeds=1)
+    expected = [stage for stage in plan.selected() if stage.stage == "evaluate"]
+    assert pending(plan, states_of(plan)) == expected
+    assert reread(plan, states_of(plan)) == expected
+    assert not any(stage.status.exists() for stage in expected)

@@ -20,7 +20,7 @@ from tests.workflow.project import wait_for
 
 pytestmark = pytest.mark.slow  # each test starts processes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 KEY = "0123456789abcdef"
 WRITE = """
 import csv, json, pathlib, sys, yaml
@@ -54,7 +54,13 @@ class Command:
         outside = [self.root / "results"]
         plan["code"] = code_files(["program.py"], self.root, outside, words)._asdict()
         command = {"words": words, "collect": [{"place": ".", **entry} for entry in collect]}
-        command |= {"steps": None, "time_limit": None, "reader": "ablation.cli.collected", **more}
+        command |= {
+            "reading": json.dumps(collect)[:80],
+            "steps": None,
+            "time_limit": None,
+            "reader": "ablation.cli.collected",
+            **more,
+        }
         (self.out / "config.json").write_text(json.dumps(plan | {"command": command}))
         return self
 
@@ -407,6 +413,9 @@ def test_an_abort_rule_is_about_what_it_logged(command):
     assert status["reason"].startswith("loss = nan at step 1")
 
 
+ITEMS = "open('found.csv', 'w').write('item,value\\na,1\\nb,0\\n')"
+
+
 @pytest.mark.parametrize(
     ("collect", "program", "reason"),
     [
@@ -422,6 +431,31 @@ def test_files_that_cannot_be_read_fail_the_stage(command, collect, program, rea
     _, status = command.write([*PYTHON, "{output}"], program, [collect]).run()
     assert status["state"] == "failed"
     assert reason in status["reason"], status["reason"]
+
+
+def test_what_a_finished_command_left_is_read_again_without_running_it(command):
+    program = f"import os, sys; os.chdir(sys.argv[1]); print('it runs'); {ITEMS}"
+    command.write([*PYTHON, "{output}"], program, [{"reader": "items", "place": "items.csv"}])
+    failed = command.run()[1]
+    assert failed["state"] == "failed"
+    plan = json.loads((command.out / "config.json").read_text())
+
+    def again(reading, place):
+        plan["command"] |= {"collect": [{"reader": "items", "place": place}], "reading": reading}
+        (command.out / "config.json").write_text(json.dumps(plan))
+        return command.run()[1], command.log().count("it runs")
+
+    right, runs = again("right", "found.csv")
+    assert (right["state"], right["reading"], runs) == ("ok", "right", 1)
+    assert right["wall_s"] > json.loads((command.out / "ended.json").read_text())["seconds"] > 0
+    assert pq.read_table(command.out / "items.parquet").num_rows == 2
+    assert again("right", "found.csv")[0]["ended"] == right["ended"]  # taken over
+    wrong, runs = again("wrong", "nowhere.csv")
+    assert (wrong["state"], wrong["reading"], runs) == ("failed", "wrong", 1)
+    assert not (command.out / "items.parquet").exists()
+    assert again("wrong", "nowhere.csv")[1] == 2  # a retry: the same readers still cannot read it, so it runs
+    (command.out / "output" / "found.csv").write_text("item,value\na,1\n")
+    assert again("right", "found.csv")[1] == 3  # its files are no longer those that it left
 
 
 def test_a_reader_that_is_ended_from_outside_is_no_result(command):
