@@ -19,9 +19,11 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,11 +54,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def collect(output: Path, wanted: Sequence[Mapping[str, str]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
+def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
     """Return metrics and items of what the readers find below `output`.
 
-    wanted: `{reader, place}`, the place a file, a folder or a pattern. Of one metric and step the reader that is named
-    last counts. left: files below `output` that do not count.
+    wanted: `{reader, place}`, the place a file, a folder or a pattern; of a table perhaps `{columns, values}`, what it
+    calls them. Of one metric and step the reader that is named last counts. left: files below `output` that do not
+    count.
 
     Raises:
         ConfigError: a reader finds nothing at its place, or several runs, or not what it reads; an item's value is no
@@ -65,7 +68,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, str]], left: Sequence[st
     metrics: Metrics = {}
     items: list[pa.Table] = []
     old = frozenset(output / name for name in left)
-    for run in (run for entry in wanted for run in _runs(output, entry["reader"], entry["place"], old)):
+    for run in (run for entry in wanted for run in _runs(output, entry, old)):
         columns = (run.metrics.column(name).to_pylist() for name in METRIC_ROWS.names)
         metrics.update({(step, name): value for step, name, value in zip(*columns, strict=True)})
         if run.items is not None:
@@ -77,20 +80,23 @@ def collect(output: Path, wanted: Sequence[Mapping[str, str]], left: Sequence[st
     return metric_table((step, name, value) for (step, name), value in metrics.items()), together
 
 
-def _runs(output: Path, reader: str, place: str, old: frozenset[Path]) -> list[ImportedRun]:
+def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[ImportedRun]:
     """Return what a reader finds: one run, or files of our own formats; what it could not read it says in the log."""
+    reader, place = entry["reader"], entry["place"]
     read = load_reader(reader, "collect")
+    more: dict[str, Any] = {name: entry[name] for name in ("columns", "values") if entry.get(name)}
+    if "old" in signature(read).parameters:
+        more["old"] = old
     paths = sorted(output.glob(place)) if set("*?[") & set(place) else [output / place]
     found: list[ImportedRun] = []
     for path in paths:
         if not path.exists():
-            raise ConfigError(
-                path, "collect", reader, "there is nothing", "let the command write it, or mend the place"
-            )
+            near = get_close_matches(path.name, [other.name for other in path.parent.glob("*")], n=1, cutoff=0.5)
+            meant = f"did you mean {near[0]!r}?" if near else "let the command write it, or mend the place"
+            raise ConfigError(path, "collect", reader, "there is nothing", meant)
         if old and old.issuperset(_files(path)):
             _say(reader, f"{path}: is of an earlier attempt, and does not count")
             continue
-        more = {"old": old} if "old" in signature(read).parameters else {}
         runs = read(path, partial(_say, reader), **more)
         found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
     if not found and old:

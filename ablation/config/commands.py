@@ -14,6 +14,9 @@ from ablation.contract.errors import ConfigError
 READERS = tuple(formats_of("collect"))
 """What `collect` may name."""
 
+COLUMNS = {"items": ("item", "subset", "protocol", "name", "value", "cluster"), "metrics": ("step", "name", "value")}
+"""What their tables may call otherwise: `{items: {path: predictions.csv, item: id, values: [correct]}}`."""
+
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:
     """Refuse a command that lacks what it needs, or that would not see what its key holds."""
@@ -49,6 +52,15 @@ def _check_command(stage: StageDefinition, model: type[BaseModel], file: Path, w
         if collected.reader not in READERS:
             remedy = suggest(collected.reader, READERS)
             raise ConfigError(file, f"{where}.collect", collected.reader, "there is no such reader", remedy)
+        known = COLUMNS.get(collected.reader, ())
+        if odd := next((name for name in collected.columns if name not in known), "values" if collected.values else ""):
+            if odd == "values" and known:
+                continue
+            problem = (
+                f"the reader {collected.reader} has no such column" if known else "its files have no columns to name"
+            )
+            remedy = suggest(odd, (*known, "path", "values")) if known else f"write {{{collected.reader}: PLACE}}"
+            raise ConfigError(file, f"{where}.collect.{collected.reader}", odd, problem, remedy)
 
 
 def _check_name(

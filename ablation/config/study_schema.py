@@ -38,12 +38,16 @@ def _inside(place: str) -> str:
 
 
 def _reader_and_place(item: Any) -> Any:
-    """Return `name` as `{reader: name}`, and `name: place` as `{reader: name, place: place}`."""
+    """Return `name` as `{reader: name}`, `name: place` with the place, and `name: {path: ..., item: id}` spelt out."""
     if isinstance(item, str):
         return {"reader": item}
     if isinstance(item, dict) and len(item) == 1 and "reader" not in item:
-        (reader, place), *_ = item.items()
-        return {"reader": reader, "place": place}
+        (reader, told), *_ = item.items()
+        if not isinstance(told, dict):
+            return {"reader": reader, "place": told}
+        columns = {key: column for key, column in told.items() if key not in ("path", "values")}
+        place = {"place": told["path"]} if "path" in told else {}
+        return {"reader": reader, **place, "columns": columns, "values": told.get("values", [])}
     return item
 
 
@@ -54,10 +58,15 @@ class Collected(Strict):
     place: Annotated[Text, AfterValidator(_inside)] = Field(
         default=".", description="File, folder or pattern (`eval/*.jsonl`) in the folder of the command's output."
     )
+    columns: dict[str, Text] = Field(default={}, description="Of a table: what a reader looks for, and its column.")
+    values: list[Text] = Field(default=[], description="Of a table: the columns that hold values; none: all numbers.")
 
 
 _COLLECTED = {
-    "anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 1}]
+    "anyOf": [
+        {"type": "string"},
+        {"type": "object", "additionalProperties": {"type": ["string", "object"]}, "maxProperties": 1},
+    ]
 }
 
 
@@ -74,7 +83,9 @@ class StageDefinition(Strict):
         default=[], description="Of a command: its files, folders and patterns; a change of one runs the stage again."
     )
     collect: list[Annotated[Collected, BeforeValidator(_reader_and_place), WithJsonSchema(_COLLECTED)]] = Field(
-        default=[], description="Of a command: readers of the files that it leaves, `name` or `name: place`."
+        default=[],
+        description="Of a command: readers of the files that it leaves, `name`, `name: place` or "
+        "`name: {path: place, item: column, values: [column]}`.",
     )
     steps: Text | None = Field(default=None, description="Of a command: the key that holds its number of steps.")
     time_limit: int | None = Field(

@@ -1,19 +1,22 @@
 """`metrics`, which any program can write: `step,name,value`, or `step` and a column for each metric.
 
-An empty cell, or a null, is not a value.
+An empty cell, or a null, is not a value. A table may call them otherwise, {"step": "iteration"}; `values` are the only
+columns of metrics.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import ImportedRun, Problem, as_text, metric_table
-from ablation.readers.tabular import file_at, number, points, rows_of
+from ablation.readers.tabular import NOTHING, file_at, number, points, renamed
 
 
-def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
+def read(
+    path: Path, problem: Problem, columns: Mapping[str, str] = NOTHING, values: Sequence[str] = ()
+) -> Iterator[ImportedRun]:
     """Yield the run whose metrics a file holds, or `metrics.*` in a folder. Raises ConfigError."""
     file = file_at(path, "metrics")
 
@@ -24,13 +27,14 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         remedy = "write a number, or leave the cell empty"
         raise ConfigError(file, f"line {line}: {as_text(names[column])}", cell, "is not a number", remedy)
 
-    rows = list(rows_of(file))
+    rows = list(renamed(file, columns, values))
     numbers = {name for _, row in rows for name, cell in row.items() if number(cell) is not None} - {"step", ""}
-    if words := sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""}):
+    words = sorted({as_text(name) for _, row in rows for name in row} - numbers - {"step", "name", "value", ""})
+    if words and not values:
         problem(f"{file}: holds no numbers in the columns {', '.join(words)}")
-    wide = {name: name for name in numbers}
+    wide = {name: name for name in values or numbers}
     found: list[tuple[int, str, float]] = []
     for line, row in rows:
-        names = {"value": str(row["name"])} if "name" in row and "value" in row else wide
+        names = {"value": str(row["name"])} if "name" in row and "value" in row and not values else wide
         found += points([(line, row)], "step", names, partial(refuse, names))
     yield ImportedRun(source=file, id=file.name, name=file.stem, metrics=metric_table(found))

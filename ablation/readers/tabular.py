@@ -8,9 +8,10 @@ import csv
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -18,10 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ablation.config.settings import suggest
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import as_number
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE)
 _WHOLE = "write it again, whole; a program that was killed may have left half a line"
@@ -41,11 +44,29 @@ def file_at(path: Path, stem: str) -> Path:
         if len(found) != 1:
             names = ", ".join(f"{stem}{suffix}" for suffix in SUFFIXES)
             problem = "is there more than once" if found else "is not there"
-            raise ConfigError(path, "", stem, problem, f"let the program write one of {names}")
+            others = sorted(other.name for other in path.iterdir() if other.suffix in SUFFIXES)
+            told = "" if found or not others else f"; or name what is there: `{{{stem}: {others[0]}}}`"
+            raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{told}")
         return found[0]
     if path.suffix not in SUFFIXES or not path.is_file():
         raise ConfigError(path, "", None, "is not a table", f"name a file {', '.join(SUFFIXES)}")
     return path
+
+
+def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a table that may call its columns otherwise: {name: column}. `values` must be among them.
+
+    Raises ConfigError where a column is not there, or as `rows_of`.
+    """
+    called = {column: name for name, column in columns.items()}
+    for line, row in rows_of(file):
+        if missing := next((column for column in (*called, *values) if column not in row), None):
+            remedy = suggest(missing, list(row))
+            raise ConfigError(file, f"line {line}", missing, "there is no such column", remedy)
+        yield (
+            line,
+            {called.get(name, name): cell for name, cell in row.items() if name in called or name not in columns},
+        )
 
 
 def rows_of(file: Path) -> Iterator[Row]:

@@ -30,7 +30,7 @@ STAGES = {
         "inputs": {"train": "train"},
         "reads": ["eval"],
         "seeded": False,
-        "collect": ["metrics", {"items": "scores/*.csv"}],
+        "collect": ["metrics", {"items": {"path": "scores/*.csv", "item": "id", "values": ["correct"]}}],
     },
 }
 VARIANTS = {
@@ -95,8 +95,8 @@ def test_the_plan_of_a_command(commands):
     assert list(config["code"]["files"]) == ["my train.py", "src/model.py", "src/settings.json"]
     assert config["command"]["words"][:3] == ["{python}", "my train.py", "{config}"]
     assert plan.configs["toy.evaluate", found["v3"]["evaluate"]]["command"]["collect"] == [
-        {"reader": "metrics", "place": "."},
-        {"reader": "items", "place": "scores/*.csv"},
+        {"reader": "metrics", "place": ".", "columns": {}, "values": []},
+        {"reader": "items", "place": "scores/*.csv", "columns": {"item": "id"}, "values": ["correct"]},
     ]
     assert json.loads(json.dumps(config)) == json.loads(json.dumps(config | {"code": config["code"]}))
 
