@@ -42,6 +42,11 @@ class StageState:
     reading: str | None = None
     sha256: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def unread(self) -> bool:
+        """Whether a command ended well and its files could not be read."""
+        return self.state == "failed" and self.reading is not None
+
 
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
     """Return the state of a stage by the status in its folder, or a copy of it called `name`.

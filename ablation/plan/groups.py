@@ -6,6 +6,7 @@ Such groups never wait for each other in a circle: what a stage reads serves at 
 two stages of one set of runs serves that set too, and a long stage among them ends a group.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ablation.config.study_schema import Resources
@@ -27,8 +28,11 @@ class Group:
 Groups = dict[Address, Group]
 
 
-def groups_of(plan: Plan) -> Groups:
-    """Return the group of every stage that is in one. A setting `group_minutes` of 0 makes none."""
+def groups_of(plan: Plan, ahead: Collection[Address] = ()) -> Groups:
+    """Return the group of every stage that is in one. A setting `group_minutes` of 0 makes none.
+
+    ahead: stages for which those of other runs wait; their groups have names of their own.
+    """
     found: Groups = {}
     for study in plan.content.studies:
         serves: dict[Address, list[int]] = {}
@@ -41,7 +45,8 @@ def groups_of(plan: Plan) -> Groups:
                 alike.setdefault(tuple(serves[address]), []).append(address)
         for runs, addresses in alike.items():
             for members in _short(plan, addresses):
-                group = Group(f"{members[0][0].replace('.', '_')}_{len(runs)}", members)
+                last = "_first" if set(members).intersection(ahead) else ""
+                group = Group(f"{members[0][0].replace('.', '_')}_{len(runs)}{last}", members)
                 found.update(dict.fromkeys(members, group))
     return found
 

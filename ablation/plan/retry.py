@@ -17,6 +17,7 @@ from ablation.plan.plan import Address, Plan
 from ablation.plan.plan_file import PlannedStage
 
 States = dict[Address, StageState]
+Waits = dict[Address, tuple[Address, ...]]  # a stage and, beside what it reads, those that must have been read before
 
 
 def states_of(plan: Plan) -> States:
@@ -118,15 +119,17 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
     return list(again.values())
 
 
-def release(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected stage that is blocked though nothing that it reads is bad; return them.
+def release(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
+    """Set aside the status of every selected stage that is blocked though nothing blocks it any more; return them.
 
     What it reads may have been mended, or removed, since: a retry of some variants alone mends what others read, too.
     """
     again = []
     for stage in plan.selected():  # in an order in which they can run
-        above = plan.upstream[stage.id, stage.key]
-        if states[stage.id, stage.key].state == "blocked" and not any(states[other].state in FAILED for other in above):
+        address = stage.id, stage.key
+        bad = [states[other] for other in plan.upstream[address] if states[other].state in FAILED]
+        bad += [states[other] for other in waits.get(address, ()) if states[other].unread]
+        if states[address].state == "blocked" and not bad:
             _set_aside(stage)
             states[stage.id, stage.key] = StageState("missing")
             again.append(stage)

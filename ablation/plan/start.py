@@ -11,6 +11,7 @@ from ablation.contract.errors import ConfigError, TrackerError, explained
 from ablation.plan.build import PROJECT, build_plan
 from ablation.plan.clock import settle_times
 from ablation.plan.dirty_tree import check_trees
+from ablation.plan.first import waits_of
 from ablation.plan.fit import check_fit
 from ablation.plan.groups import Groups, groups_of, request_of
 from ablation.plan.idle_devices import idle_devices
@@ -19,7 +20,18 @@ from ablation.plan.packages import check_packages
 from ablation.plan.plan import Plan
 from ablation.plan.pool import check_pool
 from ablation.plan.reports import claim_reports
-from ablation.plan.retry import States, pending, refuse_links, release, repair, reread, retry_failed, states_of, to_do
+from ablation.plan.retry import (
+    States,
+    Waits,
+    pending,
+    refuse_links,
+    release,
+    repair,
+    reread,
+    retry_failed,
+    states_of,
+    to_do,
+)
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = [
@@ -30,6 +42,7 @@ __all__ = [
     "Plan",
     "States",
     "TrackerError",
+    "Waits",
     "build_plan",
     "check_nodes",
     "check_pool",
@@ -42,6 +55,7 @@ __all__ = [
     "selection_note",
     "states_of",
     "to_do",
+    "waits_of",
 ]
 
 COMMAND = COMMAND_ENTRY  # entry of the stages that are commands
@@ -82,9 +96,9 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     refuse_links(plan)
     for stage in repair(plan, states):
         said.append(f"runs again, its files are damaged: {stage.id} {stage.label} ({stage.dir})")
-    for stage in release(plan, states):
-        said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
     said += [f"is read again, its `collect` changed: {s.id} {s.label}" for s in reread(plan, states)]
+    for stage in release(plan, states, waits_of(plan, states)):
+        said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
     check_packages(plan, states)
     # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
     check_pool(plan, states)

@@ -26,6 +26,7 @@ class Job:
     arguments: Sequence[str] = ()
     nodes: int = 1
     lock: int = -1
+    first: Sequence[Path] = ()  # of the first run: stages whose files must have been readable
 
     @property
     def is_command(self) -> bool:
@@ -43,6 +44,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m ablation.runner.run", description="Run one stage of one variant.")
     parser.add_argument("--config", type=Path, required=True, help="the plan's config.json")
     parser.add_argument("--input", action="append", default=[], metavar="NAME=DIR", help="folder of an earlier stage")
+    parser.add_argument("--first", action="append", default=[], type=Path, help="a stage whose files must be readable")
     parser.add_argument("--out", type=Path, required=True, help="the stage's own folder")
     parser.add_argument("--gpus", type=int, default=0, help="devices to lease; none on a machine without any")
     parser.add_argument("--nodes", type=int, default=1, help="machines of a Slurm job that have the devices")
@@ -71,6 +73,7 @@ def read_job(argv: Sequence[str]) -> Job:
         plan=plan,
         code=FileCode(**plan["code"]) if "command" in plan else Code(**plan["code"]),
         inputs=inputs,
+        first=arguments.first,
         out=arguments.out,
         gpus=arguments.gpus,
         threads=arguments.threads,

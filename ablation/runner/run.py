@@ -103,7 +103,7 @@ def _run_alone(job: Job, since: Path | None) -> int:
         (job.out / name).unlink(missing_ok=True)
     start = _Start(job, _count_attempt(job.out), keep_terminal(job.out / "log.txt"))
     try:
-        if reason := _blocked(job.inputs):
+        if reason := _blocked(job.inputs, job.first):
             return start.finish("blocked", reason)
         devices = _lease(job, start.terminal)
         start.has_devices()
@@ -366,8 +366,11 @@ class _Start:
         return 0
 
 
-def _blocked(inputs: dict[str, Path]) -> str:
-    """Return why an input cannot be used, or nothing."""
+def _blocked(inputs: dict[str, Path], first: Sequence[Path]) -> str:
+    """Return why an input cannot be used, or why the first run's files could not be read, or nothing."""
+    for folder in first:
+        if (found := read_state(folder)).unread:
+            return _one_line(f"the first run's files do not fit: {found.reason}")
     for name, folder in inputs.items():
         found = read_state(folder)
         if found.state in ("missing", "running"):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from snakemake.scheduling.job_scheduler import JobScheduler
@@ -23,6 +24,7 @@ from ablation.plan.start import (
     Plan,
     States,
     TrackerError,
+    Waits,
     build_plan,
     check_nodes,
     check_pool,
@@ -35,6 +37,7 @@ from ablation.plan.start import (
     selection_note,
     states_of,
     to_do,
+    waits_of,
 )
 
 
@@ -178,8 +181,29 @@ def folder_of(id: str) -> str:
 
 
 def inputs_of(id: str) -> Callable[[Any], list[str]]:
-    """Return the input function of a stage: the status files of the stages that it reads."""
-    return lambda wildcards: [f"{folder}/status.json" for folder in PLAN.stage(id, wildcards.key).inputs.values()]
+    """Return the input function of a stage: the status files of the stages that it reads, and of the first run."""
+
+    def statuses(wildcards: Any) -> list[str]:
+        folders = [*PLAN.stage(id, wildcards.key).inputs.values(), *first_run(id, wildcards.key)]
+        return [f"{folder}/status.json" for folder in folders]
+
+    return statuses
+
+
+def first_run(id: str, key: str) -> list[Path]:
+    """Return the folders of the first run whose files must have been read before a command of another starts."""
+    return [PLAN.stage(*address).dir for address in waits().get((id, key), ())]
+
+
+def waits() -> Waits:
+    """Return which commands wait for the first run of their study."""
+    global STATES, WAITS
+    if WAITS is None:
+        commands = any(stage.entry == COMMAND for stage in PLAN.stages.values())
+        if STATES is None and commands:
+            STATES = states_of(PLAN)
+        WAITS = waits_of(PLAN, STATES) if commands else {}
+    return WAITS
 
 
 def resource_of(id: str, name: str) -> Callable[[Any], int]:
@@ -240,7 +264,7 @@ def groups() -> Groups:
     """Return the groups of stages; none where this Snakemake runs the jobs itself."""
     global GROUPS
     if GROUPS is None:
-        GROUPS = {} if runs_here() else groups_of(PLAN)
+        GROUPS = {} if runs_here() else groups_of(PLAN, {address for ahead in waits().values() for address in ahead})
     return GROUPS
 
 
@@ -291,6 +315,8 @@ def arguments_of(id: str) -> Callable[[Any, Any], str]:
             words += ["--nodes", str(stage.resources.nodes)]
         for name, folder in stage.inputs.items():
             words += ["--input", f"{name}={folder}"]
+        for folder in first_run(id, wildcards.key):
+            words += ["--first", str(folder)]
         return shlex.join(words)
 
     return arguments
@@ -324,6 +350,7 @@ def render_what_is_there() -> None:
 
 PLAN, STATES = load_plan()
 GROUPS: Groups | None = None
+WAITS: Waits | None = None
 STUDIES = list(PLAN.studies)
 PLAN_DIGEST = PLAN.digest
 RESULTS, REPORTS = str(PLAN.settings.results), str(PLAN.settings.reports)

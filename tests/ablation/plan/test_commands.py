@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 import yaml
 
 from ablation.contract.errors import ConfigError
-from ablation.plan.retry import pending, reread, states_of
+from ablation.plan.first import CHECKS, waits_of
+from ablation.plan.retry import pending, release, reread, states_of
 from tests.ablation.plan.test_plan import build
 from tests.ablation.toy_study import STUDY
 
@@ -242,3 +244,34 @@ def test_another_way_to_read_the_files_runs_no_command_again(commands):
     assert pending(plan, states_of(plan)) == expected
     assert reread(plan, states_of(plan)) == expected
     assert not any(stage.status.exists() for stage in expected)
+
+
+def test_the_first_run_goes_ahead_until_its_files_have_been_read(commands):
+    plan = build(commands, seeds=2)
+    first = plan.runs[0].stages
+    ahead = ("toy.evaluate", first["evaluate"])
+    others = {address for address in plan.stages if address[1] not in first.values()}
+    assert len(others) == 12
+    assert waits_of(plan, states_of(plan)) == dict.fromkeys(others, (ahead,))
+
+    def end(address, state):
+        stage = plan.stage(*address)
+        stage.dir.mkdir(parents=True, exist_ok=True)
+        reading = plan.configs[address]["command"]["reading"]
+        stage.status.write_text(json.dumps({"state": state, "key": stage.key, "reading": reading}))
+
+    other = next(iter(others))
+    end(ahead, "failed")
+    end(other, "blocked")
+    waits = waits_of(plan, states_of(plan))
+    assert waits[other] == (ahead,)
+    assert release(plan, states_of(plan), waits) == []  # it would end as before
+    end(ahead, "ok")
+    assert waits_of(plan, states_of(plan)) == {}
+    assert release(plan, states_of(plan), {}) == [plan.stage(*other)]
+    (plan.settings.results / CHECKS).mkdir()
+    shutil.move(plan.settings.results / "stages", plan.settings.results / CHECKS)
+    assert waits_of(plan, states_of(plan)) == {}
+    commands.declare(changed("evaluate", collect=["items"]))
+    plan = build(commands, seeds=2)
+    assert len(waits_of(plan, states_of(plan))) == 12

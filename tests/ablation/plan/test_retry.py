@@ -74,7 +74,7 @@ def test_a_stage_is_blocked_no_longer_than_something_blocks_it(toy):
         finish(below[train.key], "blocked")
     states = states_of(plan)
     again = [below[mended.key], below[missing.key]]
-    assert sorted(release(plan, states), key=again.index) == again
+    assert sorted(release(plan, states, {}), key=again.index) == again
     assert [below[train.key].status.exists() for train in (mended, failed, missing)] == [False, True, False]
     assert states == states_of(plan)
 
@@ -83,4 +83,4 @@ def test_what_was_blocked_by_a_blocked_stage_runs_again_with_it(toy):
     plan = build(toy, variant="base", seed=0)
     for stage in plan.selected():
         finish(stage, "ok" if stage.id in ("assets", "toy.prepare") else "blocked")
-    assert [stage.id for stage in release(plan, states_of(plan))] == ["toy.train", "toy.evaluate"]
+    assert [stage.id for stage in release(plan, states_of(plan), {})] == ["toy.train", "toy.evaluate"]
