@@ -7,7 +7,7 @@ import argparse
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -19,7 +19,10 @@ from ablation.config.settings import Settings, load_settings, suggest
 from ablation.config.study import Change, Study
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
-from ablation.contract.stage_folder import DATABASE
+from ablation.contract.stage_folder import CHECKS, DATABASE
+
+if TYPE_CHECKING:
+    from ablation.plan.plan import Plan
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
@@ -60,7 +63,25 @@ def run_validate(arguments: argparse.Namespace) -> int:
         unfit = filter(None, map(problem_of, fullest(needs)))
         for problem in (*pool_problems(plan, stages), *unfit):
             print(f"    will be refused: {problem.problem}; {problem.remedy}")
+    _print_unlogged(plan)
     return 0
+
+
+def _print_unlogged(plan: "Plan") -> None:
+    """Print which names of the studies nothing has logged, as far as a check or the grid has results."""
+    results = plan.settings.results
+    for study in plan.content.studies:
+        for folder in (results / CHECKS, results):
+            if not (folder / DATABASE).exists():
+                continue
+            from ablation.store.database import Store  # late: without results nothing of this is needed
+            from ablation.store.unlogged import find_unlogged
+
+            with Store(folder / DATABASE) as store:
+                found = find_unlogged(store, study.name, study) if study.name in store.studies() else []
+            for problem in found:
+                print(f"{study.name}: {problem}")
+            break
 
 
 def run_variants(arguments: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _configurations(commands: _Commands) -> None:
-    """Add validate, variants, show, diff: none of them needs a result or a GPU."""
+    """Add validate, check, variants, show, diff, fit. But for `check` none needs a result or a GPU."""
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"ablation.cli.configs:run_{name}", text)
@@ -47,6 +47,16 @@ def _configurations(commands: _Commands) -> None:
 
     validate = add("validate", "Check every variant of every study, and count jobs.")
     validate.add_argument("--write-schema", action="store_true", help="also write configs/schema/*.json for editors")
+    check = _add(
+        commands,
+        "check",
+        "ablation.cli.check:run_check",
+        "Run one variant with one seed in a folder of its own, read what it leaves, and say what does not fit.",
+        "Nothing of it counts for the grid. Exit status 1 where a stage fails, its files cannot be read, or the study "
+        "names what nothing has logged.",
+    )
+    check.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant")
+    _add_configs(check)
     variants = add("variants", "The lineage of a study: what each variant changes, and why.")
     variants.add_argument("study", metavar="STUDY")
     show = add("show", "The resolved configuration of one variant, as YAML.")

@@ -7,6 +7,7 @@ from pathlib import Path
 from ablation.contract.reading import one_line, read_json
 
 DATABASE = "tracker.duckdb"
+CHECKS = "check"  # below the results: what `ablation check` ran
 _LARGEST = 1e15  # of a number that a person reads
 
 

@@ -3,11 +3,10 @@
 `ablation check`, which runs one variant in a folder of its own, may settle that before the grid starts.
 """
 
+from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import STATUS, read_state
 from ablation.plan.plan import Plan
 from ablation.plan.retry import States, Waits
-
-CHECKS = "check"  # below the results: what `ablation check` ran
 
 
 def waits_of(plan: Plan, states: States) -> Waits:

@@ -90,6 +90,15 @@ class PlannedStage(Strict):
         """Return the file whose presence means that the stage has ended."""
         return self.dir / "status.json"
 
+    @property
+    def arguments(self) -> list[str]:
+        """Return the words for `ablation.runner.run`."""
+        words = ["--config", f"{self.dir}/config.json", "--out", str(self.dir), "--label", self.label]
+        words += ["--gpus", str(self.resources.gpu)]
+        if self.resources.nodes > 1:
+            words += ["--nodes", str(self.resources.nodes)]
+        return words + [word for name, folder in self.inputs.items() for word in ("--input", f"{name}={folder}")]
+
 
 class PlanFile(Strict):
     """The whole plan; `stages` are in an order in which they can run."""

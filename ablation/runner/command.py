@@ -324,7 +324,8 @@ def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str],
     if code < 0:
         raise _failure(code, _last_words(log, begin), "the reader")
     if code != 0:
-        raise RuntimeError(f"collect: {_last_words(log, begin).removeprefix('error: ').replace(f'{output}/', '')}")
+        said = _last_words(log, begin).removeprefix("error: ").replace(f"{output}/", "").replace(str(output), OUTPUT)
+        raise RuntimeError(f"collect: {said}")
     items = pq.read_table(place / "items.parquet")
     if items.num_rows:
         columns = items.to_pydict()

@@ -370,7 +370,7 @@ def _blocked(inputs: dict[str, Path], first: Sequence[Path]) -> str:
     """Return why an input cannot be used, or why the first run's files could not be read, or nothing."""
     for folder in first:
         if (found := read_state(folder)).unread:
-            return _one_line(f"the first run's files do not fit: {found.reason}")
+            return _one_line(f"the files of the first run ({found.stage}, {folder.name}) could not be read")
     for name, folder in inputs.items():
         found = read_state(folder)
         if found.state in ("missing", "running"):

@@ -12,13 +12,13 @@ from ablation.store.health_events import as_rule
 _OVER_SUBSETS = ("subsets", "distributions")  # kinds of figures that read items
 
 
-def find_unlogged(store: Store, study: str) -> list[str]:
+def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> list[str]:
     """Return a sentence for each name of a metric or subset that no stage of the study has logged.
 
     Which metrics a stage logs depends on its settings, so it is known only when all have run: while a stage that could
-    still log the name is missing or has failed, nothing is said.
+    still log the name is missing or has failed, nothing is said. `now` is the study as it is declared since.
     """
-    definition = store.study(study)
+    definition = now or store.study(study)
     logged, ended = _logged(store, study), _ended(store, study)
     found = [*_unwatched(definition, logged, ended)]
     everything = set().union(*logged.values())
@@ -27,6 +27,10 @@ def find_unlogged(store: Store, study: str) -> list[str]:
             if metric not in everything:
                 found.append(f"{where}: no stage has logged {metric}{_meant(metric, everything)}")
     if ended.get(definition.last_stage):
+        for column in definition.table.columns:
+            if column.metric not in logged[definition.last_stage]:
+                meant = _meant(column.metric, logged[definition.last_stage])
+                found.append(f"table: no run has measured {column.metric}{meant}")
         found += _unmeasured(store, study, definition.analysis)
     return list(dict.fromkeys(found))
 

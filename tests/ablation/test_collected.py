@@ -103,6 +103,7 @@ def test_a_table_that_calls_its_columns_otherwise(tmp_path, capsys):
     for wrong, problem in (
         ({"place": "predictions.csv"}, "or its column: `{items: {path: predictions.csv, item: id}}`"),
         ({**entry, "columns": {"item": "idd"}}, "'idd': there is no such column; did you mean 'id'"),
+        ({"place": "."}, "or name what is there: `{items: log.csv}`"),
         ({"place": "prediction.csv"}, "did you mean 'predictions.csv'"),
     ):
         with pytest.raises(ConfigError, match=problem):

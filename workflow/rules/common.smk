@@ -308,13 +308,7 @@ def arguments_of(id: str) -> Callable[[Any, Any], str]:
     """Return the function for the arguments of `ablation.runner.run`; derived, as above (the key names them all)."""
 
     def arguments(wildcards: Any, output: Any) -> str:
-        stage = PLAN.stage(id, wildcards.key)
-        words = ["--config", f"{stage.dir}/config.json", "--out", str(stage.dir), "--label", stage.label]
-        words += ["--gpus", str(stage.resources.gpu)]
-        if stage.resources.nodes > 1:
-            words += ["--nodes", str(stage.resources.nodes)]
-        for name, folder in stage.inputs.items():
-            words += ["--input", f"{name}={folder}"]
+        words = PLAN.stage(id, wildcards.key).arguments
         for folder in first_run(id, wildcards.key):
             words += ["--first", str(folder)]
         return shlex.join(words)

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from ablation.contract.errors import ConfigError
-from ablation.plan.first import CHECKS, waits_of
+from ablation.contract.stage_folder import CHECKS
+from ablation.plan.first import waits_of
 from ablation.plan.retry import pending, release, reread, states_of
 from tests.ablation.plan.test_plan import build
 from tests.ablation.toy_study import STUDY

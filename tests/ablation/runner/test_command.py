@@ -459,11 +459,11 @@ def test_what_a_finished_command_left_is_read_again_without_running_it(command):
 
 
 def test_nothing_runs_where_the_first_run_could_not_be_read(command, tmp_path):
-    status = {"state": "failed", "key": KEY, "reading": "r", "reason": "RuntimeError: collect: a.csv: there is nothing"}
+    status = {"state": "failed", "key": KEY, "stage": "toy.train", "reading": "r"}
     (tmp_path / "status.json").write_text(json.dumps(status))
     _, ended = command.write(PYTHON, "print('it runs')").run("--first", str(tmp_path))
     assert (ended["state"], "it runs" in command.log()) == ("blocked", False)
-    assert ended["reason"] == "the first run's files do not fit: RuntimeError: collect: a.csv: there is nothing"
+    assert ended["reason"] == f"the files of the first run (toy.train, {tmp_path.name}) could not be read"
 
 
 def test_a_reader_that_is_ended_from_outside_is_no_result(command):

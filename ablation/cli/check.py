@@ -1,0 +1,121 @@
+"""`ablation check`: one run of one variant in a folder of its own, and whether what it leaves fits the study file.
+
+Nothing of it counts for the grid. What a command left stays, so that a corrected `collect` reads it without running it.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ablation.cli.configs import settings_of
+from ablation.config.settings import suggest
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.stage_folder import CHECKS
+from ablation.contract.status import StageState, read_state
+from ablation.plan.build import build_plan
+from ablation.plan.plan import ASSETS, Plan
+from ablation.plan.plan_file import PlannedRun, PlannedStage, PlannedStudy
+from ablation.plan.pool import pool_problems
+from ablation.runner.times import duration
+from ablation.store.collect import collect_apart
+from ablation.store.database import DATABASE, Store
+from ablation.store.unlogged import find_unlogged
+
+_SHOWN = 12  # names of metrics, or of items
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Run the stages of one run, read what they leave, and say what does not fit and what the grid will take."""
+    name, _, variant = arguments.study.partition("/")
+    arguments.config = [*arguments.config, f"studies={name}"]
+    plan = build_plan(settings_of(arguments))
+    (study,) = plan.content.studies
+    names = [other.name for other in study.variants]
+    if variant and variant not in names:
+        folder = plan.studies[name].file.parent
+        raise ConfigError(folder, variant, None, "there is no such variant", suggest(variant, names))
+    run = next(run for run in study.runs if run.variant == (variant or names[0]))
+    alone = _alone(plan, study, run)
+    for problem in pool_problems(plan, alone.content.stages):
+        raise problem
+    alone.write()
+    place = alone.settings.results
+    print(f"{name}/{run.variant} seed {run.seed}, below {place}; nothing of it counts for the grid", flush=True)
+    states = {stage.id: _run(plan, stage) for stage in alone.content.stages}
+    for id, state in states.items():
+        if state.state != "ok":
+            print(f"problem: {id}: {state.state}: {state.reason}")
+        if state.unread:
+            print("    its files are kept: correct `collect` and check again, and they are read without running it")
+    if any(state.state != "ok" for state in states.values()):
+        return 1
+    collect_apart(place, place / DATABASE)
+    with Store(place / DATABASE) as store:
+        problems = find_unlogged(store, name)
+        for line in (*_found(store), *_cost(plan, states), *(f"problem: {problem}" for problem in problems)):
+            print(line)
+    return 1 if problems else 0
+
+
+def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
+    """Return the plan of one run, in a folder of its own; the assets are those of the grid."""
+    results = plan.settings.results
+    place = results / CHECKS
+    waiting, wanted = [(f"{study.name}.{stage}", key) for stage, key in run.stages.items()], set()
+    while waiting:
+        wanted.add(address := waiting.pop())
+        waiting += plan.upstream[address]
+
+    def moved(folder: Path) -> Path:
+        inside = folder.relative_to(results)
+        return (results if inside.parts[1] == ASSETS else place).absolute() / inside
+
+    def checked(stage: PlannedStage) -> PlannedStage:
+        inputs = {name: moved(folder) for name, folder in stage.inputs.items()}
+        label = stage.label if stage.id == ASSETS else f"{run.variant} seed {run.seed}"
+        return stage.model_copy(update={"dir": moved(stage.dir), "inputs": inputs, "label": label})
+
+    stages = tuple(checked(stage) for address, stage in plan.stages.items() if address in wanted)
+    only = {"results": place, "studies": (study.model_copy(update={"runs": (run,)}),), "stages": stages}
+    return replace(plan, settings=replace(plan.settings, results=place), content=plan.content.model_copy(update=only))
+
+
+def _run(plan: Plan, stage: PlannedStage) -> StageState:
+    """Run a stage as the grid does, and return how it ended. Raises TrackerError where the machine is at fault."""
+    words = [sys.executable, "-m", "ablation.runner.run", *stage.arguments]
+    words += ["--threads", str(stage.resources.threads), "--parent", str(os.getpid())]
+    if subprocess.run(words, check=False, cwd=plan.settings.configs.absolute().parent).returncode != 0:
+        raise TrackerError(f"{stage.id}: it could not run; {stage.dir / 'log.txt'} may say why")
+    return read_state(stage.dir, stage.key)
+
+
+def _found(store: Store) -> Iterator[str]:
+    """Yield what was read: metrics, and the items that verdicts compare."""
+    query = """SELECT name, count(*) FROM run_stages JOIN metrics USING (key) GROUP BY name ORDER BY name"""
+    yield from _listed("metrics", [f"{name} ({count})" if count > 1 else name for name, count in store.rows(query)[1]])
+    query = """SELECT concat_ws('/', protocol, subset, name), count(*), avg(value), min(value), max(value)
+               FROM finals JOIN items USING (key) GROUP BY ALL ORDER BY ALL"""
+    rows = store.rows(query)[1]
+    same = {name for name, _, _, low, high in rows if low == high}
+    told = [
+        f"{name} ({n} items, {f'all {mean:g}' if name in same else f'mean {mean:.4g}'})" for name, n, mean, *_ in rows
+    ]
+    yield from _listed("items", told or ["none, and verdicts need them: let `collect` name a reader of items"])
+
+
+def _listed(what: str, names: list[str]) -> Iterator[str]:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    yield f"{what}: {', '.join(names[:_SHOWN]) or 'none'}{more}"
+
+
+def _cost(plan: Plan, states: Mapping[str, StageState]) -> Iterator[str]:
+    """Yield the seconds of each stage times the stages of the plan."""
+    counts = Counter(stage.id for stage in plan.stages.values() if stage.id != ASSETS)
+    took = {id: states[id].wall_s or 0.0 for id in counts}
+    parts = ", ".join(f"{id} {took[id]:.3g} s x {count}" for id, count in counts.items())
+    yield f"the grid takes about {duration(sum(took[id] * count for id, count in counts.items()))} of jobs: {parts}"

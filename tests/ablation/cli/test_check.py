@@ -1,0 +1,45 @@
+"""`ablation check` of a new project: what fits, what does not, and that mending the mapping trains nothing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ablation.cli.main import main
+
+pytestmark = pytest.mark.slow  # each check starts processes
+STUDY = Path("configs/studies/example/_study.yaml")
+
+
+def edit(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_what_a_check_finds(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["init"])
+    edit(Path("train.py"), '[("item", "correct")', '[("id", "correct")')
+    edit(STUDY, "train/loss, ", "train/los, ")
+    edit(STUDY, "test/all/correct, ", "test/all/corect, ")
+    assert main(["check", "example/average"]) == 1
+    assert "or its column: `{items: {path: items.csv, item: id}}`" in capsys.readouterr().out
+    (stage,) = Path("results/check/stages/example/train").iterdir()
+    made = (stage / "output" / "items.csv").stat().st_mtime_ns
+    edit(STUDY, "[metrics, items]", "[metrics, {items: {path: items.csv, item: id}}]")
+    assert main(["check", "example/average"]) == 1
+    assert (stage / "output" / "items.csv").stat().st_mtime_ns == made  # read again, not run again
+    said = capsys.readouterr().out
+    assert "items: test/all/correct (400 items, mean 0." in said
+    assert re.search(r"jobs: example.train [\d.]+ s x 20\n", said)
+    told = ["curves: no stage has logged train/los; did you mean train/loss?"]
+    told += ["table: no run has measured test/all/corect; did you mean test/all/correct?"]
+    assert all(f"problem: {line}\n" in said for line in told)
+    main(["validate"])
+    validated = capsys.readouterr().out
+    assert all(f"example: {line}\n" in validated for line in told)
+    assert not Path("results/stages").exists()
+    edit(STUDY, "train/los,", "train/loss,")
+    edit(STUDY, "corect", "correct")
+    assert main(["check", "example/average"]) == 0
+    assert main(["check", "example/averag"]) == 2
+    assert "did you mean 'average'" in capsys.readouterr().err
