@@ -25,7 +25,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         return run_command(arguments)
     except TrackerError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {explained(error)}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # `python -m ablation sql ... | head`
         sys.stderr.close()

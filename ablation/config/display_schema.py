@@ -6,12 +6,14 @@ from pydantic import Field, model_validator
 
 from ablation.config.names import Strict, Text
 
+_LABEL: str = Field(default_factory=lambda data: data.get("metric", ""), description="Default: the metric.")
+
 
 class ColumnDefinition(Strict):
     """One column of the table: a metric of the last stage."""
 
     metric: Text = Field(description="<protocol>/<subset>/<metric>.")
-    label: Text
+    label: Text = _LABEL
     published: str | None = Field(default=None, description="Column of the published table.")
 
 
@@ -42,7 +44,7 @@ class CurveDefinition(Strict):
     """One learning curve."""
 
     metric: Text
-    label: Text
+    label: Text = _LABEL
 
 
 class FigurePanel(CurveDefinition):

@@ -21,17 +21,21 @@ from ablation.config.validation import check_key, known_keys, validate
 from ablation.config.variant_files import RESERVED_KEYS
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.command import placeholders
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, Mistakes
 
 
 def read_study_file(file: Path) -> StudyFile:
     """Read `_study.yaml`. Raises ConfigError."""
     data = load_yaml(file)
     known = {info.alias or key for key, info in StudyFile.model_fields.items()}
-    for key, value in data.items():
-        if key not in known:
-            raise ConfigError(file, key, value, "is not a key of _study.yaml", suggest(key, sorted(known)))
-    return validate(StudyFile, data, file)
+    mistakes = Mistakes()
+    for key in (key for key in data if key not in known):
+        with mistakes:
+            raise ConfigError(file, key, data[key], "is not a key of _study.yaml", suggest(key, sorted(known)))
+    with mistakes:
+        written = validate(StudyFile, {key: value for key, value in data.items() if key in known}, file)
+    mistakes.refuse()
+    return written
 
 
 def config_model(written: StudyFile, file: Path) -> type[BaseModel]:

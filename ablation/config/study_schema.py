@@ -156,8 +156,10 @@ class Analysis(Strict):
     """How edges are judged; fixed before there are results."""
 
     value: Text = Field(description="items.name of the primary metric.")
-    protocol: Text = Field(description="items.protocol.")
-    subsets: list[Text] = Field(min_length=1, description="items.subset; the statistic is the mean over them.")
+    protocol: Text = Field(default="test", description="items.protocol.")
+    subsets: list[Text] = Field(
+        default=["all"], min_length=1, description="items.subset; the statistic is the mean over them."
+    )
     direction: Literal["max", "min"] | Target
     margin: float = Field(gt=0, description="Equivalence: a smaller difference does not matter.")
     alpha: float = Field(
@@ -276,7 +278,7 @@ class StudyDefinition(Strict):
 
     title: Text
     question: Text
-    source: Text
+    source: Text | None = Field(default=None, description="Where question and variants come from.")
     table: TableDefinition
     curves: list[CurveDefinition] = Field(default=[])
     figures: list[FigureDefinition] = Field(default=[], description="Figures beside curves, metric and lineage.")

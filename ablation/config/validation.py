@@ -1,7 +1,7 @@
 """From pydantic's errors to one line that names file, key, value, problem and remedy."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from ablation.config import dotted
 from ablation.config.settings import suggest
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, Mistakes
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -18,18 +18,20 @@ def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, pref
     """Return `data` as a model, without conversions between types ("5" is not a number; 1 may stand for 1.0).
 
     Raises:
-        ConfigError: of the first error, with the number of the others; its key starts with `prefix`.
+        ConfigError: of the first error, with the others; their keys start with `prefix`.
     """
     check_known(model, data, file, prefix)
     try:
         return model.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        raise _first(error, model, data, file, prefix) from None
+        raise _mistakes(error, model, data, file, prefix) from None
 
 
 def check_known(model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> None:
-    """Refuse keys that the model does not have, with the closest one that it has."""
-    _check_level(known_keys(model), data, "", file, prefix)
+    """Refuse keys that the model does not have, each with the closest one that it has."""
+    mistakes = Mistakes()
+    mistakes.found += _unknown(known_keys(model), data, "", file, prefix)
+    mistakes.refuse()
 
 
 _KNOWN: dict[type[BaseModel], set[str]] = {}
@@ -42,7 +44,9 @@ def known_keys(model: type[BaseModel]) -> set[str]:
     return _KNOWN[model]
 
 
-def _check_level(known: set[str], data: Mapping[str, Any], above: str, file: Path | str, prefix: str) -> None:
+def _unknown(
+    known: set[str], data: Mapping[str, Any], above: str, file: Path | str, prefix: str
+) -> Iterator[ConfigError]:
     for key, item in data.items():
         full = f"{above}{key}"
         if full not in known:
@@ -50,9 +54,9 @@ def _check_level(known: set[str], data: Mapping[str, Any], above: str, file: Pat
             elsewhere = sorted(name for name in known if name.rsplit(".", 1)[-1] == key)
             remedy = f"did you mean {elsewhere[0]!r}?" if elsewhere else suggest(full, here)
             shown = None if isinstance(item, Mapping) else item
-            raise ConfigError(file, f"{prefix}{full}", shown, "is not a key of this configuration", remedy)
-        if isinstance(item, Mapping) and any(name.startswith(f"{full}.") for name in known):
-            _check_level(known, item, f"{full}.", file, prefix)
+            yield ConfigError(file, f"{prefix}{full}", shown, "is not a key of this configuration", remedy)
+        elif isinstance(item, Mapping) and any(name.startswith(f"{full}.") for name in known):
+            yield from _unknown(known, item, f"{full}.", file, prefix)
 
 
 def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) -> None:
@@ -61,25 +65,26 @@ def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) ->
         raise ConfigError(file, where, key, "is not a key of the config model", suggest(key, sorted(known_keys(model))))
 
 
-def _first(
+def _mistakes(
     error: ValidationError, model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str
 ) -> ConfigError:
-    found: dict[str, tuple[str, Any]] = {}
+    found: dict[str, ConfigError] = {}
     for detail in error.errors(include_url=False, include_context=False):
         key, value = _place(detail["loc"], data, missing=detail["type"] == "missing")
-        message = detail["msg"].removeprefix("Value error, ")
-        problem = message[:1].lower() + message[1:]
+        message, own, advice = detail["msg"].removeprefix("Value error, ").rpartition("; ")
+        problem = message if own else advice
+        problem = problem[:1].lower() + problem[1:]
         if detail["type"] == "missing":
             problem, value = "is missing", None
         elif detail["type"] == "extra_forbidden":
             problem = "is not a key of this configuration"
         shown = value if not isinstance(value, Mapping) and len(repr(value)) <= 120 else None
-        found.setdefault(key, (problem, shown))
-    key, (problem, value) = next(iter(found.items()))
-    more = f" ({len(found) - 1} more like it: {', '.join(list(found)[1:4])})" if len(found) > 1 else ""
-    description = _description(model, key)
-    remedy = f"expected: {description}" if description else "correct the value"
-    return ConfigError(file, f"{prefix}{key}".rstrip("."), value, problem + more, remedy)
+        description = _description(model, key)
+        remedy = f"expected: {description}" if description else advice if own else "correct the value"
+        found.setdefault(key, ConfigError(file, f"{prefix}{key}".rstrip("."), shown, problem, remedy))
+    first, *others = found.values()
+    first.others = tuple(others)
+    return first
 
 
 def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, Any]:
@@ -103,7 +108,7 @@ def _description(model: type[BaseModel], key: str) -> str:
     for part in key.split("."):
         fields = [option.model_fields[part] for option in options if part in option.model_fields]
         if not fields:
-            break
-        description = fields[0].description or description
+            return ""  # an entry of a map or a list: what is said of the whole is not about it
+        description = fields[0].description or ""
         options = [nested for field in fields for nested in dotted.models_in(field.annotation)]
     return description.rstrip(".")

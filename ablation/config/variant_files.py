@@ -12,7 +12,7 @@ from ablation.config.names import is_safe_name
 from ablation.config.settings import suggest
 from ablation.config.validation import check_known
 from ablation.config.yaml_io import load_yaml
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, Mistakes
 
 RESERVED_KEYS = ("extends", "why", "gpu")
 
@@ -35,14 +35,16 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
     Raises:
         ConfigError: a file is wrong by itself, names a parent that does not exist, or descends from itself.
     """
-    files = {}
+    files, mistakes = {}, Mistakes()
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
             raise ConfigError(path, "", None, f"has the suffix {path.suffix}", "rename it to .yaml")
         if path.name.lower() == "_study.yaml" != path.name:
             raise ConfigError(path, "", None, "is not a valid variant name", "write _study.yaml, or name it otherwise")
         if path.suffix == ".yaml" and path.name != "_study.yaml":
-            files[path.stem] = _read_variant(path, model)
+            with mistakes:
+                files[path.stem] = _read_variant(path, model)
+    mistakes.refuse()
     if not files:
         raise ConfigError(folder, "", None, "holds no variant", "add one, for example baseline.yaml")
     for variant in files.values():

@@ -27,7 +27,7 @@ from ablation.config.study_file import (
 from ablation.config.study_schema import StageDefinition, StudyFile
 from ablation.config.validation import validate
 from ablation.config.variant_files import VariantFile, read_variants
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, Mistakes
 
 _RESERVED_STUDIES = ("assets",)  # results/stages/assets holds the shared models and data sets
 
@@ -36,10 +36,15 @@ def load_studies(settings: Settings) -> dict[str, Study]:
     """Read, resolve and check every variant of the settings' studies.
 
     Raises:
-        ConfigError: the first thing that is wrong, with file, key, value and remedy.
+        ConfigError: the first thing that is wrong, with file, key, value and remedy, and with it the others.
     """
     scale = load_scale(settings)
-    return {name: _load_study(settings.configs, name, scale.study(name)) for name in settings.studies}
+    mistakes, studies = Mistakes(), {}
+    for name in settings.studies:
+        with mistakes:
+            studies[name] = _load_study(settings.configs, name, scale.study(name))
+    mistakes.refuse()
+    return studies
 
 
 def _load_study(configs: Path, name: str, scale: Scale) -> Study:
@@ -51,9 +56,11 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
         )
     written = read_study_file(file)
     model = config_model(written, file)
-    check_keys(written, model, file)
-    check_commands(written, model, file)
-    check_all_read(written, model, file)
+    mistakes = Mistakes()
+    for check in (check_keys, check_commands, check_all_read):
+        with mistakes:
+            check(written, model, file)
+    mistakes.refuse()
     scale.check(model, set(written.stages))
     stages = _stages(written, scale)
     base = _plain(validate(model, written.base, file, "base."))
@@ -61,10 +68,14 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     scale.refuse_overridden({variant.name: variant.overrides for variant in files})
     variants: dict[str, Variant] = {}
     for variant in files:
+        if variant.parent is not None and variant.parent not in variants:
+            continue  # it has a mistake of its own
         parent = None if variant.parent is None else variants[variant.parent]
-        variants[variant.name] = _resolve(
-            variant, parent, study=name, written=written, base=base, model=model, scale=scale
-        )
+        with mistakes:
+            variants[variant.name] = _resolve(
+                variant, parent, study=name, written=written, base=base, model=model, scale=scale
+            )
+    mistakes.refuse()
     check_figures(written, file, variants)
     check_edges(written, file, variants)
     published = read_published(configs, written, file, variants)

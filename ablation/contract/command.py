@@ -20,6 +20,7 @@ doubled: `{{`.
 
 import ast
 import contextlib
+import difflib
 import json
 import os
 import re
@@ -193,9 +194,12 @@ def _check(placeholder: Placeholder) -> None:
     kind, name, conversion = placeholder
     if kind not in KINDS or conversion not in ("", "h") or (conversion and kind in ("overrides", "seed")):
         known = ", ".join(f"{{{known}}}" for known in KINDS)
-        raise ValueError(
-            f"{placeholder} is not a placeholder (there are {known}); write {{{{ and }}}} for plain braces"
+        near = difflib.get_close_matches(kind, KINDS, n=1) if kind else []
+        meant = (
+            f"{{{near[0]}}}?" if near else f"{{value:{kind}}}, for a key?" if kind.isidentifier() else "plain braces?"
         )
+        remedy = f"did you mean {meant} Plain braces are written {{{{ and }}}}"
+        raise ValueError(f"{placeholder} is not a placeholder (there are {known}); {remedy}")
     allowed = KINDS[kind]
     if allowed is None and not name:
         raise ValueError(f"{placeholder} lacks a name: {{{kind}:NAME}}")

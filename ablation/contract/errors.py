@@ -1,6 +1,7 @@
 """Errors that a user can mend. Their text is one line: file, key, value, what is wrong, what to do."""
 
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from ablation.contract.reading import one_line, printable
@@ -17,7 +18,9 @@ class TrackerError(Exception):
 
 
 def explained(error: TrackerError | OSError) -> str:
-    """Return the line of an error; of a file that this user may not use, with what to do."""
+    """Return the line of an error, or of each mistake; of a file that this user may not use, with what to do."""
+    if isinstance(error, ConfigError):
+        return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:
         return str(error)
     remedy = "let its owner make it readable and writable (`chmod -R g+rwX`; `umask 002` for what is to come)"
@@ -30,7 +33,39 @@ class ConfigError(TrackerError):
     def __init__(self, file: Path | str, key: str, value: Any, problem: str, remedy: str) -> None:
         self.file, self.key, self.value, self.problem, self.remedy = file, key, value, problem, remedy
         where = f"{file}: {one_line(key, _SHOWN)}" if key else str(file)
+        self.others: tuple[ConfigError, ...] = ()  # further mistakes that were found with it
         super().__init__(f"{where}{_shown(value)}: {problem}; {remedy}".replace("\n", " "))
+
+
+class Mistakes:
+    """Collects mistakes, each in a `with` of its own, so that a user is told of them at once.
+
+    mistakes = Mistakes()
+    for check in checks:
+        with mistakes:
+            check()
+    mistakes.refuse()
+    """
+
+    def __init__(self) -> None:
+        self.found: list[ConfigError] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, ConfigError):
+            self.found += [error, *error.others]
+        return isinstance(error, ConfigError)
+
+    def refuse(self) -> None:
+        """Raise the first ConfigError, with the others, if there is any."""
+        if self.found:
+            first, *others = self.found
+            first.others = tuple(others)
+            raise first
 
 
 def _shown(value: Any) -> str:

@@ -194,7 +194,7 @@ def build_page(store: Store, judge: Judge, check: Check, certify: Certify, compa
                 name=name,
                 title=definition.title,
                 question=definition.question,
-                source=definition.source,
+                source=definition.source or "",
                 analysis=analysis,
                 analysis_digest=definition.analysis_digest,
                 imported=definition.imported,

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from ablation.cli.configs import describe
@@ -6,7 +8,7 @@ from ablation.config.names import is_safe_name
 from ablation.config.printed import Printed
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
-from ablation.contract.errors import ConfigError
+from ablation.contract.errors import ConfigError, explained
 from ablation.plan.build import build_plan
 from tests.ablation.config.loading import load, refused
 from tests.ablation.toy_study import PUBLISHED, STUDY, Toy, ToyConfig
@@ -114,7 +116,7 @@ REFUSALS = {
     ),
     "not an option": ({"extends": "base", "why": "x", "reward": {"kind": "c"}}, "reward.kind = 'c'"),
     "inside a list": ({"extends": "base", "why": "x", "reward": {"levels": [0.1, "x"]}}, "reward.levels.1 = 'x'"),
-    "two errors": ({"extends": "base", "why": "x", "size": 0, "lr": -1.0}, "size = 0", "1 more like it: lr"),
+    "two errors": ({"extends": "base", "why": "x", "size": 0, "lr": -1.0}, "size = 0"),
     "exclusion": ({"extends": "v10", "why": "x", "bold": True}, "reward.kind = 'b'", "b is never bold"),
     "gpu zero": ({"extends": "base", "why": "x", "gpu": 0, "lr": 0.5}, "gpu = 0"),
     "gpu text": ({"extends": "base", "why": "x", "gpu": "all", "lr": 0.5}, "gpu = 'all'"),
@@ -173,6 +175,30 @@ def test_other_files(toy):
     load(toy)
     (toy.folder / "v9.yml").write_text("why: x\n")
     refused(toy, "v9.yml", "rename it to .yaml")
+
+
+def test_all_mistakes_are_told_at_once(toy):
+    toy.variant("v2", {"extends": "base", "why": "x", "size": 0, "lr": -1.0})
+    toy.variant("child", {"extends": "v2", "why": "x", "bold": True})  # not a mistake of its own
+    toy.variant("v3", {"extends": "base", "why": "x", "reward": {"weight": 2}})
+    error = refused(toy, "v2.yaml: size = 0")
+    assert [(Path(other.file).name, other.key) for other in error.others] == [
+        ("v2.yaml", "lr"),
+        ("v3.yaml", "reward.weight"),
+    ]
+    toy.study(titel="x", analysis={"value": "correct", "direction": "up"}, factors={"x": ["y"]})
+    error = refused(toy, "titel")
+    assert [other.key for other in error.others] == ["analysis.direction", "analysis.margin"]
+    lines = explained(error).split("\nerror: ")
+    assert lines[2].endswith("analysis.margin: is missing; expected: Equivalence: a smaller difference does not matter")
+
+
+def test_what_a_study_file_may_leave_out(toy):
+    analysis = {"value": "correct", "direction": "max", "margin": 0.02}
+    toy.study(source=None, analysis=analysis, table={"columns": [{"metric": "test/all/correct"}]}, published=None)
+    written = load(toy).written
+    assert (written.source, written.analysis.protocol, written.analysis.subsets) == (None, "test", ["all"])
+    assert written.table.columns[0].label == "test/all/correct"
 
 
 STUDY_REFUSALS = {
