@@ -4,6 +4,7 @@ The function is named, not imported: a command pays for what it uses itself, and
 """
 
 import argparse
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m ablation",
         description="What exactly changed between two variants, whether it helped, and whether to believe it.",
     )
+    parser.add_argument("--version", action="version", version=f"ablation-tracker {_version()}")
     parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     init = _add(
@@ -35,6 +37,14 @@ def build_parser() -> argparse.ArgumentParser:
     _models(commands)
     _judgement(commands)
     return parser
+
+
+def _version() -> str:
+    """Return the version of the installed package; that of a folder that was never installed is not known."""
+    try:
+        return version("ablation-tracker")
+    except PackageNotFoundError:
+        return "(not installed)"
 
 
 def _configurations(commands: _Commands) -> None:
@@ -57,6 +67,16 @@ def _configurations(commands: _Commands) -> None:
     )
     check.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant")
     _add_configs(check)
+    prune = _add(
+        commands,
+        "prune",
+        "ablation.cli.prune:run_prune",
+        "Remove the stages that no plan and no database needs any more; without --yes only say which.",
+        "Needed are the stages of the configurations as they are now, of the plan that was started last, and of the "
+        "database that tables and gate are made from.",
+    )
+    prune.add_argument("--yes", action="store_true", help="remove them")
+    _add_configs(prune)
     variants = add("variants", "The lineage of a study: what each variant changes, and why.")
     variants.add_argument("study", metavar="STUDY")
     show = add("show", "The resolved configuration of one variant, as YAML.")

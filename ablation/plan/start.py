@@ -32,6 +32,7 @@ from ablation.plan.retry import (
     states_of,
     to_do,
 )
+from ablation.plan.why import reasons
 
 # The workflow imports this module only, so what it needs besides is here too.
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "groups_of",
     "load_settings",
     "prepare",
+    "reasons",
     "refuse_hiding",
     "request_of",
     "selection_note",

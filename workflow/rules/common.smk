@@ -32,6 +32,7 @@ from ablation.plan.start import (
     groups_of,
     load_settings,
     prepare,
+    reasons,
     refuse_hiding,
     request_of,
     selection_note,
@@ -80,6 +81,8 @@ def load_plan() -> tuple[Plan, States | None]:
         elif workflow.is_main_process and workflow.output_settings.dryrun:
             states = states_of(plan)
             check_pool(plan, states)
+            for line in reasons(plan, states):
+                print(line, file=sys.stderr)
     except (TrackerError, OSError) as error:  # OSError: a full disk, or results that cannot be written
         sys.exit(f"error: {explained(error)}")
     if pool is None:  # without a number nothing would be limited

@@ -1,0 +1,92 @@
+"""Why stages would run, told before they do; and which stages nothing needs any more."""
+
+import fcntl
+import json
+
+import pytest
+
+from ablation.cli.main import main
+from ablation.plan.retry import states_of
+from ablation.plan.why import reasons
+from tests.ablation.plan.commands import STAGES, VARIANTS, changed
+from tests.ablation.plan.test_plan import build
+
+
+def start(toy, state="ok", **overrides):
+    """Plan, and let every stage end."""
+    plan = build(toy, **overrides)
+    plan.write()
+    for stage in plan.selected():
+        command = plan.configs[stage.id, stage.key]["command"]
+        stage.status.write_text(json.dumps({"state": state, "key": stage.key, "reading": command["reading"]}))
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda toy: None, []),
+        (
+            lambda toy: toy.code("my train.py", "2\n"),
+            ["6 x toy.train: my train.py changed", "8 x toy.evaluate: after train"],
+        ),
+        (lambda toy: toy.code("lib/used.py", "2\n"), ["8 x toy.evaluate: lib/used.py changed"]),
+        (
+            lambda toy: toy.variant("v2", {**VARIANTS["v2"], "lr": 2}),
+            ["2 x toy.train: lr of v2 changed (1.0 -> 2.0)", "2 x toy.evaluate: after train"],
+        ),
+        (
+            lambda toy: toy.variant("new", {"extends": "v3", "why": "x", "eval": 1}),
+            ["2 x toy.evaluate: new variant new"],
+        ),
+        (
+            lambda toy: toy.declare(changed("evaluate", collect=["items"])),
+            ["8 x toy.evaluate: `collect` changed, and its files are read again"],
+        ),
+        (
+            lambda toy: toy.declare(changed("train", command=STAGES["train"]["command"] + " -v")),
+            ["6 x toy.train: its command changed", "8 x toy.evaluate: after train"],
+        ),
+    ],
+)
+def test_what_changed(commands, change, expected):
+    start(commands, seeds=2)
+    change(commands)
+    plan = build(commands, seeds=2)
+    assert reasons(plan, states_of(plan)) == expected
+
+
+def test_a_new_seed_and_what_failed(commands):
+    plan = build(commands, seeds=1)
+    assert reasons(plan, states_of(plan)) == []  # everything is new: nothing has been started
+    start(commands, "failed", seeds=1)
+    plan = build(commands, seeds=2, retry="failed")
+    assert set(reasons(plan, states_of(plan))) == {
+        "3 x toy.train: its files are read again",
+        "4 x toy.evaluate: its files are read again",
+        "3 x toy.train: new seed 1",
+        "4 x toy.evaluate: new seed 1",
+    }
+
+
+def test_prune_removes_what_nothing_needs(commands, capsys):
+    assert main(["prune"]) == 2
+    assert "there is no plan" in capsys.readouterr().err
+    old = start(commands)
+    commands.code("lib/used.py", "2\n")
+    now = start(commands)
+    other = old.settings.results / "stages/toy/train/notes"
+    other.mkdir()
+    gone = [stage.dir for address, stage in old.stages.items() if address not in now.stages]
+    assert {folder.parent.name for folder in gone} == {"evaluate"}
+    assert main(["prune"]) == 0
+    assert f"toy.evaluate: {len(gone)} x, " in capsys.readouterr().out
+    assert all(folder.exists() for folder in gone)
+    with (old.settings.results / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["prune", "--yes"]) == 2
+    assert all(folder.exists() for folder in gone)
+    assert main(["prune", "--yes"]) == 0
+    assert not any(folder.exists() for folder in gone)
+    assert all(stage.dir.exists() for stage in now.selected())
+    assert other.exists()
