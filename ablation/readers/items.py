@@ -3,7 +3,8 @@
 Further columns: `subset` (else `all`), `protocol` (else `test`), `name` (else `value`) and `cluster`. Not read are
 columns without any number, `seed`, words (`prompt`, `answer`, ...), numbers of classes (`label`, ...) and rows (`id`,
 ...), and a column without a name: pandas writes its index as one. A table may call them otherwise, {"item": "id"};
-`values` are the only columns of values. Tables of several seeds, whose items two evaluations pair, are read by `ablation.readers.table`.
+`values` are the only columns of values. Tables of several seeds, whose items two evaluations pair, are read by
+`ablation.readers.table`.
 """
 
 import math

@@ -172,7 +172,7 @@ def test_the_study_of_the_page_can_be_planned(commands):
     study["base"]["lr"] = 1e-5  # PyYAML alone reads 1e-5 as text
     for name in ("train.py", "src/model.py", "evaluate.py"):
         commands.code(name, "1\n")
-    commands.study(**study, factors={}, exclusions=[], health=[], published=None, curves=[])
+    commands.study(**study, source=None, factors={}, exclusions=[], health=[], published=None, curves=[])
     for name in ("v2", "v3", "v4"):
         (commands.folder / f"{name}.yaml").unlink()
     commands.variant("v2", {"extends": "base", "why": "another reward", "reward": {"weight": 2}})
