@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ablation.evaluations.sheet import short
 from ablation.judge.edges import Edge
 from ablation.judge.gate import STATUS, Answer, gravest
 from ablation.judge.measurements import Measurements
+from ablation.readers.sheet import short
 from ablation.show.page.flips import find_flips
 from ablation.show.table_formats import markdown, pipe
 

@@ -19,7 +19,7 @@ STEPS = {
 LM_EVAL = f"""#!{sys.executable}
 import sys
 from pathlib import Path
-from tests.ablation.evaluations.samples import hits, row, write_samples
+from tests.ablation.readers.samples import hits, row, write_samples
 words = [word for word in sys.argv[1:] if word != "--log_samples"]
 given = dict(zip(words[::2], words[1::2]))
 gain = float(given["--model_args"].removeprefix("pretrained=model"))
