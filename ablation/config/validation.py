@@ -20,11 +20,17 @@ def validate(model: type[Model], data: Mapping[str, Any], file: Path | str, pref
     Raises:
         ConfigError: of the first error, with the others; their keys start with `prefix`.
     """
-    check_known(model, data, file, prefix)
+    mistakes = Mistakes()
+    with mistakes:
+        check_known(model, data, file, prefix)
+    unknown = {mistake.key for mistake in mistakes.found}
     try:
-        return model.model_validate_json(json.dumps(data), strict=True)
+        found = model.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        raise _mistakes(error, model, data, file, prefix) from None
+        refused = _mistakes(error, model, data, file, prefix)
+        mistakes.found += [mistake for mistake in refused if mistake.key not in unknown]
+    mistakes.refuse()
+    return found
 
 
 def check_known(model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str = "") -> None:
@@ -67,7 +73,7 @@ def check_key(model: type[BaseModel], key: str, file: Path | str, where: str) ->
 
 def _mistakes(
     error: ValidationError, model: type[BaseModel], data: Mapping[str, Any], file: Path | str, prefix: str
-) -> ConfigError:
+) -> list[ConfigError]:
     found: dict[str, ConfigError] = {}
     for detail in error.errors(include_url=False, include_context=False):
         key, value = _place(detail["loc"], data, missing=detail["type"] == "missing")
@@ -82,9 +88,7 @@ def _mistakes(
         description = _description(model, key)
         remedy = f"expected: {description}" if description else advice if own else "correct the value"
         found.setdefault(key, ConfigError(file, f"{prefix}{key}".rstrip("."), shown, problem, remedy))
-    first, *others = found.values()
-    first.others = tuple(others)
-    return first
+    return list(found.values())
 
 
 def _place(loc: Iterable[int | str], data: Any, *, missing: bool) -> tuple[str, Any]:

@@ -186,11 +186,11 @@ def test_all_mistakes_are_told_at_once(toy):
         ("v2.yaml", "lr"),
         ("v3.yaml", "reward.weight"),
     ]
-    toy.study(titel="x", analysis={"value": "correct", "direction": "up"}, factors={"x": ["y"]})
+    toy.study(titel="x", analysis={"value": "correct", "direction": "up", "alfa": 1}, factors={"x": ["y"]})
     error = refused(toy, "titel")
-    assert [other.key for other in error.others] == ["analysis.direction", "analysis.margin"]
+    assert [other.key for other in error.others] == ["analysis.alfa", "analysis.direction", "analysis.margin"]
     lines = explained(error).split("\nerror: ")
-    assert lines[2].endswith("analysis.margin: is missing; expected: Equivalence: a smaller difference does not matter")
+    assert lines[3].endswith("analysis.margin: is missing; expected: Equivalence: a smaller difference does not matter")
 
 
 def test_what_a_study_file_may_leave_out(toy):
