@@ -8,7 +8,7 @@ what all rows of a minibatch count (`trainers.micro_batch`), so gradients are su
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,8 +35,6 @@ class Group(Ranks):
     def __init__(self, mesh: DeviceMesh, objects: distributed.ProcessGroup, halvings: int) -> None:
         self.rank, self.size, self.halvings = mesh.get_rank(), mesh.size(), halvings
         self._mesh, self._objects = mesh, objects
-        cuda = mesh.device_type == "cuda"
-        self._device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
 
     @classmethod
     def join(cls, device: torch.device, halvings: int = 0) -> "Group":
@@ -93,14 +91,10 @@ class Group(Ranks):
         return values[0]
 
     def build(self, make: Callable[[], T]) -> T:
-        """Return the model that `make` makes in the first rank; the others have it without weights."""
-        made = make() if self.rank == 0 else None
-        sent = self.same(None if made is None else (weightless.dump(made, self), weightless.random_state()))
-        assert sent is not None
-        if made is None:
-            content, state = sent
-            weightless.set_random_state(state)
-            made = weightless.load(content, self, self._device)
+        """Return the model that `make` makes, with weights in the first rank alone; all go on with its random state."""
+        with nullcontext() if self.rank == 0 else weightless.without_weights():
+            made = make()
+        weightless.set_random_state(self.same(weightless.random_state()))
         return made
 
     def shard(self, model: T) -> T:

@@ -1,17 +1,14 @@
-"""A model without its weights, as the first rank sends it to the others, and its weights, one after the other.
+"""A model without its weights, as all ranks but the first build it, and its weights, one after the other.
 
-A rank that built the model itself would hold all of it in memory, or would have to build it on the meta device as
-each of its makers does, and then to compute again what is not a weight: a rotary embedding's frequencies are a buffer
-that no file holds, which `to_empty` leaves as it finds the memory. So the others get the first one's modules as they
-are, with settings, flags, hooks and buffers, and with parameters on the meta device; what was tied is tied there too.
+They run the code that the first runs, with every parameter put on the meta device as soon as a module has it: what was
+read of a file is let go, tensor by tensor, and what is tied is tied. Buffers are real, for no file holds them: a rotary
+embedding's frequencies are computed. So are flags, hooks and settings.
 """
 
-import io
-import marshal
-import pickle
 import random
-from importlib import import_module
-from types import CellType, FunctionType
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy
@@ -21,64 +18,29 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 
-def dump(model: Any, here: object) -> bytes:
-    """Return a model without its weights. here: an object of which each rank has its own, which the model may hold."""
-    buffer = io.BytesIO()
-    _Sender(buffer, here).dump(model)
-    return buffer.getvalue()
+@contextmanager
+def without_weights() -> Iterator[None]:
+    """Have modules that are made meanwhile, on the CPU, hold their parameters on the meta device."""
+    register, to = nn.Module.register_parameter, nn.Module.to
 
+    def on_meta(module: nn.Module, name: str, value: nn.Parameter | None) -> None:
+        register(module, name, value)
+        if value is not None and not value.is_meta:
+            module._parameters[name] = nn.Parameter(value.detach().to("meta"), requires_grad=value.requires_grad)
 
-def load(content: bytes, here: object, device: torch.device) -> Any:
-    """Return what `dump` was given, with parameters on the meta device. here, device: those of this rank."""
-    return _Receiver(io.BytesIO(content), here, device).load()
+    def stay(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        if device is not None and device.type not in ("cpu", "meta"):  # meta: peft puts adapters where the weights are
+            raise ValueError(f"a model without weights cannot be moved to {device}: shard it first")
+        return module if dtype is None else to(module, dtype)
 
-
-class _Sender(pickle.Pickler):
-    def __init__(self, buffer: io.BytesIO, here: object) -> None:
-        super().__init__(buffer)
-        self._here = here
-
-    def persistent_id(self, value: Any) -> Any:
-        """Return what stands for a value that is not sent."""
-        if value is self._here:
-            return ("here",)
-        if isinstance(value, nn.Parameter):
-            return "parameter", id(value), tuple(value.shape), value.dtype, value.requires_grad
-        if isinstance(value, torch.device) and value.type != "cpu":
-            return ("device",)
-        return None
-
-    def reducer_override(self, value: Any) -> Any:
-        """Return how a function is made that was defined in another, as some hooks of transformers are."""
-        if not isinstance(value, FunctionType) or "<" not in value.__qualname__:
-            return NotImplemented
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        return _function, (marshal.dumps(value.__code__), value.__module__, value.__defaults__, cells)
-
-
-def _function(code: bytes, module: str, defaults: tuple[Any, ...] | None, cells: list[Any]) -> FunctionType:
-    names, closure = vars(import_module(module)), tuple(map(CellType, cells))
-    return FunctionType(marshal.loads(code), names, None, defaults, closure)
-
-
-class _Receiver(pickle.Unpickler):
-    def __init__(self, buffer: io.BytesIO, here: object, device: torch.device) -> None:
-        super().__init__(buffer)
-        self._here, self._device = here, device
-        self._parameters: dict[int, nn.Parameter] = {}  # by number, so that tied ones are one
-
-    def persistent_load(self, sent: Any) -> Any:
-        """Return this rank's value."""
-        match sent:
-            case ("here",):
-                return self._here
-            case ("device",):
-                return self._device
-        _, number, shape, dtype, learns = sent
-        if number not in self._parameters:
-            empty = torch.empty(shape, dtype=dtype, device="meta")
-            self._parameters[number] = nn.Parameter(empty, requires_grad=learns)
-        return self._parameters[number]
+    nn.Module.register_parameter, nn.Module.to = on_meta, stay  # type: ignore[assignment]
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "for .*: copying from a non-meta parameter", UserWarning)
+            yield
+    finally:
+        nn.Module.register_parameter, nn.Module.to = register, to  # type: ignore[method-assign]
 
 
 def send_weights(module: nn.Module, mesh: DeviceMesh) -> None:

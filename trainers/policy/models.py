@@ -121,7 +121,7 @@ def frozen_copy(policy: PreTrainedModel, placement: Placement) -> PreTrainedMode
 
 
 def load_trained(folder: Path, placement: Placement) -> PreTrainedModel:
-    """Return the causal model in `folder` that is trained; of several ranks only the first reads its weights.
+    """Return the causal model in `folder` that is trained; of several ranks only the first keeps its weights.
 
     The others have it without, until `ranks.shard`.
     """
