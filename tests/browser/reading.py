@@ -43,25 +43,9 @@ def readout(curves):
 
 
 def save(part, kind, folder):
-    """Press the button of a figure; return the file that it saves: its SVG, its PDF or its data as CSV."""
+    """Press the button of a figure; return the file that it saves: its SVG or its data as CSV."""
     with part.page.expect_download() as waiting:
         part.get_by_role("button", name=f"Save {'data ' if kind == 'CSV' else ''}as {kind}:").click()
     path = Path(folder) / waiting.value.suggested_filename
     waiting.value.save_as(path)
     return path
-
-
-def texts_of_pdf(path):
-    """Every text of a PDF of one page, whose table of objects must be right; bytes as the standard fonts read them."""
-    content = path.read_bytes()
-    assert content.startswith(b"%PDF-1.4\n")
-    start = int(re.search(rb"startxref\n(\d+)\n%%EOF\n$", content)[1])
-    places = [int(place) for place in re.findall(rb"(\d{10}) 00000 n \n", content[start:])]
-    assert content[start:].startswith(b"xref\n0 %d\n" % (len(places) + 1))
-    for number, place in enumerate(places, 1):
-        assert content[place:].startswith(b"%d 0 obj\n" % number)
-    length, stream = re.search(rb"/Length (\d+) >>\nstream\n(.*)\nendstream", content, re.S).groups()
-    assert int(length) == len(stream)
-    assert b"NaN" not in stream
-    assert b"undefined" not in stream
-    return [bytes.fromhex(text.decode()).decode("cp1252") for text in re.findall(rb"<([0-9a-f]*)> Tj", stream)]

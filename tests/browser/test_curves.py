@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.browser.reading import drawn, ink, readout, save, texts_of_pdf
+from tests.browser.reading import drawn, ink, readout, save
 
 
 def test_curves_switch_variants_and_metrics(open_page):
@@ -120,7 +120,6 @@ def test_a_curve_is_saved_as_data_and_as_a_picture(open_page, tmp_path):
     paths = [node for node in picture.iter("{http://www.w3.org/2000/svg}path") if node.get("stroke-width") == "2"]
     assert len(paths) == 4  # two lines, two keys
     assert "NaN" not in drawing.read_text()
-    assert {"v4", "v7", "metric 0", "step", "10", "100"} <= set(texts_of_pdf(save(curves, "PDF", tmp_path)))
 
 
 def test_lines_stand_over_the_time_that_they_took(open_page, tmp_path):
@@ -147,7 +146,7 @@ def test_lines_stand_over_the_time_that_they_took(open_page, tmp_path):
     with save(curves, "CSV", tmp_path).open() as file:
         last = [row for row in csv.DictReader(file) if row["variant"] == "v1"][-1]
     assert float(last["seconds"]) == pytest.approx(2.5 * float(last["step"]))
-    assert "seconds" in texts_of_pdf(save(curves, "PDF", tmp_path))
+    assert ">seconds<" in save(curves, "SVG", tmp_path).read_text()
 
 
 def test_a_stage_that_logs_no_time_says_so(open_page):

@@ -93,10 +93,9 @@
     return picture;
   }
 
-  // Buttons of a figure: its picture as SVG and PDF. `name` and `draw` are asked when they are pressed.
+  // The button of a figure: its picture as SVG. `name` and `draw` are asked when it is pressed.
   function savePicture(root, name, draw) {
     root.querySelector(".save-svg").addEventListener("click", () => save(`${name()}.svg`, "image/svg+xml", draw().svg()));
-    root.querySelector(".save-pdf").addEventListener("click", () => save(`${name()}.pdf`, "application/pdf", draw().pdf()));
   }
 
   window.ablation = Object.assign(window.ablation || {}, { save, csv, ticks, axisLabel: label, drawCurves, savePicture });

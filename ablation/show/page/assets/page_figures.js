@@ -47,7 +47,7 @@
           picture.line(out ? [[x(end) + side, y - 4], [x(end), y], [x(end) + side, y + 4]] : [[x(end), y - 3.5], [x(end), y + 3.5]], { stroke, width: 1.6 });
         });
       }
-      if (Math.abs(effect) <= limit) picture.dot(x(effect), y, 3.6, { fill: verdict === "undecided" ? "#ffffff" : stroke, stroke });
+      picture.dot(x(effect), y, 3.6, { fill: verdict === "undecided" ? "#ffffff" : stroke, stroke });
     });
     if (margin) picture.text(8, bottom + 36, `Band: \u00b1${margin}, the margin inside which two variants are called equivalent.`, { size: 11, fill: MUTED });
     return picture;
