@@ -125,7 +125,9 @@ def _results(commands: _Commands) -> None:
     tables.add_argument(
         "--by", metavar="KEY", help="instead: a row per value of this configuration key (by-KEY.md, .csv, .tex, .html)"
     )
-    add("figures", "Draw each study's learning curves, primary metric and lineage as SVG and PNG.")
+    figures = add("figures", "Draw each study's learning curves, primary metric and lineage.")
+    kinds = ("svg", "pdf", "png")
+    figures.add_argument("--format", nargs="+", choices=kinds, default=["svg"], help="of the files (default: svg)")
     sql = add(
         "sql",
         "Query the database. It is opened read-only and can reach no other file.",

@@ -74,7 +74,7 @@ def run_figures(arguments: argparse.Namespace) -> int:
     from ablation.store.current import load_or_collect
 
     database = load_or_collect(_results(arguments))
-    _list(render_figures(database, _claimed_reports(arguments)))
+    _list(render_figures(database, _claimed_reports(arguments), arguments.format))
     return 0
 
 

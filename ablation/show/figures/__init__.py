@@ -1,1 +1,1 @@
-"""Figures: `style` is how all of them look, `declared` those that a study asks for; `render` makes all the files."""
+"""Figures as files, by matplotlib: a module per kind, `style` is how all of them look, `render` makes the files."""

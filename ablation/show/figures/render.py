@@ -1,72 +1,115 @@
-"""All figures of a database as files; what shows the same as before is not drawn again."""
+"""All figures of a database as files; a study of which nothing has changed is not drawn again."""
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation.contract.atomic import write_json
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from ablation.config.display_schema import FigureDefinition
+from ablation.contract.atomic import replacing, write_json
 from ablation.contract.reading import read_json
-from ablation.show.figures import files
+from ablation.show.figures.bars import draw_bars
 from ablation.show.figures.curves import draw_curves
-from ablation.show.figures.declared import declared_figures
+from ablation.show.figures.distributions import draw_distributions
+from ablation.show.figures.lines import draw_each, draw_lines
 from ablation.show.figures.metric import draw_metric
-from ablation.show.figures.sheet import Sheet
+from ablation.show.figures.style import RC
+from ablation.show.figures.subsets import draw_subsets
 from ablation.show.figures.tree import draw_tree
 from ablation.show.lineage import lineage
 from ablation.show.tables import build_table
 from ablation.store.database import Store
 
-DRAWN = ".figures.json"  # beside the figures: what each shows, {name: {sheet, svg, png}}, all of them digests
+DRAWN = ".figures.json"  # beside the figures: what they were drawn from, and what each file holds, as digests
+DATED = {"svg": "Date", "pdf": "CreationDate"}  # formats that would hold the time, and where
+DRAW: Mapping[str, Callable[[Store, str, FigureDefinition, Sequence[str], str], Figure]] = {
+    "lines": draw_lines,
+    "each": draw_each,
+    "bars": draw_bars,
+    "subsets": draw_subsets,
+    "distributions": draw_distributions,
+}
 
 
-def render_figures(database: Path, reports_dir: Path) -> list[Path]:
-    """Write `<reports_dir>/<study>/{curves,metric,lineage}.{svg,png}` and the study's own figures; return the paths.
+def render_figures(database: Path, reports_dir: Path, formats: Sequence[str] = ("svg",)) -> list[Path]:
+    """Write `<reports_dir>/<study>/{curves,metric,lineage}.svg` and the study's own figures; return the paths.
 
-    A study without curves has no such figure; one whose curves nothing has logged yet has one that says so. A figure is
-    drawn where its files are not those of the very same picture; else they only get the time of now, for Snakemake.
+    A study without curves has no such figure; one whose curves nothing has logged yet has one that says so. Where the
+    data of a study and the code are those of its files, these only get the time of now, for Snakemake.
     """
     written: list[Path] = []
-    with Store(database) as store:
+    with Store(database) as store, mpl.rc_context(RC):
         for study in store.studies():
             folder = reports_dir / study
-            drawn, known = _read(folder / DRAWN), {}
-            for name, sheet in _sheets(store, study):
-                stem, digest = folder / name, files.digest(sheet)
-                if drawn.get(name) != _account(stem, digest):
-                    files.save(sheet, stem)
-                known[name] = _account(stem, digest)
-                written += [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-            write_json(folder / DRAWN, known)
+            digest, known = digest_of(store, study), _read(folder / DRAWN)
+            kept = known["files"] if known.get("from") == digest else {}
+            figures = _figures(store, study)
+            names = [f"{name}.{kind}" for name in figures for kind in formats]
+            if any(kept.get(name, "") != _digest(folder / name) for name in names):
+                for name, draw in figures.items():
+                    _save(draw(), folder / name, formats)
+                write_json(folder / DRAWN, {"from": digest, "files": kept | {n: _digest(folder / n) for n in names}})
+            written += [folder / name for name in names]
     for path in written:
         os.utime(path)
     return written
 
 
-def _sheets(store: Store, study: str) -> Iterator[tuple[str, Sheet]]:
+def digest_of(store: Store, study: str) -> str:
+    """Return a digest of all that a study's figures show, and of what draws them."""
+    known = hashlib.sha256(mpl.__version__.encode())
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        known.update(path.read_bytes())
+    definition, scale = store.study(study), store.meta()["scale"]
+    known.update(f"{scale}{definition.model_dump_json()}".encode())
+    known.update("".join(variant.model_dump_json() for variant in store.variants(study)).encode())
+    known.update(store.runs(study)[["variant", "seed", "state", "reason"]].to_csv().encode())
+    for table in ("metrics", "items"):
+        own = "key IN (SELECT key FROM run_stages WHERE study = ?)"
+        query = f"SELECT sum(hash(t)::HUGEINT) FROM {table} AS t WHERE {own}"
+        known.update(repr(store.rows(query, [study])[1]).encode())
+    return known.hexdigest()
+
+
+def _figures(store: Store, study: str) -> dict[str, Callable[[], Figure]]:
+    """What draws each figure of a study, by its name."""
     definition, nodes = store.study(study), lineage(store.variants(study))
-    title = f"{definition.title} ({store.meta()['scale']} scale)"
-    yield "metric", draw_metric(build_table(store, study), definition.analysis)
-    yield "lineage", draw_tree(definition.title, nodes)
+    scale = f"({store.meta()['scale']} scale)"
+    names = [node.name for node in nodes]
+    found: dict[str, Callable[[], Figure]] = {
+        "metric": lambda: draw_metric(build_table(store, study), definition.analysis),
+        "lineage": partial(draw_tree, definition.title, nodes),
+    }
     if curves := definition.curves:
-        yield "curves", draw_curves(title, curves, nodes, store.curves(study, [curve.metric for curve in curves]))
-    yield from declared_figures(store, study).items()
+        metrics = [curve.metric for curve in curves]
+        title = f"{definition.title} {scale}"
+        found["curves"] = lambda: draw_curves(title, curves, nodes, store.curves(study, metrics))
+    for figure in definition.figures:
+        chosen = [name for name in names if name in figure.variants] if figure.variants else names
+        found[figure.name] = partial(DRAW[figure.kind], store, study, figure, chosen, f"{figure.title} {scale}")
+    return found
 
 
-def _account(stem: Path, digest: str) -> dict[str, str | None]:
-    """The picture that the files are to show, and the files as they are."""
-    return {"sheet": digest} | {kind: _file_digest(stem.with_suffix(f".{kind}")) for kind in ("svg", "png")}
+def _save(figure: Figure, stem: Path, formats: Sequence[str]) -> None:
+    """Write the files of one figure, without dates, so that the same figure gives the same bytes."""
+    for kind in formats:
+        with replacing(stem.with_name(f"{stem.name}.{kind}")) as file:
+            figure.savefig(file, format=kind, metadata={DATED[kind]: None} if kind in DATED else None)
 
 
-def _file_digest(path: Path) -> str | None:
+def _digest(path: Path) -> str | None:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:
         return None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Mapping[str, Any]:
     try:
         found = read_json(path)
     except (OSError, ValueError):

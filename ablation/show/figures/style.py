@@ -1,14 +1,60 @@
-"""How the figures look: colours, dashes, sizes of letters."""
+"""How figures look: colours and dashes, a grid of panels, and what all kinds of figure draw into one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+from ablation.show.text import plain, shortened, wrapped
 
 # Okabe and Ito, Color Universal Design (2008): distinct also with colour-blind eyes; yellow is left out as too pale.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 Dash = tuple[float, ...]  # lengths of strokes and gaps in widths of the line; empty: solid
 DASHES: tuple[Dash, ...] = ((), (5, 1.5), (1, 1), (5, 1, 1, 1), (3, 1, 1, 1, 1, 1), (8, 2))
 INK, MUTED, FAINT, WARN = "#222222", "#888888", "#DDDDDD", "#B34700"
-
-FAMILY = "DejaVu Sans"  # comes with matplotlib
-TITLE, HEADING, LABEL, SMALL = 10.0, 8.5, 7.5, 7.0  # sizes of letters in points
+SMALL = 7.0  # size of letters in points
 NAME_WIDTH = 26  # characters of a variant's name
+LETTER = 0.062  # width of a letter in inches, rather more than the mean
+LEGEND = 0.65  # of a legend's line and what stands around it
+HUGE = 1e300  # beyond it a difference of two numbers may overflow
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": SMALL,
+    "text.color": INK,
+    "text.parse_math": False,  # names are drawn as they stand
+    "axes.edgecolor": MUTED,
+    "axes.labelsize": SMALL,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 4,
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.formatter.use_mathtext": False,
+    "axes.formatter.useoffset": False,
+    "axes.formatter.limits": (-4, 5),
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.solid_capstyle": "butt",
+    "legend.frameon": False,
+    "legend.borderaxespad": 0.0,
+    "legend.handlelength": 3.0,
+    "svg.fonttype": "path",  # the same picture on a machine without the font
+    "svg.hashsalt": "ablation",  # the same bytes for the same figure
+    "savefig.dpi": 160,
+}
 
 
 def look(index: int) -> tuple[str, Dash]:
@@ -17,3 +63,100 @@ def look(index: int) -> tuple[str, Dash]:
         return INK, ()
     place = (index - 1) % (len(PALETTE) * len(DASHES))
     return PALETTE[place % len(PALETTE)], DASHES[(place + place // len(PALETTE)) % len(DASHES)]
+
+
+def grid(
+    title: str,
+    note: str,
+    shape: tuple[int, int],
+    size: tuple[float, float],
+    *,
+    gaps: tuple[float, float] = (0.0, 0.0),
+    left: float = 0.5,
+    right: float = 0.15,
+    below: float = 0.0,
+) -> tuple[Figure, Any]:
+    """Return a figure of panels, [rows, columns], with a title above and a note at its foot.
+
+    Lengths are inches: `size` of a panel, `gaps` beside and below one, `left`, `right` and `below` of all of them.
+    Fixed room, as to ask matplotlib what everything takes (a tight box, a layout engine) takes as long as to draw it.
+    """
+    (rows, columns), (gap, rise) = shape, gaps
+    inner = (columns * (size[0] + gap) - gap, rows * (size[1] + rise) - rise)
+    wide = max(left + inner[0] + right, LETTER * 1.6 * len(title))
+    lines = wrapped(note, int(wide / LETTER)).split("\n") if note else []
+    foot, head = 0.45 + below + 0.14 * len(lines), 0.65
+    high = head + inner[1] + foot
+    figure = Figure(figsize=(wide, high))
+    axes = figure.subplots(rows, columns, squeeze=False)
+    figure.subplots_adjust(
+        left / wide,
+        foot / high,
+        (left + inner[0]) / wide,
+        1 - head / high,
+        wspace=gap / size[0],
+        hspace=rise / size[1],
+    )
+    figure.text(0.1 / wide, 1 - 0.1 / high, plain(title), size=10, weight="bold", va="top")
+    figure.text(0.1 / wide, 0.08 / high, "\n".join(lines), color=MUTED, va="bottom")
+    return figure, axes
+
+
+def room_for(names: Sequence[str]) -> float:
+    """Inches that the names of variants take."""
+    return LETTER * max((len(named(name)) for name in names), default=0)
+
+
+def numbered(axes: Axes, x: bool = True, y: bool = True, *, whole: bool = False) -> None:
+    """Give both axes few ticks, and numbers where x and y say so; `whole`: x has whole numbers."""
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=whole) if x else NullLocator())
+    if axes.get_yscale() == "linear":
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+    else:
+        axes.yaxis.set_major_formatter("{x:g}")  # that of a logarithmic axis writes mathematics
+    axes.tick_params(labelleft=y)
+    axes.yaxis.get_offset_text().set_x(-0.2)  # beside the title, not in it
+
+
+def headed(axes: Axes, title: str, inches: float) -> None:
+    """Write a panel's title, in lines that it has room for."""
+    axes.set_title(wrapped(plain(title), round(15 * inches)))
+
+
+def names_down(axes: Axes, names: Sequence[str]) -> None:
+    """Make y an axis with a name per row, from the top to the bottom."""
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.yaxis.set_major_locator(FixedLocator(range(len(names))))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_yticklabels([named(name) for name in names])
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x")
+
+
+def named(variant: str) -> str:
+    """The name of a variant, as figures write it."""
+    return plain(shortened(variant, NAME_WIDTH))
+
+
+def key(variant: str, style: tuple[str, Dash], known: bool = True) -> Line2D:
+    """One line of a legend."""
+    color, dash = style if known else (FAINT, ())
+    label = named(variant) if known else f"{named(variant)} (no data)"
+    return Line2D([], [], color=color, linestyle=(0, dash) if dash else "-", linewidth=1.4, label=label)
+
+
+def beside(figure: Figure, axes: Axes, keys: Sequence[Line2D]) -> None:
+    """Put a legend to the right of a panel, down from its top."""
+    panel = axes.get_position()
+    figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(panel.x1 + 0.15 / figure.get_figwidth(), panel.y1))
+
+
+def nothing(axes: Axes, words: str = "no data") -> None:
+    """Say that there is nothing, in the middle."""
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=MUTED, style="italic")
+
+
+def finite(values: Any) -> np.ndarray:
+    """Numbers of which an axis can be made."""
+    return np.clip(np.asarray(values, dtype=float), -HUGE, HUGE)

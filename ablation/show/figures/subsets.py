@@ -1,66 +1,56 @@
 """Declared figures of kind `subsets`: a line per variant along the subsets of a final metric."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
 
 from ablation.config.display_schema import FigureDefinition
-from ablation.show.figures.panel import Frame, Legend, Panel, draw_grid
-from ablation.show.figures.ranges import Range, spanning
-from ablation.show.figures.sheet import Sheet
-from ablation.show.figures.style import FAINT, NAME_WIDTH, SMALL, look
-from ablation.show.text import plain, shortened
+from ablation.show.figures.style import finite, grid, headed, key, look, nothing, numbered
+from ablation.show.text import plain
 from ablation.store.database import Store
 
+SIZE = (2.3, 2.2)  # inches
 _NOTE = "Line: mean over seeds. Band: lowest to highest seed."
 
 
-def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Sheet:
+def draw_subsets(store: Store, study: str, figure: FigureDefinition, variants: Sequence[str], title: str) -> Figure:
     """Draw a panel per metric `<protocol>/*/<name>`, each with its own scale and legend; its first variant is black.
 
     Subsets that are numbers are placed at them, others in the order of the analysis; the subset `mean` is left out.
     """
-    declared = figure.panels
-    columns = min(figure.columns, len(declared))
-    results = store.results(study)
-    order = store.study(study).analysis.subsets
-    frames, lines, legends = {}, {}, {}
-    for index, panel in enumerate(declared):
-        rows, place = _along_subsets(results, panel.metric), divmod(index, columns)
-        chosen = [] if rows.empty else list(panel.variants or variants)
-        shown = rows[rows["variant"].isin(chosen)]
+    columns = min(figure.columns, len(figure.panels))
+    shape = (-(-len(figure.panels) // columns), columns)
+    room = 0.16 * max(len(panel.variants or variants) for panel in figure.panels)
+    drawn, axes = grid(title, _NOTE, shape, SIZE, gaps=(0.6, 0.9 + room), below=room)
+    results, order = store.results(study), store.study(study).analysis.subsets
+    for panel in axes.flat[len(figure.panels) :]:
+        panel.set_axis_off()
+    for panel, declared in zip(axes.flat, figure.panels, strict=False):
+        rows = _along_subsets(results, declared.metric)
+        chosen = list(declared.variants or variants)
         places = _places(list(dict.fromkeys(rows["subset"])), order)
-        y = spanning(np.concatenate([shown["low"], shown["high"]]), 5)
-        x_label = figure.axis or "subset"
-        frames[place] = Frame(_along(places), y, title=panel.label, x_label=x_label)
-        lines[place] = [(look(i), rows[rows["variant"] == variant], places) for i, variant in enumerate(chosen)]
-        legends[place] = _legend(chosen, set(rows["variant"]))
-    room = max(legend.height for legend in legends.values()) + 6
-    sheet, panels = draw_grid(title, _NOTE, frames, (148.0, 160.0), below=room)
-    for place, drawn in panels.items():
-        for style, rows, places in lines[place]:
-            _draw_line(drawn, rows, places, style)
-        left, _, _, bottom = drawn.box
-        legends[place].draw(sheet, left, bottom + 3.4 * SMALL)
-        if not lines[place]:
-            drawn.note("no data")
-    return sheet
-
-
-def _along(places: Mapping[str, float]) -> Range:
-    ends = spanning(list(places.values()), labels=False)
-    return Range(ends.low, ends.high, tuple((place, plain(name)) for name, place in places.items()))
-
-
-def _legend(variants: Sequence[str], known: set[str]) -> Legend:
-    names = [plain(shortened(name, NAME_WIDTH)) for name in variants]
-    entries = [
-        (name, *look(index)) if variant in known else (f"{name} (no data)", FAINT, ())
-        for index, (name, variant) in enumerate(zip(names, variants, strict=True))
-    ]
-    return Legend(entries)
+        rows["x"] = rows["subset"].map(places)
+        for index, variant in enumerate(chosen):
+            line = rows[rows["variant"] == variant].sort_values("x")
+            if line.empty:
+                continue
+            (color, dash), (mean, low, high) = look(index), (finite(line[name]) for name in ("mean", "low", "high"))
+            panel.fill_between(line["x"], low, high, color=color, alpha=0.12, linewidth=0)
+            panel.plot(line["x"], mean, color=color, lw=1.2, ls=(0, dash) if dash else "-", marker=".", markersize=4)
+        headed(panel, declared.label, SIZE[0])
+        numbered(panel)
+        panel.set_xlabel(plain(figure.axis or "subset"))
+        if rows.empty:
+            nothing(panel)
+            continue
+        panel.xaxis.set_major_locator(FixedLocator(list(places.values())))
+        panel.set_xticklabels([plain(name) for name in places])
+        known = set(rows["variant"])
+        keys = [key(name, look(index), name in known) for index, name in enumerate(chosen)]
+        panel.legend(handles=keys, loc="upper left", bbox_to_anchor=(0, -0.45 / SIZE[1]))
+    return drawn
 
 
 def _along_subsets(results: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -80,13 +70,3 @@ def _places(subsets: Sequence[str], order: Sequence[str]) -> dict[str, float]:
     except ValueError:
         known = [name for name in order if name in subsets]
         return {name: float(n) for n, name in enumerate([*known, *sorted(set(subsets) - set(known))])}
-
-
-def _draw_line(panel: Panel, rows: pd.DataFrame, places: Mapping[str, float], style: tuple[str, Any]) -> None:
-    if rows.empty:
-        return
-    color, dash = style
-    rows = rows.assign(x=rows["subset"].map(places)).sort_values("x")
-    panel.band(rows["x"], rows["low"], rows["high"], color, 0.12)
-    panel.line(rows["x"], rows["mean"], color, 1.2, dash)
-    panel.dots(rows["x"], rows["mean"], color, 1.4)

@@ -1,17 +1,13 @@
 """Declared figures: every variant is drawn, the horizontal metric is used, missing data does not hide the rest."""
 
-import inspect
 import json
-from dataclasses import dataclass
 
+import matplotlib as mpl
 import pytest
 
-from ablation.show.figures import panel as panel_module
+from ablation.show.figures import render
 from ablation.show.figures import subsets as subsets_module
-from ablation.show.figures.declared import declared_figures
-from ablation.show.figures.panel import Frame, Legend, Panel
-from ablation.show.figures.sheet import Text
-from ablation.show.figures.style import look
+from ablation.show.figures.style import RC, look
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests import simulate as simulated
@@ -91,64 +87,46 @@ def store(tmp_path_factory):
         yield opened
 
 
-@dataclass
-class Drawn:
-    """What was put into one panel: calls of its methods, by name, as {argument: value}."""
-
-    panel: Panel
-    frame: Frame
-    calls: list[tuple[str, dict]]
-
-    def all(self, name):
-        return [call for called, call in self.calls if called == name]
-
-
 @pytest.fixture(scope="module")
 def drawn(store):
-    """{figure: its panels, row by row}, and {figure: texts of its legends}."""
-    panels, legends = [], []
-    with pytest.MonkeyPatch.context() as patch:
-        place_frame = panel_module._draw_frame
+    """{figure: its panels}."""
+    with mpl.rc_context(RC):
+        figures = {name: draw() for name, draw in render._figures(store, "s").items()}
+    assert list(figures) == ["metric", "lineage", "curves", *(figure["name"] for figure in FIGURES)]
+    return {name: [panel for panel in figure.axes if panel.axison] for name, figure in figures.items()}
 
-        def framed(panel, frame, *others):
-            panels.append(Drawn(panel, frame, []))
-            place_frame(panel, frame, *others)
 
-        def recorded(name, method):
-            def record(self, *values, **named):
-                [at] = [drawn for drawn in panels if drawn.panel is self]
-                at.calls.append((name, inspect.signature(method).bind(self, *values, **named).arguments))
-                method(self, *values, **named)
+def legend(panel):
+    """Names in the legend of a panel, or of its figure."""
+    return [text.get_text() for text in (panel.get_legend() or panel.figure.legends[0]).get_texts()]
 
-            return record
 
-        patch.setattr(panel_module, "_draw_frame", framed)
-        for name in ("line", "band", "dots", "bar", "note"):
-            patch.setattr(Panel, name, recorded(name, getattr(Panel, name)))
-        draw = Legend.draw
-        patch.setattr(Legend, "draw", lambda self, *a, **k: (legends.append(self), draw(self, *a, **k)))
-        sheets = declared_figures(store, "s")
-    assert list(sheets) == [figure["name"] for figure in FIGURES]
-    found = {name: [panel for panel in panels if panel.panel.sheet is sheet] for name, sheet in sheets.items()}
-    found["legends"] = [[name for name, *_ in legend.entries] for legend in legends]
-    return found
+def ys(panel):
+    return [list(line.get_ydata()) for line in panel.lines]
+
+
+def said(panel):
+    return [text.get_text().strip() for text in panel.texts]
+
+
+def title(panel):
+    return panel.get_title(loc="left").replace("\n", " ")
 
 
 def test_each_panel_has_a_line_per_variant_at_the_mean_of_its_seeds(store, drawn):
     panels = drawn["training"]
-    assert [panel.frame.title for panel in panels] == ["metric 0", "metric 1", "metric 2"]
-    assert len({panel.panel.box[1] for panel in panels}) == 2  # two by two, one place empty
-    for panel in panels:
-        assert len(panel.all("line")) == len(panel.all("band")) == 9
+    assert [title(panel) for panel in panels] == ["metric 0", "metric 1", "metric 2"]
+    assert len({panel.get_position().y0 for panel in panels}) == 2  # two by two, one place empty
+    assert all(len(panel.lines) == len(panel.collections) == 9 for panel in panels)
     raw = store.sql(
         "SELECT step, avg(value) AS v, min(value) AS low, max(value) AS high FROM curves "
         "WHERE variant = 'v0' AND metric = 'train/m00' GROUP BY 1 ORDER BY 1"
     )
-    line, band = panels[0].all("line")[0], panels[0].all("band")[0]
-    assert line["x"].tolist() == band["x"].tolist() == raw["step"].tolist()
-    assert line["y"].tolist() == pytest.approx(raw["v"].tolist())
-    assert band["low"].tolist() == pytest.approx(raw["low"].tolist())
-    assert band["high"].tolist() == pytest.approx(raw["high"].tolist())
+    assert list(panels[0].lines[0].get_xdata()) == raw["step"].tolist()
+    assert ys(panels[0])[0] == pytest.approx(raw["v"].tolist())
+    band = panels[0].collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == pytest.approx(raw["low"].min())
+    assert band[:, 1].max() == pytest.approx(raw["high"].max())
     assert len({look(i) for i in range(37)}) == 37
 
 
@@ -156,9 +134,9 @@ def test_the_horizontal_axis_can_be_another_metric(store, drawn):
     panel, empty = drawn["against-another"]
     means = store.curves("s", ["train/m01"])
     expected = means[means["variant"] == "v0"]["mean"].tolist()
-    assert panel.all("line")[0]["x"].tolist() == pytest.approx(expected)
-    assert panel.frame.x_label == "metric 1"
-    assert [note["text"] for note in empty.all("note")] == ["no data"]
+    assert list(panel.lines[0].get_xdata()) == pytest.approx(expected)
+    assert panel.get_xlabel() == "metric 1"
+    assert said(empty) == ["no data"]
 
 
 def test_bars_are_means_over_steps_and_seeds(store, drawn):
@@ -167,42 +145,40 @@ def test_bars_are_means_over_steps_and_seeds(store, drawn):
         "SELECT avg(v) AS v FROM (SELECT seed, avg(value) AS v FROM curves "
         "WHERE variant = 'v0' AND metric = 'train/m00' GROUP BY seed)"
     )["v"][0]
-    assert len(panel.all("bar")) == 9
-    assert (panel.all("bar")[0]["start"], panel.all("bar")[0]["end"]) == (0, pytest.approx(mean))
-    assert panel.frame.x.low < 0 < panel.frame.x.high
+    assert len(panel.patches) == 9
+    assert panel.patches[0].get_width() == pytest.approx(mean)
+    assert panel.get_xlim()[0] <= 0 < panel.get_xlim()[1]
 
 
 def test_a_figure_may_show_some_variants_only_in_the_order_of_the_lineage(store, drawn):
     (panel,) = drawn["chosen"]
-    assert len(panel.all("line")) == 2
-    assert ["v1", "v4"] in drawn["legends"]
+    assert legend(panel) == ["v1", "v4"]
     means = store.curves("s", ["train/m00"])
-    chosen = means[means["variant"].isin(["v1", "v4"])]
-    assert panel.all("line")[0]["y"].tolist() == pytest.approx(means[means["variant"] == "v1"]["mean"].tolist())
-    span = chosen["high"].max() - chosen["low"].min()  # the axis is that of what is shown
-    assert panel.frame.y.high - panel.frame.y.low == pytest.approx(1.1 * span)
+    assert ys(panel)[0] == pytest.approx(means[means["variant"] == "v1"]["mean"].tolist())
+    assert len(panel.lines) == 2
 
 
 def test_each_variant_has_a_panel_with_its_parent_and_the_others(store, drawn):
     parents = {variant.name: variant.parent for variant in store.variants("s")}
-    shown = {panel.frame.title.replace("\u00a0", " "): panel for panel in drawn["each"]}
+    shown = {title(panel): panel for panel in drawn["each"]}
     assert set(shown) == {name if parent is None else f"{name}, from {parent}" for name, parent in parents.items()}
     means = store.curves("s", ["train/m00"]).set_index("variant")["mean"]
-    for title, panel in shown.items():
-        name = title.split(", ")[0]
-        parent, lines = parents[name], [line["y"].tolist() for line in panel.all("line")]
+    for words, panel in shown.items():
+        name = words.split(", ")[0]
+        parent, lines = parents[name], ys(panel)
         assert len(lines) == len(parents)
         assert lines[-1] == pytest.approx(means[name].tolist())
         assert parent is None or lines[-2] == pytest.approx(means[parent].tolist())
-        assert panel.frame.y.log
+        assert panel.get_yscale() == "log"
+        assert not any("$" in label.get_text() for label in panel.get_yticklabels())
 
 
 def test_subsets_lie_along_the_axis_with_a_line_for_each_chosen_variant(store, drawn):
     hits, nothing = drawn["along"]
     subsets = store.study("s").analysis.subsets
-    assert ["v3", "v0"] in drawn["legends"]
-    assert [label for _, label in hits.frame.x.ticks] == subsets
-    for line, variant in zip(hits.all("line"), ["v3", "v0"], strict=True):
+    assert legend(hits) == ["v3", "v0"]
+    assert [label.get_text() for label in hits.get_xticklabels()] == subsets
+    for line, variant in zip(ys(hits), ["v3", "v0"], strict=True):
         expected = [
             store.sql(
                 "SELECT avg(value) AS v FROM results WHERE variant = ? AND metric = ?",
@@ -210,9 +186,9 @@ def test_subsets_lie_along_the_axis_with_a_line_for_each_chosen_variant(store, d
             )["v"][0]
             for subset in subsets
         ]
-        assert list(line["y"]) == pytest.approx(expected)
-    assert hits.frame.x_label == "group"
-    assert [note["text"] for note in nothing.all("note")] == ["no data"]
+        assert line == pytest.approx(expected)
+    assert hits.get_xlabel() == "group"
+    assert said(nothing) == ["no data"]
 
 
 def test_subsets_that_are_numbers_stand_at_them():
@@ -223,13 +199,11 @@ def test_subsets_that_are_numbers_stand_at_them():
 def test_distributions_show_quantiles_and_shares_of_each_subset(store, drawn):
     (panel,) = drawn["spread"]
     subsets = sorted(store.study("s").analysis.subsets)
-    boxes = panel.all("bar")
-    assert len(boxes) == 2 * len(subsets)
+    assert len(panel.patches) == 2 * len(subsets)
     items = store.items("s", protocol="edited", name="hit")
     chosen = items[(items["variant"] == "v1") & (items["subset"] == subsets[0])]["value"]
-    assert (boxes[0]["start"], boxes[0]["end"]) == pytest.approx(tuple(chosen.quantile([0.25, 0.75])))
-    assert list(panel.all("line")[0]["x"]) == pytest.approx(list(chosen.quantile([0.05, 0.95])))
-    share = len(chosen) / len(items[items["variant"] == "v1"])
-    texts = [mark.text for mark in panel.panel.sheet.marks if isinstance(mark, Text)]
-    assert f"{share:.0%}" in texts
-    assert [label for _, label in panel.frame.y.ticks] == ["v1", "v0"]
+    box = panel.patches[0]
+    assert (box.get_x(), box.get_x() + box.get_width()) == pytest.approx(tuple(chosen.quantile([0.25, 0.75])))
+    assert list(panel.lines[0].get_xdata()) == pytest.approx(list(chosen.quantile([0.05, 0.95])))
+    assert f"{len(chosen) / len(items[items['variant'] == 'v1']):.0%}" in said(panel)
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["v1", "v0"]

@@ -3,21 +3,18 @@ bytes, and that what has changed is drawn again, nothing else.
 """
 
 import json
-import re
 import shutil
 import xml.etree.ElementTree as ET
-from collections import Counter
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from PIL import Image, ImageStat
 
 from ablation.config.study import Change
 from ablation.plan.plan_file import PlannedVariant
-from ablation.show.figures import files, render, style
-from ablation.show.figures.curves import families
+from ablation.show.figures import render
+from ablation.show.figures.curves import draw_curves, families
 from ablation.show.figures.metric import primary_column
-from ablation.show.figures.panel import Panel
 from ablation.show.figures.render import render_figures
 from ablation.show.lineage import Node, describe_change, lineage
 from ablation.show.tables import build_table
@@ -115,18 +112,11 @@ def test_all_figures_are_drawn_and_not_blank(tmp_path):
         lineage=DEBIAS, steps=30, states={("v5", 0): "failed", ("v5", 1): "failed"}, published={"v1": {"mean": 0.1}}
     )
     paths = rendered(tmp_path, study)
-    assert sorted(path.name for path in paths) == [
-        f"{s}.{k}" for s in ("curves", "lineage", "metric") for k in ("png", "svg")
-    ]
+    assert sorted(path.name for path in paths) == ["curves.svg", "lineage.svg", "metric.svg"]
     for path in paths:
-        if path.suffix == ".png":
-            image = Image.open(path).convert("L")
-            assert min(image.size) > 200
-            assert ImageStat.Stat(image).stddev[0] > 5
-        else:
-            root = ET.parse(path).getroot()
-            assert root.tag.endswith("svg")
-            assert len(list(root.iter())) > 100
+        root = ET.parse(path).getroot()
+        assert root.tag.endswith("svg")
+        assert len(list(root.iter())) > 100
 
 
 def test_hostile_names_are_drawn_as_text(tmp_path):
@@ -160,90 +150,66 @@ def test_a_study_without_curves_has_no_such_figure(tmp_path):
     assert {path.stem for path in paths} == {"lineage", "metric"}
 
 
-def test_one_line_and_one_band_per_variant_and_panel(tmp_path, monkeypatch):
-    drawn = []
-    for name in ("line", "band"):
-        monkeypatch.setattr(Panel, name, lambda self, *_, _n=name, **__: drawn.append((self.box, _n)))
-    rendered(tmp_path, Study(lineage=DEBIAS, metrics=1))
-    in_curves = Counter(box for box, name in drawn if name == "band")
-    assert sorted(in_curves.values()) == [2, 5, 5, 5]  # members of the four families
-    assert Counter(box for box, name in drawn if name == "line" and box in in_curves) == in_curves
+def test_one_line_and_one_band_per_variant_and_panel(tmp_path):
+    simulate(tmp_path / "results", [Study(lineage=DEBIAS, metrics=1)])
+    with Store(collect(tmp_path / "results").database) as store:
+        nodes = lineage(store.variants("toy"))
+        figure = draw_curves("t", store.study("toy").curves, nodes, store.curves("toy", ["train/m00"]))
+    assert [(len(panel.lines), len(panel.collections)) for panel in figure.axes] == [(5, 5), (5, 5), (5, 5), (2, 2)]
+    assert {tuple(panel.get_ylim()) for panel in figure.axes} == {tuple(figure.axes[0].get_ylim())}
 
 
-# What is drawn again: nothing that shows the same; everything of which data, declaration, style or file changed.
+# What is drawn again: nothing of a study that is as it was, and all of one of which data, plan, code or files changed.
 
 
 @pytest.fixture
 def saved(monkeypatch):
     """Names of the figures that were drawn, in their order."""
-    names = []
-    save = files.save
-    monkeypatch.setattr(files, "save", lambda sheet, stem: (names.append(stem.name), save(sheet, stem)))
+    names, save = [], render._save
+    monkeypatch.setattr(
+        render, "_save", lambda figure, stem, kinds: (names.append(stem.name), save(figure, stem, kinds))
+    )
     return names
 
 
-def again(tmp_path, saved, edit=None):
-    """Collect and draw once more, after an edit of plan.json; return what was drawn."""
-    plan = tmp_path / "results" / "plan.json"
-    if edit:
-        content = json.loads(plan.read_text())
-        edit(content["studies"][0])
-        plan.write_text(json.dumps(content))
-        collect(tmp_path / "results")
-    saved.clear()
-    render_figures(tmp_path / "results" / DATABASE, tmp_path / "reports")
-    return set(saved)
+ALL = ["metric", "lineage", "curves"]
 
 
-def test_only_what_changed_is_drawn_again(tmp_path, saved):
+def test_a_study_is_drawn_again_only_where_something_changed(tmp_path, saved):
     study = Study(variants=3, metrics=2)
-    rendered(tmp_path, study)
-    everything = {"curves", "lineage", "metric"}
-    assert set(saved) == everything
-    assert again(tmp_path, saved) == set()
-    collect(tmp_path / "results")  # a new database of the same results
-    assert again(tmp_path, saved) == set()
-    assert again(tmp_path, saved, lambda s: s["curves"][0].update(label="another")) == {"curves"}
-    assert again(tmp_path, saved, lambda s: s["variants"][1]["changes"][0].update(to=7.0)) == {"lineage"}
-    assert again(tmp_path, saved, lambda s: s.update(title="another")) == everything
+    plan, database, reports = tmp_path / "results/plan.json", tmp_path / "results" / DATABASE, tmp_path / "reports"
 
+    def drawn():
+        saved.clear()
+        render_figures(database, reports)
+        return list(saved)
 
-def test_new_data_are_drawn(tmp_path, saved):
-    rendered(tmp_path, Study(variants=3, metrics=2))
-    before = (tmp_path / "reports" / "toy" / "curves.svg").read_bytes()
+    rendered(tmp_path, study, Study("other", variants=2, metrics=1))
+    assert saved == ALL * 2
+    collect(plan.parent)  # a new database of the same results
+    assert drawn() == []
+    content = json.loads(plan.read_text())
+    content["studies"][0]["curves"][0]["label"] = "another"
+    plan.write_text(json.dumps(content))
+    collect(plan.parent)
+    assert drawn() == ALL  # of that study alone
+    (reports / "toy" / "metric.svg").write_bytes((reports / "toy" / "curves.svg").read_bytes())
+    assert drawn() == ALL
+    (reports / "toy" / "lineage.svg").unlink()
+    assert drawn() == ALL
+    (reports / "toy" / render.DRAWN).write_text("[")
+    assert drawn() == ALL
     saved.clear()
-    rendered(tmp_path, Study(variants=3, metrics=2, steps=21))
-    assert set(saved) == {"curves"}
-    assert (tmp_path / "reports" / "toy" / "curves.svg").read_bytes() != before
-    saved.clear()
-    rendered(tmp_path, Study(variants=3, metrics=2, steps=21, distance=0.2))
-    assert set(saved) == {"metric"}
+    rendered(tmp_path, replace(study, distance=0.2), Study("other", variants=2, metrics=1))  # other items
+    assert saved == ALL
 
 
-def test_another_style_or_renderer_is_drawn(tmp_path, saved, monkeypatch):
-    rendered(tmp_path, Study(variants=3, metrics=2))
-    monkeypatch.setattr(style, "PALETTE", tuple(reversed(style.PALETTE)))
-    assert again(tmp_path, saved) == {"curves"}
-    monkeypatch.setattr(files, "drawing_code", lambda: ("the code of another day",))
-    assert again(tmp_path, saved) == {"curves", "lineage", "metric"}
-
-
-@pytest.mark.parametrize("name", ["svg.py", "png.py", "letters.py", "style.py"])
-def test_the_code_that_makes_the_files_counts(name):
-    source = Path(files.__file__).with_name(name).read_text()
-    assert source in files.drawing_code()
-
-
-def test_a_file_that_is_gone_or_not_ours_is_drawn_again(tmp_path, saved):
-    rendered(tmp_path, Study(variants=3, metrics=2))
-    folder = tmp_path / "reports" / "toy"
-    known = (folder / "metric.png").read_bytes()
-    (folder / "metric.png").write_bytes((folder / "curves.png").read_bytes())
-    (folder / "lineage.svg").unlink()
-    assert again(tmp_path, saved) == {"metric", "lineage"}
-    assert (folder / "metric.png").read_bytes() == known
-    (folder / render.DRAWN).write_text("[")
-    assert again(tmp_path, saved) == {"curves", "lineage", "metric"}
+def test_other_formats_are_drawn_when_they_are_asked_for(tmp_path):
+    rendered(tmp_path, Study(variants=2, metrics=1))
+    paths = render_figures(tmp_path / "results" / DATABASE, tmp_path / "reports", ["pdf", "png"])
+    assert {path.suffix for path in paths} == {".pdf", ".png"}
+    image = Image.open(next(path for path in paths if path.name == "metric.png")).convert("L")
+    assert ImageStat.Stat(image).stddev[0] > 5
 
 
 def test_what_is_kept_is_as_young_as_what_is_drawn(tmp_path):
@@ -257,11 +223,3 @@ def test_what_is_kept_is_as_young_as_what_is_drawn(tmp_path):
     assert all(
         path.stat().st_mtime >= database.stat().st_mtime for path in render_figures(database, tmp_path / "reports")
     )
-
-
-def test_letters_are_stored_once_in_a_file(tmp_path):
-    [svg] = [path for path in rendered(tmp_path, Study(variants=3, metrics=2)) if path.name == "curves.svg"]
-    text = svg.read_text()
-    ids = re.findall(r'<path id="(g\d+)"', text)
-    assert len(ids) == len(set(ids)) > 10
-    assert set(re.findall(r'href="#(g\d+)"', text)) == set(ids)
