@@ -4,8 +4,20 @@ import io
 import logging
 
 from ablation.contract.health import Monitor, parse_rules
+from ablation.contract.parts import Loaded, names_of, part
 from ablation.runner.runlog import Metrics, Progress
 from trainers.stage import Stage
+
+
+def part_names(config, stage):
+    """Slot -> dotted name, as the plan has it."""
+    models = [kind.__module__ for kind in type(config).__mro__ if kind.__module__.startswith("trainers.")]
+    return names_of(part(models[0].replace(".config", ".parts"), "parts"), config, stage) if models else {}
+
+
+def parts_of(config, *stages):
+    """The parts of a configuration at these stages; of two with a slot of one name, the first one's."""
+    return Loaded({slot: name for stage in reversed(stages) for slot, name in part_names(config, stage).items()})
 
 
 def make_stage(
@@ -21,8 +33,12 @@ def make_stage(
     label="test",
     terminal=None,
     stage_class=Stage,
+    stages=(),
 ):
-    """A stage that writes into `out`, which is made; again with the same folder, it continues where that stands."""
+    """A stage that writes into `out`, which is made; again with the same folder, it continues where that stands.
+
+    stages: of the study, whose parts it has, the first one's before others; that of its `id` by default.
+    """
     out.mkdir(parents=True, exist_ok=True)
     return stage_class(
         id=id,
@@ -30,6 +46,7 @@ def make_stage(
         seed=seed,
         label=label,
         config=config,
+        parts=parts_of(config, *(stages or [id.rpartition(".")[2]])),
         inputs=inputs,
         out=out,
         devices=list(devices),

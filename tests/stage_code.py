@@ -4,11 +4,12 @@ from pathlib import Path
 
 from ablation.contract.fingerprint import HARNESS, code_of
 from ablation.plan.keys import config_modules
+from tests.make_stage import part_names
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def stage_code(entry, config, stage):
     """Return what the plan would write for a stage of this whole configuration."""
-    modules = (entry, *config.used_modules(stage), *HARNESS)
-    return code_of(modules, ROOT, exclude=config_modules(type(config)))._asdict()
+    parts = part_names(config, stage)
+    return code_of((entry, *HARNESS), ROOT, parts=parts, exclude=config_modules(type(config)))._asdict()

@@ -171,6 +171,10 @@ def test_a_task_from_nothing(tmp_path):
     before, files = json.loads(follower.python(KEYS)), tree(tmp_path)
     assert {name.split("/")[0] for name in before} == {"debias", "innovations", "gspo", "gad", "demonstrations"}
     follower.write(*follower.files)
+    parts = tmp_path / "trainers/debias/parts.py"
+    named = "from trainers.objectives.debias import grpo_reward_squared as squared"
+    text = parts.read_text().replace("    found: Parts", f"    {named}\n\n    found: Parts")
+    parts.write_text(text.replace('"directional": directional}', '"directional": directional, "squared": squared}'))
     after = json.loads(follower.python(KEYS))
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"reversal", "questions"}
@@ -185,13 +189,19 @@ def test_a_task_from_nothing(tmp_path):
     assert 0 <= row["value"] <= 1
 
 
-def test_a_reward_in_two_files(tmp_path):
-    """docs/add-a-loss.md: a file and a value that names it; no stage of another variant gets a new key."""
+def test_a_reward(tmp_path):
+    """docs/add-a-loss.md: a file, a value and a line for both; no stage of another variant gets a new key."""
     follower = Follower("add-a-loss.md", tmp_path)
     before = json.loads(follower.python(KEYS))
     follower.write(*follower.files)
     config = tmp_path / "trainers/debias/config.py"
     config.write_text(config.read_text().replace('"balanced_batch"]', '"balanced_batch", "squared"]'))
+    parts, line = (
+        tmp_path / "trainers/debias/parts.py",
+        "    from trainers.objectives.debias import grpo_reward_squared as squared\n",
+    )
+    text = parts.read_text().replace("    found: Parts", f"{line}\n    found: Parts")
+    parts.write_text(text.replace('"directional": directional}', '"directional": directional, "squared": squared}'))
     after = json.loads(follower.python(KEYS))
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"v4-squared"}

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from ablation.config.names import Strict
 from ablation.config.published_schema import PublishedFile
 from ablation.config.study_schema import StageDefinition, StudyFile
+from ablation.contract.parts import PartsOf
 
 
 class Change(Strict):
@@ -51,6 +52,7 @@ class Study:
     file: Path
     written: StudyFile
     config_model: type[BaseModel]
+    parts: PartsOf | None
     stages: dict[str, StageDefinition]
     variants: dict[str, Variant]
     published: PublishedFile | None

@@ -22,6 +22,7 @@ from ablation.config.variant_files import RESERVED_KEYS
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.command import placeholders
 from ablation.contract.errors import ConfigError, Mistakes
+from ablation.contract.parts import PartsOf
 
 
 def read_study_file(file: Path) -> StudyFile:
@@ -73,6 +74,16 @@ def import_model(path: str, file: Path) -> type[BaseModel]:
         if key in RESERVED_KEYS:
             raise ConfigError(file, "config", path, f"its key {key!r} is reserved", "rename it")
     return model
+
+
+def import_parts(path: str, file: Path) -> PartsOf:
+    """Return the function that the study file names, `module:function`."""
+    module, name = path.split(":")
+    try:
+        found: PartsOf = getattr(import_beside_configs(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(file, "parts", path, f"cannot be imported ({error})", "write module:function") from error
+    return found
 
 
 def import_beside_configs(name: str) -> ModuleType:

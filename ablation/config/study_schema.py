@@ -11,6 +11,7 @@ from ablation.config.names import Module, StageName, Strict, Text
 from ablation.contract.command import placeholders, split
 
 ASSET_MODEL = "trainers.assets_config:Asset"
+_IN_A_MODULE = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 ASSET_PREFIX = "asset:"  # of an input: the asset that a config key holds
 COMMAND_ENTRY = "ablation.runner.command"  # what runs a stage that is a command
 
@@ -296,8 +297,12 @@ class StudyDefinition(Strict):
 class StudyFile(StudyDefinition):
     """`_study.yaml`: the definition, and what only planning reads."""
 
-    config: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+    config: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
         default=None, description="module:Class of the config model; absent: `base` gives the keys and their types."
+    )
+    parts: Annotated[str, Field(pattern=_IN_A_MODULE)] | None = Field(
+        default=None,
+        description="module:function, `def parts(config, stage)`: the code that a variant uses, by slot.",
     )
     footprint: Module | None = Field(
         default=None,

@@ -21,6 +21,7 @@ from ablation.config.study_file import (
     check_keys,
     check_reaches_results,
     config_model,
+    import_parts,
     read_published,
     read_study_file,
 )
@@ -79,7 +80,8 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     check_figures(written, file, variants)
     check_edges(written, file, variants)
     published = read_published(configs, written, file, variants)
-    return Study(name, file, written, model, stages, variants, published)
+    parts = None if written.parts is None else import_parts(written.parts, file)
+    return Study(name, file, written, model, parts, stages, variants, published)
 
 
 def _resolve(

@@ -22,33 +22,48 @@ class Code(NamedTuple):
     """The project's modules that a stage can reach.
 
     modules: those that were asked for. exclude: config models, whose values are in the key. trees: module name ->
-    digest of its syntax tree. text: one digest of the files as they are, which is quick to compare.
+    digest of its syntax tree. text: one digest of the files as they are, which is quick to compare. parts: slot ->
+    dotted name, of the variant (`ablation.contract.parts`).
     """
 
     modules: tuple[str, ...]
     exclude: tuple[str, ...]
     trees: dict[str, str]
     text: str
+    parts: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Return what a key holds of the code."""
+        return digest_of(self.trees | {f"parts.{slot}": name for slot, name in self.parts.items()})
 
 
 def code_of(
-    modules: Iterable[str], root: Path, *, exclude: Iterable[str] = (), sources: "Sources | None" = None
+    modules: Iterable[str],
+    root: Path,
+    *,
+    parts: Mapping[str, str] | None = None,
+    exclude: Iterable[str] = (),
+    sources: "Sources | None" = None,
 ) -> Code:
     """Return the code reachable from `modules`.
 
     Args:
         modules: dotted names, which must exist under `root`.
         root: the folder that holds the project's packages.
+        parts: slot -> dotted name, of a module or of something in one.
         exclude: modules that do not count and are not followed: the config models. Their values are in the key.
         sources: of this root; files that it has read are not read again.
 
     Raises:
         ConfigError: a module is missing or is not Python.
     """
-    modules, exclude, sources = tuple(modules), tuple(sorted(exclude)), sources or Sources(root)
-    read = {name: sources.read(name) for name in sorted(_reachable(modules, sources, exclude))}
+    modules, exclude, parts = tuple(modules), tuple(sorted(exclude)), dict(parts or {})
+    sources = sources or Sources(root)
+    of_parts = (name if sources.find(name) else name.rpartition(".")[0] for name in parts.values())
+    read = {name: sources.read(name) for name in sorted(_reachable((*modules, *of_parts), sources, exclude))}
     trees = {name: module.tree for name, module in read.items()}
-    return Code(modules, exclude, trees, _combined({name: module.text for name, module in read.items()}))
+    return Code(modules, exclude, trees, _combined({name: module.text for name, module in read.items()}), parts)
 
 
 def fingerprint(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> str:
@@ -69,7 +84,7 @@ def changed(code: Code, root: Path) -> list[str]:
     """
     if _combined(texts_of(code, root)) == code.text:
         return []
-    now = code_of(code.modules, root, exclude=code.exclude).trees
+    now = code_of(code.modules, root, parts=code.parts, exclude=code.exclude).trees
     return sorted(name for name in {**code.trees, **now} if code.trees.get(name) != now.get(name))
 
 

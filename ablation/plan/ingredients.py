@@ -1,6 +1,6 @@
 """What a stage of a variant is made of, apart from its seed and its inputs: values, abort rules, code, assets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from ablation.config.study_schema import ASSET_PREFIX, Resources, StageDefinitio
 from ablation.contract.code_files import FileCode, code_files, named_files
 from ablation.contract.errors import ConfigError
 from ablation.contract.fingerprint import HARNESS, Code, Sources, code_of, digest_of
+from ablation.contract.parts import names_of
 from ablation.contract.reading import files_at
 from ablation.plan.keys import canonical, config_modules, file_digest, key_of, key_values
 from ablation.plan.plan import ASSETS
@@ -63,7 +64,7 @@ class Ingredients:
     @cached_property
     def code_digest(self) -> str:
         """Return what the key holds of the code."""
-        return digest_of(self.code.trees if isinstance(self.code, Code) else self.code.files)
+        return self.code.digest if isinstance(self.code, Code) else digest_of(self.code.files)
 
 
 class Finder:
@@ -77,7 +78,7 @@ class Finder:
         self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
         self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], FileCode] = {}
         self._rules: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
-        self._codes: dict[tuple[tuple[str, ...], frozenset[str]], Code] = {}
+        self._codes: dict[tuple[str, tuple[tuple[str, str], ...], frozenset[str]], Code] = {}
 
     def ingredients(self, study: Study, variant: Variant, stage: str) -> Ingredients:
         """Return the ingredients of one stage of one variant. Raises ConfigError, as for a module that is missing."""
@@ -113,10 +114,13 @@ class Finder:
 
     def _code(self, study: Study, variant: Variant, stage: str) -> Code:
         entry = study.stages[stage].module
-        used = getattr(variant.resolved, "used_modules", None)
-        modules = (entry, *(used(stage) if used else ()))
         try:
-            return self._reached(modules, config_modules(study.config_model))
+            parts = names_of(study.parts, variant.resolved, stage) if study.parts else {}
+        except TypeError as error:
+            remedy = "let it return functions, classes or modules by slot"
+            raise ConfigError(study.file, "parts", study.written.parts, str(error), remedy) from None
+        try:
+            return self._reached(entry, config_modules(study.config_model), parts)
         except ConfigError as error:
             where = f"stages.{stage}.entry" if error.value == entry else f"stages.{stage}"
             problem = f"{error.file}: {error.problem}"
@@ -137,12 +141,13 @@ class Finder:
             raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {', '.join(missing)}")
         return code
 
-    def _reached(self, modules: tuple[str, ...], exclude: frozenset[str]) -> Code:
-        if (modules, exclude) not in self._codes:
-            self._codes[modules, exclude] = code_of(
-                (*modules, *HARNESS), self._root, exclude=exclude, sources=self._sources
+    def _reached(self, entry: str, exclude: frozenset[str], parts: Mapping[str, str]) -> Code:
+        asked = entry, tuple(parts.items()), exclude
+        if asked not in self._codes:
+            self._codes[asked] = code_of(
+                (entry, *HARNESS), self._root, parts=parts, exclude=exclude, sources=self._sources
             )
-        return self._codes[modules, exclude]
+        return self._codes[asked]
 
     def _asset(self, study: Study, variant: Variant, name: str, where: str) -> Asset:
         model: Any = variant.resolved
@@ -153,9 +158,9 @@ class Finder:
         values = dotted.get(variant.values, name)
         paths = [source["path"] for source in values["sources"] if source["source"] == "path"]
         digests = {path: {name: file_digest(file) for name, file in files_at(Path(path)).items()} for path in paths}
-        code = self._reached((ASSET_STAGE.module,), config_modules(type(model)))
+        code = self._reached(ASSET_STAGE.module, config_modules(type(model)), {})
         hashed = {"stage": ASSETS, "asset": key_values(model, values), "digests": digests}
-        return Asset(key_of(hashed | {"code": digest_of(code.trees)}), values, code, digests)
+        return Asset(key_of(hashed | {"code": code.digest}), values, code, digests)
 
 
 def command_of(definition: StageDefinition) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.fingerprint import HARNESS, PACKAGES, Code, sha_of, texts_of
 from ablation.contract.fingerprint import changed as changed_modules
 from ablation.contract.lifetime import end_with_parent
+from ablation.contract.parts import Loaded
 from ablation.contract.reading import one_line, read_json, read_text
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner.devices import Lease, lease, visible_devices
@@ -169,7 +170,7 @@ def check_modules(job: Job, known: Collection[str]) -> None:
     if found := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
         raise RuntimeError(
             f"imported {', '.join(found)}, which no key of the stage holds: a change of it would be a stale number; "
-            "import it by its name, or let the config model's `used_modules` name it"
+            "import it by an import statement, or let the study's `parts` name it"
         )
 
 
@@ -422,6 +423,7 @@ def build_stage(
         key=key,
         seed=plan["seed"],
         label=job.label,
+        parts=Loaded(job.code.parts if isinstance(job.code, Code) else {}),
         config=load_config(plan["model"], plan["config"], plan["reads"]) if plan["model"] else None,
         inputs=job.inputs,
         out=job.out,

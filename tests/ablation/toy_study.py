@@ -6,6 +6,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from ablation.contract.parts import Parts
 from trainers.assets_config import Asset, PathSource
 
 
@@ -27,8 +28,11 @@ class ToyConfig(_Strict):
     bold: bool = False
     reward: Reward = Reward()
 
-    def used_modules(self, stage: str) -> list[str]:
-        return [f"trainers.objectives.{self.reward.kind}"] if stage == "train" else []
+
+def parts(config: ToyConfig, stage: str) -> Parts:
+    from trainers.objectives import a, b
+
+    return {"reward": {"a": a, "b": b}[config.reward.kind]} if stage == "train" else {}
 
 
 STUDY: dict[str, Any] = {
@@ -36,6 +40,7 @@ STUDY: dict[str, Any] = {
     "question": "Does it work?",
     "source": "nobody",
     "config": "tests.ablation.toy_study:ToyConfig",
+    "parts": "tests.ablation.toy_study:parts",
     "factors": {"reward": ["reward"]},
     "exclusions": [{"if": {"bold": True}, "forbid": {"reward.kind": "b"}, "because": "b is never bold"}],
     "stages": {

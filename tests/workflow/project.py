@@ -30,6 +30,7 @@ title: Toy
 question: Does the workflow work?
 source: a test
 config: trainers.debias.config:ToyConfig
+parts: trainers.debias.parts:parts
 stages:
   prepare:
     entry: trainers.debias.prepare
@@ -73,9 +74,12 @@ class ToyConfig(BaseModel):
     mode: str = "plain"
     pause: float = 0.0
     scale: float = 1.0
+""",
+    "parts": """
+def parts(config, stage):
+    from trainers.objectives import first, second
 
-    def used_modules(self, stage):
-        return [f"trainers.objectives.{self.objective}"] if stage == "train" else []
+    return {"objective": {"first": first, "second": second}[config.objective].loss} if stage == "train" else {}
 """,
     "prepare": """
 from ablation.contract.atomic import write_json
@@ -84,13 +88,13 @@ def run(stage):
     write_json(stage.out / "data.json", list(range(stage.config.size)))
 """,
     "train": """
-import importlib, json, os, time
+import json, os, time
 import torch
 from ablation.contract.atomic import write_json
 
 def run(stage):
     config = stage.config
-    loss_of = importlib.import_module(f"trainers.objectives.{config.objective}").loss
+    loss_of = stage.parts["objective"]
     if config.mode == "raise" and not os.path.exists("mended"):
         raise RuntimeError("this variant is broken")
     found = stage.load_checkpoint()

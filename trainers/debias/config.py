@@ -19,8 +19,6 @@ Domain = Literal["gender", "race", "religion", "profession"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, le=100)]
 
-OBJECTIVES = "trainers.objectives"
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -277,16 +275,3 @@ class DebiasConfig(_Strict):
         if self.grpo.weight > 0:
             return {}
         return dict.fromkeys(("grpo.reward", "grpo.beta", "grpo.gamma"), "grpo.weight is 0, so there is no GRPO loss")
-
-    def used_modules(self, stage: str) -> list[str]:
-        """Return the objective modules that `stage` loads by name; their code counts for the key of this variant."""
-        if stage != "train":
-            return []
-        modules = [f"{OBJECTIVES}.debias.bias_edit"]
-        if self.grpo.weight > 0:
-            modules += [f"{OBJECTIVES}.debias.grpo_reward_{self.grpo.reward}", f"{OBJECTIVES}.debias.grpo_debias"]
-        if self.rcs.mode == "adaptive":
-            modules.append(f"{OBJECTIVES}.debias.rcs_adaptive")
-        if self.mo_fairness_weight > 0:
-            modules.append(f"{OBJECTIVES}.debias.fairness")
-        return modules

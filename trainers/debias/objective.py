@@ -1,4 +1,4 @@
-"""The training objective of a variant, put together from the objective modules that its configuration names.
+"""The training objective of a variant, put together from its parts.
 
     combined = (1 - weight) * edit_loss + weight * grpo_loss
     loss     = rcs_weight * combined + loc_coef * retention + mo_fairness_weight * fairness
@@ -6,13 +6,11 @@
 The curriculum does not weigh retention, which BiasEdit takes back on its own. Weighing all terms alike would do
 nothing: Adam and a clipped gradient cancel a factor.
 
-A module that a variant does not use is neither imported nor computed.
+What a variant does not use is neither imported nor computed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from torch import Tensor
@@ -38,15 +36,12 @@ class Reference:
 class Objective:
     """The loss of one micro-batch; stateless but for the phase of the curriculum."""
 
-    def __init__(self, config: Any) -> None:
-        """Import the modules that `config.used_modules("train")` names."""
+    def __init__(self, config: Any, parts: Mapping[str, Any]) -> None:
+        """Take what `trainers.debias.parts` returns of the configuration."""
         self.config = config
-        self.modules: Mapping[str, ModuleType] = {
-            name.rsplit(".", 1)[-1]: import_module(name) for name in config.used_modules("train")
-        }
-        rewards = [module for name, module in self.modules.items() if name.startswith("grpo_reward_")]
-        self.reward = rewards[0].reward if rewards else None
-        self.rcs: Any = self.modules.get("rcs_adaptive")
+        self.reward, self.fairness = parts.get("reward"), parts.get("fairness")
+        self.grpo: Any = parts.get("grpo")
+        self.rcs: Any = parts.get("rcs")
         if self.rcs and self.reward is None:
             raise ValueError("rcs.mode adaptive needs a reward: set grpo.weight above 0, or rcs.mode to off")
 
@@ -77,11 +72,10 @@ class Objective:
         figures["lms"] = float(language_modelling(anti_logp, stereo_logp, unrelated_logp).mean())
         combined = edit
         if self.reward is not None:
-            grpo_debias = self.modules["grpo_debias"]
             reward = self.reward(anti_logp, stereo_logp)
             kl = self._kl(scores, reference)
-            grpo = grpo_debias.grpo_loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
-            combined = grpo_debias.combine(edit, grpo, weight=config.grpo.weight)
+            grpo = self.grpo.grpo_loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
+            combined = self.grpo.combine(edit, grpo, weight=config.grpo.weight)
             figures |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
         if self.rcs:
             alpha = self._alpha(abs(ss - 0.5), epoch_fraction)
@@ -89,8 +83,8 @@ class Objective:
             combined = rcs_weight * combined
             figures |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
         loss = combined + config.loc_coef * retention
-        if fairness := self.modules.get("fairness"):
-            gap = fairness.fairness_gap(anti_logp, stereo_logp)
+        if self.fairness is not None:
+            gap = self.fairness(anti_logp, stereo_logp)
             loss = loss + config.mo_fairness_weight * gap
             figures["fairness"] = gap.item()
         figures["loss"] = loss.item()
@@ -102,7 +96,7 @@ class Objective:
         assert reference.mean is not None  # needs_kl
         assert reference.offset is not None
         kl = token_kl(scores.hidden[pair], scores.partition[pair], reference.mean, reference.offset)
-        return self.modules["grpo_debias"].mean_token_kl(kl[kind[pair] == 0], kl[kind[pair] == 1])
+        return self.grpo.mean_token_kl(kl[kind[pair] == 0], kl[kind[pair] == 1])
 
     def _alpha(self, ss_distance: float, epoch_fraction: float) -> float:
         _, thresholds, alphas = self.rcs.active_phase(epoch_fraction, self.rcs.phases(self.config.rcs))

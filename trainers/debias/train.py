@@ -73,7 +73,7 @@ class Trainer:
         self.matrix = model.matrix
         if config.lm_head_dtype is not None:
             self.matrix = model.matrix.in_dtype(getattr(torch, config.lm_head_dtype))
-        self.objective = Objective(config)
+        self.objective = Objective(config, stage.parts)
         self.hypernetwork = self._fresh().to(prepared.device)
         self.memory = stage.micro_batch(config.edit.batch_size)
         self.optimiser = torch.optim.Adam(self.hypernetwork.parameters(), lr=config.meta_lr)

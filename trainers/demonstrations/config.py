@@ -10,10 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset
-from trainers.demonstrations.choices import rewards
-
-OBJECTIVES = "trainers.objectives"
-IN_CONTEXT = "trainers.demonstrations.in_context"
 
 Mode = Literal["legacy", "hard_plus_soft", "hard_plus_soft_v2", "separated", "hybrid"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -315,21 +311,3 @@ class DemonstrationsConfig(_Strict):
         if self.task.name != "concepts":
             keys["learner"] = "the in-context model is `model`"
         return keys
-
-    def used_modules(self, stage: str) -> list[str]:
-        """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
-        trained = self.selector.kind == "pointer"
-        if stage == "rce":
-            ranks = f"rce_{self.rce.weights}"
-            names = ["rce", *([ranks] if ranks in {"rce_rank", "rce_position"} else [])]
-            return self._reward_modules() + [f"{OBJECTIVES}.selection.{name}" for name in names] if trained else []
-        if stage == "grpo":
-            if not (trained and self.grpo.enabled):
-                return []
-            names = [f"advantage_{self.grpo.advantage}"]
-            names += [] if self.grpo.min_positive_ratio is None else ["conditional"]
-            return self._reward_modules() + [f"{OBJECTIVES}.selection.{name}" for name in names]
-        return [f"{IN_CONTEXT}_{self.task.name}"]
-
-    def _reward_modules(self) -> list[str]:
-        return [f"{OBJECTIVES}.selection.reward_{reward.mode}" for reward in rewards(self)]

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from ablation.contract.atomic import write_json
 from ablation.contract.samples import MOST_ITEMS
-from trainers.demonstrations.choices import rewards
 from trainers.demonstrations.in_context import InContextModel, Scores, load_in_context_model, score_pointers
 from trainers.demonstrations.prepared import Prepared, load_prepared
 from trainers.demonstrations.proposals import similarities
 from trainers.demonstrations.resumable import Resumable
-from trainers.demonstrations.training import load_selector
+from trainers.demonstrations.training import load_selector, trained_on
 from trainers.parallel.join import join
 from trainers.samples import Row, save_samples, some_items
 from trainers.stage import Stage
@@ -34,7 +33,7 @@ def run(stage: Stage) -> None:
     def measure(pointers: Tensor, split: str, name: str) -> Scores:
         return score_pointers(model, prepared, prepared.numbers(split), pointers, work=work, name=name)
 
-    selectors = [reward.mode for reward in rewards(config)] if config.selector.kind == "pointer" else [""]
+    selectors = [reward.mode for reward in trained_on(config)] if config.selector.kind == "pointer" else [""]
     shots = range(1, config.shots + 1)
     validation = {}
     for mode in selectors:

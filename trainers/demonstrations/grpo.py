@@ -1,12 +1,9 @@
 """Stage `grpo` of study `demonstrations`: improve the RCE policy on the same sequences. No transformers here."""
 
-from importlib import import_module
-
 import torch
 from torch import Tensor
 
-from trainers.demonstrations import choices
-from trainers.demonstrations.config import OBJECTIVES, Grpo, Reward
+from trainers.demonstrations.config import Reward
 from trainers.demonstrations.selector import PointerSelector, sequence_logps
 from trainers.demonstrations.training import (
     TrainingData,
@@ -15,6 +12,7 @@ from trainers.demonstrations.training import (
     rewards_of,
     save_selector,
     train_selectors,
+    trained_on,
 )
 from trainers.objectives.selection.grpo import grpo_loss
 from trainers.stage import Stage
@@ -26,14 +24,14 @@ def run(stage: Stage) -> None:
     if config.selector.kind != "pointer":
         stage.log.info("selector %s is not trained", config.selector.kind)
         return
-    data, rewards = load_training_data(stage), choices.rewards(config)
+    data, rewards = load_training_data(stage), trained_on(config)
 
     def selector(reward: Reward) -> PointerSelector:
         return load_selector(earlier, reward.mode, config.selector, data.query.shape[1], stage.devices[0])
 
     def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
         model = selector(reward)
-        return model, _Loss(stage, model, data, rewards_of(data.offline, reward))
+        return model, _Loss(stage, model, data, rewards_of(stage.parts, data.offline, reward))
 
     if not config.grpo.enabled:
         for reward in rewards:
@@ -41,14 +39,15 @@ def run(stage: Stage) -> None:
         return
     train_selectors(stage, rewards, start, queries=len(data), settings=config.grpo)
     if len(rewards) == 1:
-        advantages = _advantages(config.grpo, rewards_of(data.offline, rewards[0]), data.offline.present)
+        advantages = _advantages(stage, rewards_of(stage.parts, data.offline, rewards[0]), data.offline.present)
         save_advantages(stage, data, advantages)
 
 
-def _advantages(settings: Grpo, rewards: Tensor, present: Tensor) -> Tensor:
+def _advantages(stage: Stage, rewards: Tensor, present: Tensor) -> Tensor:
     """Return every sequence's advantage (Q, N), clipped."""
-    module = import_module(f"{OBJECTIVES}.selection.advantage_{settings.advantage}")
-    return module.advantages(rewards, present).clamp(-settings.advantage_clip, settings.advantage_clip)
+    bound, found = stage.config.grpo.advantage_clip, stage.parts["advantages"](rewards, present)
+    clipped: Tensor = found.clamp(-bound, bound)
+    return clipped
 
 
 class _Loss:
@@ -57,12 +56,12 @@ class _Loss:
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data = stage.config.grpo, model, data
         self.present = data.offline.present
-        self.advantages = _advantages(self.settings, rewards, self.present)
+        self.advantages = _advantages(stage, rewards, self.present)
         self.trained = torch.ones(len(data), dtype=torch.bool, device=rewards.device)
         if self.settings.min_positive_ratio is not None:
-            conditional = import_module(f"{OBJECTIVES}.selection.conditional")
-            positive = conditional.positives(rewards, data.offline.correct, self.settings.positive_threshold)
-            self.trained = conditional.trained_queries(positive, self.settings.min_positive_ratio, self.present)
+            positive = stage.parts["positives"](rewards, data.offline.correct, self.settings.positive_threshold)
+            least = self.settings.min_positive_ratio
+            self.trained = stage.parts["trained_queries"](positive, least, self.present)
         self.reference = self.old = self._logps(model)  # the RCE policy, also where training goes on from a checkpoint
 
     @torch.no_grad()

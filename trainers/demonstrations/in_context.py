@@ -1,8 +1,7 @@
 """What the stages ask of an in-context model; the modules `in_context_<task>` implement it, one kind of task each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 
 from trainers.assets import files
-from trainers.demonstrations.config import IN_CONTEXT
 from trainers.demonstrations.division import Division
 from trainers.demonstrations.prepared import Prepared
 from trainers.demonstrations.resumable import Found, Resumable
@@ -61,10 +59,10 @@ class InContextModel(Protocol):
 
 
 def load_in_context_model(stage: Stage) -> InContextModel:
-    """Return the model that the stage's `task` asks for; only its module is imported."""
+    """Return the model that the stage's `task` asks for."""
     assets = {name: files(folder) for name, folder in stage.inputs.items() if name in ("model", "embedder", "data")}
-    module = import_module(f"{IN_CONTEXT}_{stage.config.task.name}")
-    return module.load(stage.config.task, assets, stage.inputs["learner"], stage.devices[0])
+    load: Callable[..., InContextModel] = stage.parts["in_context"]
+    return load(stage.config.task, assets, stage.inputs["learner"], stage.devices[0])
 
 
 def score_pointers(

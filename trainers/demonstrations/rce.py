@@ -1,14 +1,12 @@
 """Stage `rce` of study `demonstrations`: imitate scored sequences, the better ones more. No transformers here."""
 
-from importlib import import_module
-
 import torch
 from torch import Tensor
 
-from trainers.demonstrations import choices
-from trainers.demonstrations.config import OBJECTIVES, Reward
+from trainers.demonstrations.config import Reward
 from trainers.demonstrations.selector import PointerSelector, build_selector
-from trainers.demonstrations.training import TrainingData, load_training_data, rewards_of, train_selectors
+from trainers.demonstrations.training import TrainingData, load_training_data, rewards_of, train_selectors, trained_on
+from trainers.objectives.selection import rce
 from trainers.stage import Stage
 
 
@@ -18,16 +16,16 @@ def run(stage: Stage) -> None:
     if config.selector.kind != "pointer":
         stage.log.info("selector %s is not trained", config.selector.kind)
         return
-    data, rewards = load_training_data(stage), choices.rewards(config)
+    data, rewards = load_training_data(stage), trained_on(config)
 
     def start(reward: Reward) -> tuple[PointerSelector, _Loss]:
         model = build_selector(config.selector, data.query.shape[1], stage.seed or 0).to(stage.devices[0])
-        return model, _Loss(stage, model, data, rewards_of(data.offline, reward))
+        return model, _Loss(stage, model, data, rewards_of(stage.parts, data.offline, reward))
 
     settings = config.rce.model_copy(update={"epochs": config.rce.best_epochs + config.rce.epochs})
     train_selectors(stage, rewards, start, queries=len(data), settings=settings)
     if len(rewards) == 1:
-        save_rewards(stage, data, rewards_of(data.offline, rewards[0]))
+        save_rewards(stage, data, rewards_of(stage.parts, data.offline, rewards[0]))
 
 
 def free_candidates(pointers: Tensor, candidates: int) -> Tensor:
@@ -41,13 +39,11 @@ class _Loss:
     """The loss of a batch of queries at a step."""
 
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
-        self.objective = import_module(f"{OBJECTIVES}.selection.rce")
         self.settings, self.model, self.data, self.rewards = stage.config.rce, model, data, rewards
         self.present = data.offline.present
-        self.best = self.objective.best_only(rewards, self.present)
-        if self.settings.weights in {"rank", "position"}:
-            ranks = import_module(f"{OBJECTIVES}.selection.rce_{self.settings.weights}")
-            self.rewards = ranks.rank_normalised(rewards, self.present)
+        self.best = rce.best_only(rewards, self.present)
+        if "normalised" in stage.parts:
+            self.rewards = stage.parts["normalised"](rewards, self.present)
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
         batches = -(-len(data) // self.settings.batch_size)
         self.steps, self.first = self.settings.epochs * batches, self.settings.best_epochs * batches
@@ -59,13 +55,13 @@ class _Loss:
         settings, data = self.settings, self.data
         pointers = data.offline.pointers[rows]
         logps = self.model(data.query[rows], data.candidates[rows], pointers)
-        losses = self.objective.smoothed_cross_entropy(logps, pointers, self.free[rows], settings.label_smoothing)
+        losses = rce.smoothed_cross_entropy(logps, pointers, self.free[rows], settings.label_smoothing)
         if settings.weights == "best" or step < self.first:
-            return self.objective.rce_loss(self.best[rows], losses), {}
-        tau = self.objective.tau_at(step - self.first, self.steps, settings.tau_start, settings.tau_end)
-        weights = self.objective.rce_weights(self.rewards[rows], tau, self.present[rows])
+            return rce.rce_loss(self.best[rows], losses), {}
+        tau = rce.tau_at(step - self.first, self.steps, settings.tau_start, settings.tau_end)
+        weights = rce.rce_weights(self.rewards[rows], tau, self.present[rows])
         figures = {"tau": tau, "max_weight": float(weights.amax(-1).mean())}
-        return self.objective.rce_loss(weights, losses), figures
+        return rce.rce_loss(weights, losses), figures
 
 
 def save_rewards(stage: Stage, data: TrainingData, rewards: Tensor) -> None:

@@ -1,10 +1,9 @@
 """What stages `rce` and `grpo` share: their data, the loop over epochs with exact resume, and the selectors' files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from ablation.contract.atomic import replacing
 from trainers.checkpoint import Checkpoint
-from trainers.demonstrations.config import OBJECTIVES, Grpo, Rce, Reward, Selector
+from trainers.demonstrations.config import DemonstrationsConfig, Grpo, Rce, Reward, Selector
 from trainers.demonstrations.offline import FILE, OfflineData, read_candidates
 from trainers.demonstrations.prepared import load_prepared
 from trainers.demonstrations.selector import PointerSelector, build_selector
@@ -46,14 +45,18 @@ def load_training_data(stage: Stage) -> TrainingData:
     return TrainingData(OfflineData(offline.queries, **moved), query.to(device), candidates.to(device))
 
 
-def rewards_of(offline: OfflineData, reward: Reward) -> Tensor:
-    """Return the rewards (Q, N) of a mode; only its module is imported.
+def trained_on(config: DemonstrationsConfig) -> list[Reward]:
+    """Return the rewards of which each trains a selector: one, or those of `per_shot`."""
+    return [config.reward.model_copy(update={"mode": mode}) for mode in config.per_shot] or [config.reward]
+
+
+def rewards_of(parts: Mapping[str, Any], offline: OfflineData, reward: Reward) -> Tensor:
+    """Return the rewards (Q, N) of a mode.
 
     Raises ValueError where all sequences have the same: there is nothing to learn.
     """
-    module = import_module(f"{OBJECTIVES}.selection.reward_{reward.mode}")
     gain = offline.info_score if reward.gain == "probability" else offline.logp_gain
-    rewards = module.rewards(offline.correct, offline.acc_score, gain, reward)
+    rewards = parts[f"reward_{reward.mode}"](offline.correct, offline.acc_score, gain, reward)
     filled = rewards[offline.present]
     if (filled == filled[0]).all():
         raise ValueError(

@@ -4,7 +4,6 @@ Metrics are defined in docs/metrics-gad.md.
 """
 
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +35,12 @@ from trainers.micro_batch import OutOfMemory
 from trainers.objectives.diagnostics.statistics import Sum
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
-from trainers.policy.config import OBJECTIVES
 from trainers.policy.last_steps import measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.minibatches import Averages, minibatches
 from trainers.policy.models import learning, load_learner, load_tokenizer
 from trainers.policy.objective import build_importance, clipped_objective
 from trainers.policy.placement import Placement
-from trainers.policy.rollout_config import VLLM_ENGINE
 from trainers.policy.sampler_gap import sampler_gap
 from trainers.policy.sources import asset_files
 from trainers.policy.supervised import fit
@@ -118,7 +115,8 @@ class Trainer:
         self.stage, self.course = stage, course
         config: GadConfig = stage.config
         self.config, settings = config, course.settings
-        placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks)
+        adapters = stage.parts.get("adapters")
+        placement = self.placement = Placement.of(stage.devices, config.precision, stage.ranks, adapters)
         folder = latest_student(stage, course.earlier)
         self.tokenizer = load_tokenizer(folder)
         needed = settings._has_reference
@@ -133,11 +131,11 @@ class Trainer:
             betas=config.critic.betas,
             max_grad_norm=config.critic.max_grad_norm,
             memory=stage.micro_batch(config.critic.micro_batch),
-            states=config.memory.optimizer_states,
+            optimizer=stage.parts["optimizer"],
         )
-        self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}").group_advantages
-        self.loss = build_loss(config)
-        self.task = rule_of(config)
+        self.advantages = stage.parts["advantages"]
+        self.loss = build_loss(config, stage.parts["discriminator"])
+        self.task = rule_of(stage)
         self.lengths = teacher_lengths(stage.inputs["data"], course.name)
         self.rows = training_rows(stage.inputs["data"], course.name)
         self.steps = number_of_steps(len(self.rows), config.rollout.prompts, settings.epochs, settings.max_steps)
@@ -220,6 +218,7 @@ class Trainer:
             self.tokenizer,
             rows,
             config=self.config,
+            task=self.task,
             placement=self.placement,
             lengths=teacher_lengths(self.stage.inputs["data"]),
             critic=self.critic,
@@ -239,17 +238,17 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
-            states=config.memory.optimizer_states,
+            optimizer=self.stage.parts["optimizer"],
         )
         return Actor(
             learner=learner,
-            objective=clipped_objective(config.ratio, config.clip, update.aggregation),
+            objective=clipped_objective(self.stage.parts, config.clip, update.aggregation),
             update=update,
             placement=self.placement,
             reference=reference,
             temperature=config.sampling.temperature or 1.0,
             recompute_logps=config.rollout.recompute_logps,
-            importance=build_importance(config.rollout.importance_weights),
+            importance=build_importance(self.stage.parts, config.rollout.importance_weights),
         )
 
     def _engine(self, student: Path) -> Any:
@@ -257,7 +256,7 @@ class Trainer:
         rollout = self.config.rollout
         if rollout.engine == "own":
             return None
-        return import_module(VLLM_ENGINE).VllmEngine(
+        return self.stage.parts["engine"](
             self.student,
             self.tokenizer,
             self.placement,

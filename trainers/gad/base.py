@@ -26,7 +26,7 @@ def run(stage: Stage) -> None:
         stage.log.info("the asset `model` is the base model: nothing to train")
         return
     placement = Placement.of(stage.devices, config.precision, stage.ranks)
-    task, settings = load_task(config.task, None), config.base
+    task, settings = load_task(stage), config.base
     seed = with_run_seed(settings.seed, stage.seed)
     tokenizer = word_tokenizer(task.words or ())
     model = stage.ranks.build(lambda: build_policy(config.scratch, tokenizer, seed).to(placement.before_sharding))

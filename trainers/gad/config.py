@@ -13,15 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.config import (
-    OBJECTIVES,
     Clip,
     LastSteps,
     Precision,
     Scratch,
 )
 from trainers.policy.memory_config import Memory
-from trainers.policy.rollout_config import COLDEST, VLLM_ENGINE, Sampled
-from trainers.tasks import TASKS
+from trainers.policy.rollout_config import COLDEST, Sampled
 from trainers.tasks.settings.templated_lists import TemplatedLists
 
 ADVERSARIAL = (  # keys that only the two adversarial stages and their critic use
@@ -345,21 +343,3 @@ class GadConfig(_Strict):
         if stage not in ("warmup", "gad") or not getattr(self, stage).enabled:
             return {}
         return self.memory._packages("memory") | self.rollout._packages
-
-    def used_modules(self, stage: str) -> list[str]:
-        """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
-        task = [] if self.task is None else [f"{TASKS}.{self.task.name}"]
-        if stage == "seqkd":
-            return [*task, *self.seqkd.memory._modules]
-        if stage not in ("warmup", "gad"):
-            return task
-        names = [
-            f"advantages.{self.advantage}",
-            f"ratios.{self.ratio}",
-            "losses.clipped",
-            f"discriminators.{self.discriminator}",
-        ]
-        if self.rollout.importance_weights is not None:
-            names.append("weights.truncated_importance")
-        engine = [VLLM_ENGINE] if self.rollout.engine == "vllm" else []
-        return [*task, *(f"{OBJECTIVES}.{name}" for name in names), *engine, *self.memory._modules]

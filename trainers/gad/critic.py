@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -14,7 +13,6 @@ from trainers.micro_batch import MicroBatch
 from trainers.objectives.diagnostics.statistics import Sum
 from trainers.objectives.discriminators.scores import Diagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.policy.batch import Sequences
-from trainers.policy.config import OBJECTIVES
 from trainers.policy.learner import Learner
 from trainers.policy.minibatches import Averages, Passes, minibatches
 from trainers.policy.models import refuse_other_tokenizer
@@ -24,16 +22,15 @@ from trainers.policy.value_model import ValueModel, is_language_model
 Loss = Callable[[Scores, Scores], tuple[Tensor, Diagnostics]]
 
 
-def build_loss(config: GadConfig) -> Loss:
-    """Return the loss of the variant's discriminator, with its settings; only its module is imported."""
-    function = import_module(f"{OBJECTIVES}.discriminators.{config.discriminator}").discriminator_loss
+def build_loss(config: GadConfig, discriminator: Loss) -> Loss:
+    """Return the loss of the variant's discriminator with its settings."""
     settings = {
         "original": {},
         "v1": config.hinge.model_dump(exclude={"max_margin", "upper_on"}),
         "v2": config.hinge.model_dump(),
         "final": config.balanced.model_dump(),
     }
-    return partial(function, **settings[config.discriminator])
+    return partial(discriminator, **settings[config.discriminator])
 
 
 def difference_limit(config: GadConfig) -> float:

@@ -30,7 +30,7 @@ def run(stage: Stage) -> None:
     """
     config: GadConfig = stage.config
     model = asset_files(stage, "model")
-    words = () if model is not None else load_task(config.task, None).words
+    words = () if model is not None else load_task(stage).words
     tokenizer = word_tokenizer(words or ()) if model is None else load_tokenizer(model)
     splits = _of_files(stage, tokenizer) if config.task is None else _generated(stage, config)
     lengths = {}
@@ -82,7 +82,7 @@ def _training_split(folder: Path, stage: str) -> str:
 def _generated(stage: Stage, config: GadConfig) -> dict[str, list[Row]]:
     data = config.data
     sizes: dict[str, Any] = {"warm": data.base, "train": data.train, "dev": data.dev, "test": data.test}
-    problems = load_task(config.task, None).splits(sizes, data.seed)
+    problems = load_task(stage).splits(sizes, data.seed)
     write_problems(stage.out / WORKED, problems["warm"])
     return {split: [Row.of_problem(problem) for problem in problems[split]] for split in SPLITS}
 

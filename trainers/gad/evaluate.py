@@ -13,6 +13,7 @@ from trainers.gad.config import GadConfig
 from trainers.gad.data import teacher_lengths
 from trainers.gad.judge import load_judge
 from trainers.gad.measure import COLUMNS, SUBSET, measure
+from trainers.gad.quality import rule_of
 from trainers.gad.rows import read_rows
 from trainers.gad.students import CRITIC, STUDENT, latest_critic, latest_student, measured_models
 from trainers.parallel.join import join
@@ -45,7 +46,7 @@ def run(stage: Stage) -> None:
     quotes = Quotes(asked, SUBSET, outcome="rule")
     inputs = {name: stage.inputs[name] for name in ("data", "judge") if name in stage.inputs}
     frames, measured = [], MeasuredModels(config, inputs)
-    given = asset_files(stage, "judge")
+    given, rule = asset_files(stage, "judge"), rule_of(stage)
     judge = None if given is None else load_judge(given, placement, config.evaluate.batch_size)
     for number, (folder, critic) in enumerate(models):
         student = load_policy(folder, placement.device, config.precision)
@@ -63,6 +64,7 @@ def run(stage: Stage) -> None:
             tokenizer,
             rows,
             config=config.model_copy(update={"evaluate": settings}),
+            task=rule,
             placement=placement,
             lengths=teacher_lengths(stage.inputs["data"]),
             critic=scorer,

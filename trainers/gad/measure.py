@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import score, teachers_of
 from trainers.gad.judge import Judge
-from trainers.gad.quality import qualities, rule_of
+from trainers.gad.quality import qualities
 from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import Row
 from trainers.gad.similarity import rouge_l
@@ -20,6 +20,7 @@ from trainers.policy.keep import Keep, nothing
 from trainers.policy.placement import Placement
 from trainers.policy.spread import Distinct
 from trainers.policy.value_model import ValueModel
+from trainers.tasks.interface import Task
 
 SUBSET = "test"
 COLUMNS = ["item", "subset", "protocol", "name", "value"]
@@ -31,6 +32,7 @@ def measure(
     rows: Sequence[Row],
     *,
     config: GadConfig,
+    task: Task | None,
     placement: Placement,
     lengths: Mapping[str, float],
     critic: ValueModel | None,
@@ -48,7 +50,7 @@ def measure(
     `evaluate.batch_size` rows, less where there is too little memory. greedily: False leaves the protocol `greedy` out.
     keep: is handed the responses of each protocol.
     """
-    settings, task = config.evaluate, rule_of(config)
+    settings = config.evaluate
     limit = math.ceil(settings.length_factor * lengths["p99"])
     generator = torch.Generator().manual_seed(settings.seed)
     greedy = Rollouts(student, tokenizer, placement, limit=limit)

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from trainers.gad.config import GadConfig
 from trainers.gad.rows import Row
 from trainers.gad.similarity import chrf
 from trainers.objectives.diagnostics.group_correlation import within_group_correlation
 from trainers.policy.sources import load_task
+from trainers.stage import Stage
 from trainers.tasks.interface import Task
 
 
-def rule_of(config: GadConfig) -> Task | None:
+def rule_of(stage: Stage) -> Task | None:
     """Return the task, if it has a rule that tells good responses; rows of a file have none."""
-    return None if config.task is None else load_task(config.task, None)
+    return None if stage.config.task is None else load_task(stage)
 
 
 def qualities(task: Task | None, rows: Sequence[Row], texts: Sequence[str]) -> dict[str, list[float]]:

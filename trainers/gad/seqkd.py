@@ -32,7 +32,7 @@ def run(stage: Stage) -> None:
     if not settings.enabled:
         stage.log.info("seqkd.enabled is false: nothing is trained, the next stage starts from the base model")
         return
-    placement = Placement.of(stage.devices, config.precision, stage.ranks)
+    placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
     folder = latest_student(stage, ["base"])
     tokenizer = load_tokenizer(folder)
     model, _ = load_learner(folder, placement, settings.memory, stage.seed)
@@ -55,7 +55,7 @@ def run(stage: Stage) -> None:
         stage,
         model,
         examples,
-        Schedule(chosen, steps, settings.lr, constant, settings.micro_batch, settings.memory.optimizer_states),
+        Schedule(chosen, steps, settings.lr, constant, settings.micro_batch, stage.parts["optimizer"]),
         metric="seqkd/loss",
         placement=placement,
         checkpoint_every=config.checkpoint_every,

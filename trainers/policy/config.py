@@ -12,15 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset
-from trainers.policy.choices import surrogate, transforms
 from trainers.policy.memory_config import Memory
-from trainers.policy.rollout_config import COLDEST, VLLM_ENGINE, Sampled
-from trainers.tasks import TASKS
+from trainers.policy.rollout_config import COLDEST, Sampled
 from trainers.tasks.settings import TaskSettings
 from trainers.tasks.settings.knights_knaves import KnightsKnaves
 from trainers.tasks.settings.question_answer import QuestionAnswer
-
-OBJECTIVES = "trainers.objectives"
 
 
 class _Strict(BaseModel):
@@ -438,8 +434,8 @@ class PolicyConfig(_Strict):
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys: dict[str, str] = {}
-        if surrogate(self) != "clipped":
-            keys["clip"] = f"{surrogate(self)} takes the place of clipping"
+        if loss := "ptrw" if self.ptrw is not None else "asymmetric_clip" if self.asymmetric_clip is not None else "":
+            keys["clip"] = f"{loss} takes the place of clipping"
         if self.advantage != "gae":
             keys["critic"] = f"only advantage gae has a critic, here it is {self.advantage}"
         if self.kl.coef == 0 or not self.kl.adaptive:
@@ -503,33 +499,3 @@ class PolicyConfig(_Strict):
         if stage == "warm_start" and self.warm_start.steps > 0:
             return self.warm_start.memory._packages("warm_start.memory")
         return self.memory._packages("memory") | self.rollout._packages if stage == "reinforce" else {}
-
-    def used_modules(self, stage: str) -> list[str]:
-        """Return the modules that `stage` loads by name; their code counts for the key of this variant."""
-        task = f"{TASKS}.{self.task.name}"
-        if stage == "warm_start":
-            return [task, *self.warm_start.memory._modules]
-        if stage == "judge":
-            return [task, "trainers.policy.reward_training"] if self.reward_training.enabled else []
-        if stage != "reinforce":
-            return [task]
-        modules = [task, f"{OBJECTIVES}.advantages.{self.advantage}", f"{OBJECTIVES}.ratios.{self.ratio}"]
-        modules += self.memory._modules
-        modules += [f"{OBJECTIVES}.ratios.{name}" for name in transforms(self)]
-        modules += [
-            f"{OBJECTIVES}.weights.{name}" for name in ("gradient_adaptive", "temporal_decay") if getattr(self, name)
-        ]
-        modules.append(f"{OBJECTIVES}.losses.{surrogate(self)}")
-        if self.advantage == "gae":
-            modules += [f"{OBJECTIVES}.losses.value_loss", "trainers.policy.critic"]
-        if self.rollout.importance_weights is not None:
-            modules.append(f"{OBJECTIVES}.weights.truncated_importance")
-        if self.overlong_penalty is not None:
-            modules.append(f"{OBJECTIVES}.rewards.overlong_penalty")
-        if self.dynamic_sampling is not None:
-            modules.append("trainers.policy.dynamic_sampling")
-        if self.rollout.engine == "vllm":
-            modules.append(VLLM_ENGINE)
-        if self.reward.level == "token":
-            modules += ["trainers.policy.token_rewards", f"{OBJECTIVES}.rewards.token_rewards"]
-        return modules

@@ -18,7 +18,7 @@ from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.quotes import Quotes
 from trainers.policy.rewards import load_reward_model
-from trainers.policy.sources import asset_files, load_task, policy_folder
+from trainers.policy.sources import load_task, policy_folder
 from trainers.samples import save_samples
 from trainers.stage import Stage
 from trainers.tasks.interface import Problem, clusters_of, read_problems
@@ -42,7 +42,7 @@ def run(stage: Stage) -> None:
     memory = stage.micro_batch(config.evaluate.batch_size)
     others = {name: path for name, path in stage.inputs.items() if name not in ("policy", "warm", "model")}
     earlier = earlier_models(stage.inputs["policy"] / KEPT, config.evaluate) if "warm" in stage.inputs else []
-    tokenizer, task = load_tokenizer(folder), load_task(config.task, asset_files(stage, "data_source"))
+    tokenizer, task = load_tokenizer(folder), load_task(stage)
     reward_model = load_reward_model(stage, config.reward, placement)
     asked = [{"item": each.id, "prompt": each.prompt, "reference": each.answer} for each in problems]
     quotes = Quotes(asked, SUBSET, outcome="accuracy")

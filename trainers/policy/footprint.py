@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from math import ceil
 from typing import Any
 
@@ -14,7 +13,7 @@ from ablation.contract.footprint import Footprint, ModelAsset, Work
 from trainers.footprint.formulas import Model, Shape, share, training
 from trainers.footprint.sizes import Shapes
 from trainers.policy.config import Data, PolicyConfig, Scratch
-from trainers.tasks import TASKS
+from trainers.tasks import task_of
 from trainers.tasks.interface import SPLITS, Task
 from trainers.tasks.settings import TaskSettings
 
@@ -139,7 +138,7 @@ def scratch_shape(scratch: Scratch, task: Any) -> Shape:
 
 
 def _task(settings: Any) -> Task:
-    task: Task = import_module(f"{TASKS}.{settings.name}").create(settings, None)
+    task: Task = task_of(settings)(settings, None)
     return task
 
 

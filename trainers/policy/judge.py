@@ -1,7 +1,5 @@
 """Stage `judge`: a reward model that learns the rule's rewards, where `reward_training` asks for one."""
 
-from importlib import import_module
-
 from trainers.parallel.join import join
 from trainers.policy.config import PolicyConfig
 from trainers.stage import Stage
@@ -15,4 +13,4 @@ def run(stage: Stage) -> None:
     if not config.reward_training.enabled:
         stage.log.info("reward_training.enabled is false: nothing is trained")
         return
-    import_module("trainers.policy.reward_training").train(stage)
+    stage.parts["train"](stage)

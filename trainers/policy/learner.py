@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
-from trainers.policy.memory_config import LOW_BIT
 
 T = TypeVar("T")
+adamw = partial(torch.optim.AdamW, fused=True)
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,12 @@ class Learner:
         weight_decay: float = 0.0,
         max_grad_norm: float = 1.0,
         memory: MicroBatch | None = None,
-        states: str = "float32",
+        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
     ) -> "Learner":
-        """Return a learner with a new AdamW over all parameters that learn; `states`: `memory.optimizer_states`."""
+        """Return a learner with a new AdamW over all parameters that learn: `optimizer`, or torch's own."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        settings: dict[str, Any] = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
-        if states == "float32":
-            optimizer: torch.optim.Optimizer = torch.optim.AdamW(parameters, **settings, fused=True)
-        else:
-            low_bit = import_module(LOW_BIT)
-            optimizer = low_bit.LowBitAdamW(parameters, **settings, bits={"bfloat16": 16, "8bit": 8}[states])
-        return cls(model, optimizer, max_grad_norm, memory or MicroBatch())
+        made = (optimizer or adamw)(parameters, lr=lr, betas=betas, weight_decay=weight_decay)
+        return cls(model, made, max_grad_norm, memory or MicroBatch())
 
     @contextmanager
     def training(self) -> Iterator[None]:

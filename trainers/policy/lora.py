@@ -59,6 +59,7 @@ def adapt(model: PreTrainedModel, settings: Settings, precision: Precision, *, s
         first.to(torch.float32).weight.data.copy_(drawn)
         nn.init.zeros_(second.to(torch.float32).weight)
         learning |= {first.weight, second.weight}
+    model.adapters = Adapters
     for parameter in model.parameters():
         parameter.requires_grad_(parameter in learning)
         if low and parameter not in learning:
@@ -172,3 +173,9 @@ def save(model: PreTrainedModel, folder: Path, ranks: Ranks) -> None:
     path = folder / "config.json"  # says in which precision the frozen weights were
     described = json.loads(path.read_text(encoding="utf-8")) | {"dtype": "float32"}
     path.write_text(json.dumps(described, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+class Adapters:
+    """What those need who do not know whether a model has adapters; `adapt` leaves it on the model."""
+
+    adapt, reference, learning, save = staticmethod(adapt), Reference, Learning, staticmethod(save)

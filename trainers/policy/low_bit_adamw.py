@@ -16,7 +16,7 @@ generator to be saved, and neither the number of devices nor their kind changes 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -87,6 +87,9 @@ class LowBitAdamW(torch.optim.Optimizer):
             self.state[parameter] = expected
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({name: value for name, value in saved.items() if name != "params"})
+
+
+adamw_bfloat16, adamw_8bit = partial(LowBitAdamW, bits=16), partial(LowBitAdamW, bits=8)
 
 
 def _fresh(parameter: Tensor, bits: int) -> dict[str, Tensor]:

@@ -6,8 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ablation.contract.absent import Absent
 
-LOW_BIT, LORA = "trainers.policy.low_bit_adamw", "trainers.policy.lora"
-
 
 class Lora(BaseModel):
     """Low-rank adapters (arXiv 2106.09685) beside frozen weights; needs peft, the extra `lora`. Their dropout is 0."""
@@ -35,12 +33,6 @@ class Memory(BaseModel):
     lora: Annotated[Lora | None, Absent(None)] = Field(
         default=None, description="Train low-rank adapters and save the merged model; null: all weights."
     )
-
-    @property
-    def _modules(self) -> list[str]:
-        """The modules that these settings need."""
-        low_bit = [] if self.optimizer_states == "float32" else [LOW_BIT]
-        return low_bit if self.lora is None else [*low_bit, LORA]
 
     def _packages(self, key: str) -> dict[str, tuple[str, str]]:
         """The packages that the settings under `key` need: the key that asks for each, and the remedy."""

@@ -2,9 +2,8 @@
 
 import copy
 import json
-from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -21,7 +20,7 @@ from transformers.utils import logging
 
 from ablation.runner.ranks import ALONE, Ranks
 from trainers.policy.config import Precision, Scratch
-from trainers.policy.memory_config import LORA, Memory
+from trainers.policy.memory_config import Memory
 from trainers.policy.placement import Placement
 
 logging.disable_progress_bar()  # a bar per model fills the logs of a grid
@@ -61,20 +60,21 @@ def save_policy(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedToken
 
 def save_weights(folder: Path, model: PreTrainedModel, ranks: Ranks = ALONE) -> None:
     """Write a model as transformers does; one with adapters as the model that computes the same without them."""
-    if has_adapters(model):
-        import_module(LORA).save(model, folder, ranks)
+    if adapters := adapters_of(model):
+        adapters.save(model, folder, ranks)
     else:
         ranks.save(model, folder)
 
 
-def has_adapters(model: nn.Module) -> bool:
-    """Tell whether peft has put adapters into a model, or into a part of it."""
-    return any(hasattr(module, "peft_config") for module in model.modules())
+def adapters_of(model: nn.Module) -> Any:
+    """Return `lora.Adapters` where a model or a part of it has adapters."""
+    return next((module.adapters for module in model.modules() if "adapters" in vars(module)), None)
 
 
 def learning(model: nn.Module) -> nn.Module:
     """Return what a checkpoint holds of a model: all of it, or the adapters that learn."""
-    return import_module(LORA).Learning(model) if has_adapters(model) else model
+    adapters = adapters_of(model)
+    return model if adapters is None else adapters.learning(model)
 
 
 def load_tokenizer(folder: Path, *, generates: bool = True) -> PreTrainedTokenizerBase:
@@ -141,13 +141,13 @@ def load_learner(
         model = load_trained(folder, placement)
         copied = frozen_copy(model, placement) if reference else None
         return ranks.shard(model), copied
-    lora, device, precision = import_module(LORA), placement.before_sharding, placement.precision
+    adapters, device, precision = placement.adapters, placement.before_sharding, placement.precision
 
     def adapted() -> PreTrainedModel:
-        return lora.adapt(load_policy(folder, device, precision), settings, precision, seed=seed or 0)
+        return adapters.adapt(load_policy(folder, device, precision), settings, precision, seed=seed or 0)
 
     model = ranks.shard(ranks.build(adapted))
-    return model, lora.Reference(model) if reference else None
+    return model, adapters.reference(model) if reference else None
 
 
 def load_policy(

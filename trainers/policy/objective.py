@@ -1,9 +1,8 @@
-"""From a variant's configuration to its objective: loads exactly the modules that the variant uses."""
+"""From a variant's parts and configuration to its objective."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor
@@ -11,42 +10,34 @@ from torch import Tensor
 from trainers.objectives.diagnostics.statistics import Diagnostics
 from trainers.objectives.losses.aggregation import Aggregation
 from trainers.objectives.losses.policy_loss import policy_loss
-from trainers.policy import choices
-from trainers.policy.config import OBJECTIVES, Clip, PolicyConfig
+from trainers.policy.config import Clip, PolicyConfig
 from trainers.policy.rollout_config import ImportanceWeights
 
 Objective = Callable[..., tuple[Tensor, Diagnostics]]
 
 
-def build_objective(config: PolicyConfig) -> Objective:
+def build_objective(parts: Mapping[str, Any], config: PolicyConfig) -> Objective:
     """Return `policy_loss` with the variant's parts; call it with logps, old_logps, advantages, mask and `units`."""
-    loss = choices.surrogate(config)
-    bounds = config.clip if loss == "clipped" else getattr(config, loss)
+
+    def with_settings(*names: str) -> list[Callable[..., Any]]:
+        return [partial(parts[name], **getattr(config, name).model_dump()) for name in names if name in parts]
+
+    (surrogate,) = with_settings("ptrw", "asymmetric_clip", "clip")
     return partial(
         policy_loss,
-        ratio=_load(f"ratios.{config.ratio}").importance_ratio,
-        transforms=[
-            _bind(_load(f"ratios.{name}").transform, getattr(config, name, None)) for name in choices.transforms(config)
-        ],
-        weights=[
-            _bind(_load(f"weights.{name}").token_weights, getattr(config, name))
-            for name in ("gradient_adaptive", "temporal_decay")
-            if getattr(config, name) is not None
-        ],
-        surrogate=_bind(_load(f"losses.{loss}").surrogate, bounds),
+        ratio=parts["ratio"],
+        transforms=with_settings("ema_smoothing") + [parts[name] for name in ("one_ratio",) if name in parts],
+        weights=with_settings("gradient_adaptive", "temporal_decay"),
+        surrogate=surrogate,
         weight_on=config.weight_on,
         aggregation=config.update.aggregation,
     )
 
 
-def clipped_objective(ratio: str, clip: Clip, aggregation: Aggregation) -> Objective:
+def clipped_objective(parts: Mapping[str, Any], clip: Clip, aggregation: Aggregation) -> Objective:
     """Return `policy_loss` with a ratio and PPO's clipping, and nothing else of what `build_objective` may add."""
-    return partial(
-        policy_loss,
-        ratio=_load(f"ratios.{ratio}").importance_ratio,
-        surrogate=_bind(_load("losses.clipped").surrogate, clip),
-        aggregation=aggregation,
-    )
+    surrogate = partial(parts["clip"], **clip.model_dump())
+    return partial(policy_loss, ratio=parts["ratio"], surrogate=surrogate, aggregation=aggregation)
 
 
 @dataclass(frozen=True)
@@ -57,17 +48,8 @@ class Importance:
     cap: float
 
 
-def build_importance(settings: ImportanceWeights | None) -> Importance | None:
+def build_importance(parts: Mapping[str, Any], settings: ImportanceWeights | None) -> Importance | None:
     """Return what corrects for a sampler that is not the policy; None where nothing does."""
     if settings is None:
         return None
-    return Importance(_bind(_load("weights.truncated_importance").importance_weights, settings), settings.cap)
-
-
-def _load(name: str) -> Any:
-    return import_module(f"{OBJECTIVES}.{name}")
-
-
-def _bind(function: Callable[..., Any], settings: Any) -> Callable[..., Any]:
-    """Return `function` with the fields of a settings model as keyword arguments; a flag or nothing has none."""
-    return partial(function, **settings.model_dump()) if hasattr(settings, "model_dump") else function
+    return Importance(partial(parts["importance"], **settings.model_dump()), settings.cap)

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -11,16 +12,17 @@ from trainers.policy.config import Precision
 
 @dataclass(frozen=True)
 class Placement:
-    """The device of the models, and the processes that share them."""
+    """The device of the models, the processes that share them, and `lora.Adapters` where models learn with some."""
 
     device: torch.device
     precision: Precision
     ranks: Ranks = ALONE
+    adapters: Any = None
 
     @classmethod
-    def of(cls, devices: list[str], precision: Precision, ranks: Ranks = ALONE) -> "Placement":
+    def of(cls, devices: list[str], precision: Precision, ranks: Ranks = ALONE, adapters: Any = None) -> "Placement":
         """Return the placement on the stage's device, that of this rank."""
-        return cls(torch.device(devices[0]), precision, ranks)
+        return cls(torch.device(devices[0]), precision, ranks, adapters)
 
     @property
     def before_sharding(self) -> torch.device:

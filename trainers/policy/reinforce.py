@@ -5,7 +5,6 @@ Metrics are defined in docs/metrics-policy.md.
 
 import time
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from trainers.objectives.losses.kl import ESTIMATORS
 from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
-from trainers.policy.config import OBJECTIVES, PolicyConfig
+from trainers.policy.config import PolicyConfig
 from trainers.policy.experience import Experience, Responds, Sampler, ended_responses
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
@@ -27,9 +26,8 @@ from trainers.policy.models import POLICY, learning, load_learner, load_tokenize
 from trainers.policy.objective import build_importance, build_objective
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import add_at_the_end, load_reward_model
-from trainers.policy.rollout_config import VLLM_ENGINE
 from trainers.policy.sampler_gap import sampler_gap
-from trainers.policy.sources import asset_files, load_task, policy_folder, reward_model_folder
+from trainers.policy.sources import load_task, policy_folder, reward_model_folder
 from trainers.policy.text import pad_token
 from trainers.stage import Stage
 from trainers.state import State
@@ -69,7 +67,7 @@ class Trainer:
 
     def __init__(self, stage: Stage, config: PolicyConfig) -> None:
         self.stage, self.config = stage, config
-        placement = Placement.of(stage.devices, config.precision, stage.ranks)
+        placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
         folder = policy_folder(stage, "warm_start")
         self.tokenizer = load_tokenizer(folder)
         with_reference = config.kl.coef > 0
@@ -78,22 +76,21 @@ class Trainer:
         )
         self.actor = Actor(
             learner=self._learner(self.policy, config.update.lr),
-            objective=build_objective(config),
+            objective=build_objective(stage.parts, config),
             update=config.update,
             placement=placement,
             reference=self.reference if config.kl.place == "loss" else None,
             temperature=config.sampling.temperature,
             recompute_logps=config.rollout.recompute_logps,
-            importance=build_importance(config.rollout.importance_weights),
+            importance=build_importance(stage.parts, config.rollout.importance_weights),
             kl_estimator=config.kl.estimator,
             kl_per_response=config.kl.per == "response",
         )
         self.critic = self._critic(folder, placement) if config.advantage == "gae" else None
-        self.advantages = import_module(f"{OBJECTIVES}.advantages.{config.advantage}")
         self.sampler = Sampler(
             model=self.policy,
             tokenizer=self.tokenizer,
-            task=load_task(config.task, asset_files(stage, "data_source")),
+            task=load_task(stage),
             sampling=config.sampling,
             rollout=config.rollout,
             reward=config.reward,
@@ -183,7 +180,7 @@ class Trainer:
 
         if self.config.dynamic_sampling is None:
             return collect()
-        return import_module("trainers.policy.dynamic_sampling").collect_informative(
+        return self.stage.parts["collect"](
             collect,
             group_size=rollout.group_size,
             max_rounds=self.config.dynamic_sampling.max_rounds,
@@ -211,10 +208,9 @@ class Trainer:
         """Return the advantages of responses (N,), or of tokens (N, T) where these are rewarded."""
         group = self.config.rollout.group_size
         if experience.token_rewards is None:
-            return self.advantages.group_advantages(experience.rewards, group)
-        function = import_module(f"{OBJECTIVES}.rewards.token_rewards").token_advantages
-        mask = experience.sequences.mask.cpu()
-        return function(experience.token_rewards, mask, group, scale=self.advantages.SCALE)
+            return self.stage.parts["advantages"](experience.rewards, group)
+        mask, scale = experience.sequences.mask.cpu(), self.config.advantage == "normalized"
+        return self.stage.parts["token_advantages"](experience.token_rewards, mask, group, scale=scale)
 
     def _learner(self, model: nn.Module, lr: float) -> Learner:
         update = self.config.update
@@ -225,34 +221,34 @@ class Trainer:
             weight_decay=update.weight_decay,
             max_grad_norm=update.max_grad_norm,
             memory=self.stage.micro_batch(update.micro_batch),
-            states=self.config.memory.optimizer_states,
+            optimizer=self.stage.parts["optimizer"],
         )
 
     def _critic(self, policy: Path, placement: Placement) -> "Critic":
         """Return PPO's critic, which starts from the policy's body."""
-        module = import_module("trainers.policy.critic")
-        model = module.build_critic(policy, placement, self.config.memory, self.stage.seed)
-        return module.Critic(self._learner(model, self.config.critic.lr), self.config.critic)
+        parts = self.stage.parts
+        model = parts["build_critic"](policy, placement, self.config.memory, self.stage.seed)
+        return parts["critic"](self._learner(model, self.config.critic.lr), self.config.critic)
 
     def _engine(self, policy: Path, placement: Placement) -> Responds | None:
         """Return what samples instead of the policy itself, if anything does."""
         rollout = self.config.rollout
         if rollout.engine == "own":
             return None
-        start = import_module(VLLM_ENGINE).VllmEngine
+        start = self.stage.parts["engine"]
         return start(self.policy, self.tokenizer, placement, policy, rollout.vllm, at_once=rollout.batch_size)
 
     def _reward_model(self, policy: Path, placement: Placement) -> dict[str, Any]:
         """Return the sampler's reward model: of responses, or of tokens."""
         if self.config.reward.level == "sequence":
             return {"reward_model": load_reward_model(self.stage, self.config.reward, placement)}
-        module = import_module("trainers.policy.token_rewards")
-        return {"token_rewards": module.TokenRewardModel(reward_model_folder(self.stage), placement, policy)}
+        start = self.stage.parts["reward_model"]
+        return {"token_rewards": start(reward_model_folder(self.stage), placement, policy)}
 
     def _penalty(self) -> tuple[Any, Any] | None:
         if self.config.overlong_penalty is None:
             return None
-        return import_module(f"{OBJECTIVES}.rewards.overlong_penalty").overlong_penalty, self.config.overlong_penalty
+        return self.stage.parts["penalty"], self.config.overlong_penalty
 
 
 def in_passes(problems: int, start: int, count: int, seed: int | None) -> list[int]:

@@ -18,7 +18,7 @@ from trainers.policy.learner import Learner
 from trainers.policy.models import load_policy, load_tokenizer, save_policy, without_dropout
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import encode, pair_texts, prepare_tokenizer
-from trainers.policy.sources import REWARD_MODEL, asset_files, load_task, policy_folder
+from trainers.policy.sources import REWARD_MODEL, load_task, policy_folder
 from trainers.policy.supervised import Schedule, warmup_cosine
 from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
@@ -80,7 +80,7 @@ def _judged(stage: Stage, folder: Path, placement: Placement, seed: int) -> tupl
     """Return the texts of prompts and sampled responses, the rule's rewards (N,) and correctness (N,)."""
     config: PolicyConfig = stage.config
     settings = config.reward_training
-    tokenizer, task = load_tokenizer(folder), load_task(config.task, asset_files(stage, "data_source"))
+    tokenizer, task = load_tokenizer(folder), load_task(stage)
     sampler = Sampler(
         model=load_policy(folder, placement.device, config.precision),
         tokenizer=tokenizer,

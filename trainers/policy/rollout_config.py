@@ -6,7 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ablation.contract.absent import Absent
 
-VLLM_ENGINE = "trainers.policy.vllm_engine"
 COLDEST = 0.01  # vLLM takes lower temperatures for this one
 VLLM_REMEDY = "run this in the environment that `make vllm` makes (docs/vllm.md), or set it to own"
 

@@ -1,23 +1,21 @@
 """Where a stage's task and policy come from."""
 
 import json
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from trainers.assets import files
 from trainers.policy.models import POLICY
 from trainers.stage import Stage
-from trainers.tasks import TASKS
 from trainers.tasks.interface import Task
 
 REWARD_MODEL = "reward_model"  # subfolder of the stage `judge`
 UNTRAINED = "untrained.json"  # a warm start of 0 steps: the policy is the model asset itself
 
 
-def load_task(settings: Any, source: Path | None) -> Task:
-    """Return the task that the settings name; only its module is imported."""
-    return import_module(f"{TASKS}.{settings.name}").create(settings, source)
+def load_task(stage: Stage) -> Task:
+    """Return the task that the stage's configuration names, of the asset `data_source` where there is one."""
+    task: Task = stage.parts["task"](stage.config.task, asset_files(stage, "data_source"))
+    return task
 
 
 def asset_files(stage: Stage, name: str) -> Path | None:

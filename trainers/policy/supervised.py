@@ -50,7 +50,7 @@ class Schedule:
     """Steps of AdamW. `rows`: the examples of a step; with checkpoints they must depend on the step alone.
 
     lr: the peak rate; rate: its share at a step. micro_batch: examples per forward and backward; None: a step's.
-    states: `memory.optimizer_states`.
+    optimizer: as in `Learner.adamw`.
     """
 
     rows: Callable[[int], Sequence[int]]
@@ -58,7 +58,7 @@ class Schedule:
     lr: float
     rate: Rate
     micro_batch: int | None = None
-    states: str = "float32"
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None
 
     def lr_at(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -89,7 +89,7 @@ def train_on_responses(
     """
     prefix = metric.rpartition("/")[0]
     memory = stage.micro_batch(schedule.micro_batch)
-    learner = Learner.adamw(model, lr=schedule.lr, memory=memory, states=schedule.states)
+    learner = Learner.adamw(model, lr=schedule.lr, memory=memory, optimizer=schedule.optimizer)
     state = State({"model": learning(model)}, {"optimizer": learner.optimizer})
 
     def step(number: int) -> None:

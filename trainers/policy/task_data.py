@@ -1,6 +1,6 @@
 """Stage `task_data`: the problems of all splits, once for all variants and seeds."""
 
-from trainers.policy.sources import asset_files, load_task
+from trainers.policy.sources import load_task
 from trainers.stage import Stage
 from trainers.tasks.interface import SPLITS, write_problems
 
@@ -8,7 +8,7 @@ from trainers.tasks.interface import SPLITS, write_problems
 def run(stage: Stage) -> None:
     """Write warm.jsonl, train.jsonl, dev.jsonl and test.jsonl."""
     data = stage.config.data
-    task = load_task(stage.config.task, asset_files(stage, "data_source"))
+    task = load_task(stage)
     splits = task.splits({split: getattr(data, split) for split in SPLITS}, data.seed)
     for split, problems in splits.items():
         write_problems(stage.out / f"{split}.jsonl", problems)

@@ -1,6 +1,5 @@
 """A language model's body with one number per response token: PPO's value function, or a critic's scores."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +15,7 @@ from transformers import (
 )
 
 from trainers.policy.batch import Sequences
-from trainers.policy.memory_config import LORA, Memory
+from trainers.policy.memory_config import Memory
 from trainers.policy.models import refuse_other_tokenizer, save_weights, without_dropout
 from trainers.policy.packed import packs, states
 from trainers.policy.placement import Placement
@@ -80,7 +79,7 @@ class ValueModel(nn.Module):
     def with_adapters(self, memory: Memory, seed: int | None) -> Self:
         """Return the model, changed, with adapters in its body where `memory` asks for them; the head learns whole."""
         if memory.lora is not None:
-            import_module(LORA).adapt(self.body, memory.lora, self.placement.precision, seed=seed or 0)
+            self.placement.adapters.adapt(self.body, memory.lora, self.placement.precision, seed=seed or 0)
         return self
 
     def save(self, folder: Path) -> None:

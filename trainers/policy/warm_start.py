@@ -25,8 +25,8 @@ RANKS = join  # several devices: a process for each
 def run(stage: Stage) -> None:
     """Train a model from scratch or from the asset `model`, and save it with its tokenizer."""
     config: PolicyConfig = stage.config
-    placement = Placement.of(stage.devices, config.precision, stage.ranks)
-    task = load_task(config.task, asset_files(stage, "data_source"))
+    placement = Placement.of(stage.devices, config.precision, stage.ranks, stage.parts.get("adapters"))
+    task = load_task(stage)
     source = asset_files(stage, "model")
     if source is not None and config.warm_start.steps == 0:
         mark_untrained(stage.out)
@@ -71,8 +71,7 @@ def train(
         [prompt_tokens(tokenizer, problem.prompt, task.instruction) for problem in problems],
         [response_tokens(tokenizer, problem.demonstration or "") for problem in problems],
     )
-    states = settings.memory.optimizer_states
-    schedule = Schedule(rows, settings.steps, settings.lr, warmup_cosine, states=states)
+    schedule = Schedule(rows, settings.steps, settings.lr, warmup_cosine, optimizer=stage.parts["optimizer"])
     if settings.until is None:
         train_on_responses(stage, model, examples, schedule, metric="warm_start/loss", placement=placement)
         stage.log_metrics(settings.steps, {"warm_start/steps": settings.steps, "warm_start/short": 0.0})

@@ -1,7 +1,5 @@
 """The study gad: what variants share, its edges, its rules against the source's table, all scales."""
 
-import importlib
-
 import pytest
 
 from ablation.config.settings import load_settings
@@ -10,6 +8,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.health import evaluate
 from ablation.plan.build import build_plan
 from ablation.store.health_events import as_rule
+from tests.make_stage import part_names, parts_of
 from tests.trainers.gad.helpers import ENTRIES, INPUTS
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import difference_limit
@@ -117,11 +116,10 @@ def test_a_setting_that_is_not_read_is_refused(tmp_path, text, problem):
 
 def test_a_variant_uses_exactly_the_modules_of_its_objective():
     original, final = GadConfig(discriminator="original"), GadConfig()
-    difference = set(final.used_modules("gad")) ^ set(original.used_modules("gad"))
-    assert difference == {"trainers.objectives.discriminators.final", "trainers.objectives.discriminators.original"}
-    assert not any("objectives" in name for name in final.used_modules("evaluate"))
-    for name in final.used_modules("warmup"):
-        importlib.import_module(name)
+    differ = part_names(final, "gad").items() ^ part_names(original, "gad").items()
+    assert {slot for slot, _ in differ} == {"discriminator"}
+    assert part_names(final, "evaluate").keys() == {"task"}
+    assert all(callable(part) for part in parts_of(final, "warmup").values())
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def test_no_field_is_left_out_of_a_key(module):
 def test_config_modules_hold_fields_bounds_and_validators():
     """What decides which formula runs is in modules that the fingerprint sees: these it does not."""
     # The answer of the first is in the key; that of the last tells whether a stage can start here.
-    asked_by_the_plan = {"used_modules", "without_effect", "unseen_changes", "needed_packages"}
+    asked_by_the_plan = {"without_effect", "unseen_changes", "needed_packages"}
     for module in in_order():
         for node in ast.walk(source_of(module)):
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):

@@ -18,7 +18,7 @@ def codes():
     """The code of every kind of stage of every study, as the plan writes it."""
     plan = build_plan(load_settings({"scale": "demo", "seeds": 1}, configs=ROOT / "configs"), root=ROOT)
     found = [fingerprint.Code(**config["code"]) for config in plan.configs.values()]
-    return list({code.modules: code for code in found}.values())
+    return list({(code.modules, *code.parts.items()): code for code in found}.values())
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_every_module_counts_for_the_stages_that_reach_it_and_no_others(codes, m
         reached = [code for code in codes if module in code.trees]
         for code in reached[:2]:
             assert fingerprint.changed(code, ROOT) == [module]  # what the runner refuses
-            trees = fingerprint.code_of(code.modules, ROOT, exclude=code.exclude).trees
+            trees = fingerprint.code_of(code.modules, ROOT, parts=code.parts, exclude=code.exclude).trees
             assert fingerprint.digest_of(trees) != fingerprint.digest_of(code.trees), module
         for code in [code for code in codes if code not in reached][:10]:
             assert fingerprint.changed(code, ROOT) == [], module
@@ -94,6 +94,6 @@ def test_words_count_nowhere(codes, monkeypatch):
     monkeypatch.setattr(fingerprint, "read_source", cache(lambda path: with_words(read(path))))
     for code in codes:
         assert fingerprint.changed(code, ROOT) == []
-        now = fingerprint.code_of(code.modules, ROOT, exclude=code.exclude)
+        now = fingerprint.code_of(code.modules, ROOT, parts=code.parts, exclude=code.exclude)
         assert now.trees == code.trees
         assert now.text != code.text  # the edit was seen

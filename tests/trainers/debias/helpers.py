@@ -43,7 +43,7 @@ def stereoset_rows(per_term: int = 4, terms: int = 5, domains: tuple[str, ...] =
 
 def debias_stage(tmp: Path, name: str, config: object, inputs: dict[str, Path], seed: int | None = 0) -> Stage:
     """Build a stage that writes below `tmp`; calling it again continues where the folder stands."""
-    return make_stage(tmp / name, f"debias.{name}", config, inputs, seed=seed)
+    return make_stage(tmp / name, f"debias.{name}", config, inputs, seed=seed, stages=[name, "train"])
 
 
 def write_assets(

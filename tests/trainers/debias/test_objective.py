@@ -3,12 +3,17 @@
 import pytest
 import torch
 
+from tests.make_stage import parts_of
 from tests.trainers.debias.helpers import config
 from trainers.debias.objective import Objective, Reference
 from trainers.debias.scores import SentenceScores
 
 GRPO = {"weight": 0.3, "reward": "balanced", "beta": 0.1, "gamma": 1.5}
 RCS = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.5, 1.0, 2.0]}
+
+
+def objective_of(config):
+    return Objective(config, parts_of(config, "train"))
 
 
 def scores(gap):
@@ -28,7 +33,7 @@ REFERENCE = Reference(
 @pytest.mark.parametrize("gap", [1.0, -1.0])
 def test_the_curriculum_weighs_edit_and_reward_and_not_retention(gap, fairness):
     settings = config(grpo=GRPO, rcs=RCS, loc_coef=2.0, mo_fairness_weight=fairness)
-    loss, figures = Objective(settings)(scores(gap), REFERENCE, 0.0)
+    loss, figures = objective_of(settings)(scores(gap), REFERENCE, 0.0)
     weight = figures["rcs_weight"]
     # both items stereotyped: |SS - 0.5| = 0.5 and alpha 2; one: 0 and alpha 0.5. The reward is 0.5 - (1 + 0.5) / 2.
     assert weight == pytest.approx(1 + (2.0 if gap > 0 else 0.5) * (0.5 - -0.25))
@@ -42,7 +47,7 @@ def test_a_weighed_batch_has_another_direction_of_descent():
 
     def gradient(**changes):
         made = scores(1.0)
-        loss, _ = Objective(config(grpo=GRPO, loc_coef=20.0, **changes))(made, REFERENCE, 0.0)
+        loss, _ = objective_of(config(grpo=GRPO, loc_coef=20.0, **changes))(made, REFERENCE, 0.0)
         return torch.autograd.grad(loss, made.logp)[0]
 
     plain, weighed = gradient(), gradient(rcs=RCS)
@@ -54,7 +59,7 @@ def test_the_reward_of_a_batch_lets_pairs_cancel():
     logp = torch.tensor([-2.0, -1.0, -4.0, -2.5, -3.5, -5.0], dtype=torch.float64)  # gaps of +1 and -1
     made = SentenceScores(logp.exp(), logp, torch.zeros(6, 2).double(), torch.ones(6).double(), torch.arange(6))
     rewards = {
-        r: Objective(config(grpo=GRPO | {"reward": r}))(made, REFERENCE, 0.0)[1]["reward"]
+        r: objective_of(config(grpo=GRPO | {"reward": r}))(made, REFERENCE, 0.0)[1]["reward"]
         for r in ("balanced", "balanced_batch")
     }
     assert rewards == pytest.approx({"balanced": -0.5, "balanced_batch": 0.5})
@@ -65,7 +70,7 @@ def test_the_curriculum_sees_ss_by_the_score_that_the_configuration_names():
     p = torch.tensor([0.3, 0.2, 0.1, 0.2, 0.3, 0.1], dtype=torch.float64)  # and one of two
     made = SentenceScores(p, logp, torch.zeros(6, 2).double(), torch.ones(6).double(), torch.arange(6))
     for kind, distance, alpha in (("log_probability", 0.5, 2.0), ("probability", 0.0, 0.5)):
-        _, figures = Objective(config(grpo=GRPO, rcs=RCS, ss=kind))(made, REFERENCE, 0.0)
+        _, figures = objective_of(config(grpo=GRPO, rcs=RCS, ss=kind))(made, REFERENCE, 0.0)
         assert (figures["ss_distance"], figures["rcs_alpha"]) == (distance, alpha)
 
 
@@ -73,10 +78,10 @@ def test_the_fairness_term_is_a_larger_gamma():
     """fairness = 0.5 - reward, so v10 is v8 with gamma + mo_fairness_weight / (weight * rcs_weight), and a constant."""
     made = scores(1.0)
     settings = config(grpo=GRPO, rcs=RCS, mo_fairness_weight=0.2)
-    loss, figures = Objective(settings)(made, REFERENCE, 0.0)
+    loss, figures = objective_of(settings)(made, REFERENCE, 0.0)
     assert figures["fairness"] == pytest.approx(0.5 - figures["reward"])
     gamma = GRPO["gamma"] + 0.2 / (GRPO["weight"] * figures["rcs_weight"])
-    other, _ = Objective(config(grpo=GRPO | {"gamma": gamma}, rcs=RCS))(made, REFERENCE, 0.0)
+    other, _ = objective_of(config(grpo=GRPO | {"gamma": gamma}, rcs=RCS))(made, REFERENCE, 0.0)
     torch.testing.assert_close(
         torch.autograd.grad(loss, made.logp, retain_graph=True), torch.autograd.grad(other, made.logp)
     )

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.make_stage import part_names, parts_of
 from tests.trainers.debias.helpers import config, debias_stage, run_evaluate, run_prepare, run_train, stereoset_rows
 from trainers.assets import files
 from trainers.debias import evaluate, train
@@ -116,7 +117,7 @@ def test_metrics_of_a_full_objective_and_of_the_baseline(home, undisturbed, tmp_
     assert names == {f"train/{name}" for name in common | extra} | {f"edit/{name}" for name in dev}
     baseline = run_train(tmp_path, home[1], config())
     assert set(metrics(baseline).name) == {f"train/{name}" for name in common} | {f"edit/{name}" for name in dev}
-    assert set(Objective(config()).modules) == {"bias_edit"}
+    assert part_names(config(), "train") == {}
     # 16 training items in batches of 6: 3 batches, 2 a step, so 2 steps an epoch for 3 epochs
     assert sorted(metrics(baseline).query("name == 'train/loss'").step) == [1, 2, 3, 4, 5, 6]
     assert sorted(metrics(baseline).query("name == 'edit/loss'").step) == [2, 4, 6]
@@ -299,7 +300,7 @@ def test_lm_head_dtype_acts_in_training_steps_only(home, undisturbed, tmp_path, 
 def test_rcs_without_reward_is_refused():
     rcs = {"mode": "adaptive", "thresholds": [0.02, 0.05], "alphas": [0.0, 1.0, 2.0]}
     with pytest.raises(ValueError, match=r"rcs.mode adaptive needs a reward"):
-        Objective(config(rcs=rcs))
+        Objective(config(rcs=rcs), parts_of(config(rcs=rcs), "train"))
 
 
 @pytest.fixture(scope="module")

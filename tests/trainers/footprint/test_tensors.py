@@ -15,6 +15,7 @@ from trainers.policy import batch, decode, value_model
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.memory_config import Memory
+from trainers.policy.parts import of_memory
 from trainers.policy.placement import Placement
 from trainers.policy.rollout import sample
 from trainers.policy.value_model import ValueModel
@@ -160,7 +161,7 @@ def test_log_probabilities_need_what_is_estimated(compute, frozen):
 @pytest.mark.parametrize("kind", ["gpt2", "qwen2"])
 def test_weights_and_moments_are_as_many_bytes_as_is_estimated(kind, states):
     model = made(kind)
-    learner = Learner.adamw(model, lr=1e-5, states=states)
+    learner = Learner.adamw(model, lr=1e-5, optimizer=of_memory(Memory(optimizer_states=states))["optimizer"])
     logits_loss(model, sequences(1, 4, 4), "float32", "dropped")
     learner.optimizer.step()
     there = pack({"policy": model}, {"optimizer": learner.optimizer}, {})

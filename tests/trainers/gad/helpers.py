@@ -40,7 +40,7 @@ def config(**changes):
 
 def gad_stage(folder, settings, inputs, seed=0):
     """A stage in a folder of its name."""
-    return make_stage(folder, f"gad.{folder.name}", settings, inputs, seed=seed)
+    return make_stage(folder, f"gad.{folder.name}", settings, inputs, seed=seed, stages=[folder.name, "gad"])
 
 
 def inputs_of(root, name):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
+from tests.make_stage import parts_of
 from tests.trainers.gad.helpers import config, run_stage, series, trainer
 from trainers.gad import adversarial
 from trainers.gad import measure as measuring
@@ -84,7 +85,7 @@ def test_the_critic_scores_equal_responses_equally_and_sees_the_token_itself(roo
 def test_the_critics_update_is_the_gradient_of_the_mean_over_all_pairs(root):
     """One pass with one minibatch, in micro-batches or not, is one step along the gradient of the whole loss."""
     settings = config(update={"minibatches": 1})
-    loss, results = build_loss(settings), []
+    loss, results = build_loss(settings, parts_of(settings, "gad")["discriminator"]), []
     for micro_batch in (None, 1):
         run = trainer(root, settings)
         torch.nn.init.normal_(run.critic.head.weight, generator=torch.Generator().manual_seed(0))

@@ -23,7 +23,8 @@ from transformers import (
 )
 
 from ablation.runner.ranks import ALONE
-from tests.trainers.policy.helpers import EOS, PAD, uniforms
+from tests.make_stage import parts_of
+from tests.trainers.policy.helpers import EOS, PAD, objective_of, uniforms
 from trainers.gad.config import Critic as CriticSettings
 from trainers.gad.config import GadConfig
 from trainers.gad.critic import build_loss, update_critic
@@ -35,7 +36,7 @@ from trainers.policy.critic import Critic, Estimate
 from trainers.policy.learner import Learner
 from trainers.policy.memory_config import Lora, Memory
 from trainers.policy.models import frozen_copy
-from trainers.policy.objective import build_objective
+from trainers.policy.parts import of_memory
 from trainers.policy.placement import Placement
 from trainers.policy.responses import Responder
 from trainers.policy.rewards import RewardModel
@@ -107,9 +108,12 @@ def policy(ranks, make, *, checkpointing=False, states="float32", adapters=None,
     model = ranks.shard(model)
     if adapters:
         reference = lora.Reference(model)
-    memory = MicroBatch(settings.micro_batch, ranks=ranks)
-    learner = Learner.adamw(model, lr=settings.lr, memory=memory, states=states)
-    objective = build_objective(PolicyConfig(update=settings, ratio="gspo"))
+    memory, optimizer = (
+        MicroBatch(settings.micro_batch, ranks=ranks),
+        of_memory(Memory(optimizer_states=states))["optimizer"],
+    )
+    learner = Learner.adamw(model, lr=settings.lr, memory=memory, optimizer=optimizer)
+    objective = objective_of(PolicyConfig(update=settings, ratio="gspo"))
     actor = Actor(learner, objective, settings, placement, reference=reference)
     advantages = torch.randn(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(DEVICE)
     found = actor.batch(sequences, advantages)
@@ -151,7 +155,7 @@ def sampled_after_update(ranks):
     model = build(qwen2).float()
     placement = Placement.of([DEVICE], Precision(compute="bfloat16"), ranks)
     learner = Learner.adamw(ranks.shard(model), lr=3e-2, memory=MicroBatch(3, ranks=ranks))
-    actor = Actor(learner, build_objective(PolicyConfig()), Update(epochs=2), placement)
+    actor = Actor(learner, objective_of(PolicyConfig()), Update(epochs=2), placement)
     tokenizer = type("Tokenizer", (), {"eos_token_id": EOS, "pad_token_id": PAD})()
     tokenizer.batch_decode = lambda ids, **_: ""
     respond = Responder(learner.model, tokenizer, placement)
@@ -171,7 +175,8 @@ def value_model(ranks, savers=None):
     model = build(qwen2)
     sequences = responses(model)
     with torch.random.fork_rng():
-        critic = ValueModel(model.model, Placement.of([DEVICE], Precision(), ranks), sees_token=True)
+        adapters = savers and of_memory(savers)["adapters"]
+        critic = ValueModel(model.model, Placement.of([DEVICE], Precision(), ranks, adapters), sees_token=True)
     head = nn.init.normal_(critic.head.weight.detach().cpu(), std=0.3, generator=torch.Generator().manual_seed(4))
     critic.head.weight.data.copy_(head)
     critic = critic if savers is None else critic.with_adapters(savers, 9)
@@ -199,7 +204,7 @@ def discriminator(ranks, savers=None):
     learner = Learner.adamw(critic, lr=1e-2, memory=MicroBatch(1, ranks=ranks))
     norm = update_critic(
         learner,
-        build_loss(GadConfig()),
+        build_loss(GadConfig(), parts_of(GadConfig(), "gad")["discriminator"]),
         teacher,
         student,
         update=CriticSettings(epochs=3, minibatches=2),

@@ -113,7 +113,7 @@ def main(shared, out):
         if name == CONTINUED and ranks.rank == 0:
             shutil.copytree(shared / "killed" / "checkpoint", folder / "checkpoint")
         ranks.gather(None)  # nobody looks for it earlier
-        stage = policy.make_stage(folder, name, config, found, seed=0)
+        stage = policy.make_stage(folder, name, config, found, seed=0, stages=[entry.rpartition(".")[2]])
         stage.ranks = ranks
         module = import_module(entry)
         assert module.RANKS

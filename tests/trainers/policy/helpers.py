@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.make_stage import make_stage
+from tests.make_stage import make_stage, parts_of
 from trainers.micro_batch import MicroBatch
 from trainers.policy import reinforce
 from trainers.policy.actor import Actor, Batch
@@ -61,17 +61,23 @@ def sampled_batch(model, prompts, advantages):
     return Batch(sequences, advantages, old, old - 0.05)
 
 
+def objective_of(config):
+    return build_objective(parts_of(config, "reinforce"), config)
+
+
 def actor(model, update, *, lr, weight_decay=0.0, reference=None, recompute_logps=False, **config):
     """The policy that learns, with the parts of its loss that a variant's configuration names."""
     memory = MicroBatch(update.micro_batch)
     learner = Learner.adamw(model, lr=lr, betas=(0.9, 0.999), weight_decay=weight_decay, memory=memory)
-    objective = build_objective(PolicyConfig(update=update, **config))
+    objective = objective_of(PolicyConfig(update=update, **config))
     return Actor(learner, objective, update, CPU, reference=reference, recompute_logps=recompute_logps)
 
 
 def stage(folder, config, inputs, seed=None, devices=("cpu",)):
     """A stage of the engine."""
-    return make_stage(folder, "innovations.test", config, inputs, seed=seed, devices=devices)
+    return make_stage(
+        folder, "innovations.test", config, inputs, seed=seed, devices=devices, stages=[folder.name, "reinforce"]
+    )
 
 
 def train(folder, inputs, config, seed=0, *, ties=False):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ def test_the_reference_is_the_model_without_adapters_and_has_no_weights_of_its_o
     tmp_path, tokenizer, prompts, compute
 ):
     dense, precision = build_policy(TINY, tokenizer, seed=0), Precision(compute=compute)
-    placement = Placement.of(["cpu"], precision)
+    placement = Placement.of(["cpu"], precision, adapters=lora.Adapters)
     save_policy(tmp_path, dense, tokenizer)
     sequences = sampled_batch(dense.eval(), prompts, torch.zeros(16)).sequences
     model, reference = load_learner(tmp_path, placement, Memory(lora=SETTINGS), 0, reference=True)
@@ -227,7 +228,8 @@ def test_the_merged_model_is_that_of_peft(dense, tokenizer, tmp_path):
 def test_a_critic_has_adapters_in_its_body_and_a_head_that_learns_whole(tokenizer, prompts, tmp_path):
     dense = build_policy(TINY, tokenizer, seed=0).eval()
     sequences = sampled_batch(dense, prompts, torch.zeros(16)).sequences
-    critic = ValueModel(copied(dense).model, CPU, sees_token=True).with_adapters(Memory(lora=SETTINGS), 0)
+    placement = replace(CPU, adapters=lora.Adapters)
+    critic = ValueModel(copied(dense).model, placement, sees_token=True).with_adapters(Memory(lora=SETTINGS), 0)
     held = learning(critic).state_dict()
     assert {name for name in held if "lora_" not in name} == {"head.weight", "head.bias"}
     optimizer = torch.optim.AdamW([each for each in critic.parameters() if each.requires_grad], lr=0.1)

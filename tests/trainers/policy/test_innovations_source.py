@@ -6,12 +6,11 @@ from functools import partial
 import pytest
 import torch
 
-from tests.trainers.policy.helpers import random_batch
+from tests.trainers.policy.helpers import objective_of, random_batch
 from trainers.objectives.losses import asymmetric_clip, ptrw
 from trainers.objectives.ratios import ema_smoothing
 from trainers.objectives.weights import temporal_decay
 from trainers.policy.config import PolicyConfig
-from trainers.policy.objective import build_objective
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 
@@ -25,7 +24,7 @@ def batch(request):
 def ours(batch, **config):
     """The objective that a variant's configuration builds: loss and gradient."""
     logps = batch[0].clone().requires_grad_()
-    loss, _ = build_objective(PolicyConfig(**config))(logps, *batch[1:])
+    loss, _ = objective_of(PolicyConfig(**config))(logps, *batch[1:])
     loss.backward()
     return loss.detach(), logps.grad
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tests.make_stage import part_names
 from tests.peers.environment import ROOT, python_of
 from trainers.policy.config import PolicyConfig, WarmStart
 from trainers.policy.memory_config import Lora, Memory
@@ -66,8 +67,8 @@ def test_a_stage_says_that_it_needs_peft():
 
 def test_the_code_of_adapters_counts_for_those_that_have_them():
     has = {
-        stage: "trainers.policy.lora" in PolicyConfig(memory=Memory(lora=Lora())).used_modules(stage)
+        stage: "adapters" in part_names(PolicyConfig(memory=Memory(lora=Lora())), stage)
         for stage in ("warm_start", "reinforce", "evaluate")
     }
     assert has == {"warm_start": False, "reinforce": True, "evaluate": False}
-    assert "trainers.policy.lora" not in PolicyConfig().used_modules("reinforce")
+    assert "adapters" not in part_names(PolicyConfig(), "reinforce")

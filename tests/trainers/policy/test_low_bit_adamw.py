@@ -7,6 +7,8 @@ from torch import nn
 from trainers.policy import low_bit_adamw
 from trainers.policy.learner import Learner
 from trainers.policy.low_bit_adamw import LowBitAdamW, dequantize, levels, quantize, round_to_bfloat16
+from trainers.policy.memory_config import Memory
+from trainers.policy.parts import of_memory
 from trainers.state import pack, unpack
 
 
@@ -160,7 +162,8 @@ def test_how_many_rows_are_computed_at_once_changes_nothing(monkeypatch, bits, a
 def learner(states):
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(300, 40), nn.Linear(40, 3))
-    return Learner.adamw(model, lr=1e-2, weight_decay=0.1, states=states)
+    optimizer = of_memory(Memory(optimizer_states=states))["optimizer"]
+    return Learner.adamw(model, lr=1e-2, weight_decay=0.1, optimizer=optimizer)
 
 
 def go_on(one, steps):

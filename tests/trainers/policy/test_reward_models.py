@@ -42,7 +42,7 @@ def test_the_first_tokens_advantage_is_that_of_the_response(advantage):
     generator = torch.Generator().manual_seed(0)
     rewards, mask = torch.randn(8, 5, generator=generator, dtype=torch.float64), torch.ones(8, 5)
     whole = advantage.group_advantages(rewards.sum(1), 4)
-    torch.testing.assert_close(token_advantages(rewards, mask, 4, scale=advantage.SCALE)[:, 0], whole)
+    torch.testing.assert_close(token_advantages(rewards, mask, 4, scale=advantage is advantage_normalized)[:, 0], whole)
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-9])

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablation.contract.health import parse_rules
 from ablation.contract.health.windows import Monitor, evaluate
-from tests.make_stage import make_stage
+from tests.make_stage import make_stage, part_names
 from tests.trainers.parallel.copying import Copying, Frozen
 from tests.trainers.policy.helpers import SMALL, sampled_batch
 from tests.trainers.policy.helpers import actor as make_actor
@@ -20,6 +20,7 @@ from trainers.policy import reinforce
 from trainers.policy.batch import token_logps
 from trainers.policy.config import PolicyConfig, Precision, Update
 from trainers.policy.objective import build_importance
+from trainers.policy.parts import of_sampling
 from trainers.policy.rollout_config import ImportanceWeights
 from trainers.policy.sampler_gap import LIMITS, sampler_gap
 from trainers.stage import Diverged
@@ -145,8 +146,9 @@ def test_importance_weights_scale_the_policy_loss_of_each_token(model, prompts, 
     sequences = replace(sequences, logps=now - shift)
     weights = ImportanceWeights(cap=4.0, level=level)
     update = Update(lr=0.01, epochs=1, minibatches=1, micro_batch=micro_batch)
-    found = []
-    for importance in (None, build_importance(weights)):
+    rollout = PolicyConfig(rollout={"importance_weights": weights, "recompute_logps": True}).rollout
+    found, made_of = [], of_sampling(rollout)
+    for importance in (None, build_importance(made_of, weights)):
         run = make_actor(copy.deepcopy(model), update, lr=0.01, kl={"coef": 0.0}, recompute_logps=True)
         run = replace(run, importance=importance)
         batch = run.batch(sequences, advantages)
@@ -180,6 +182,4 @@ def test_importance_weights_need_recomputed_log_probabilities(config):
         config(rollout={"importance_weights": {}})
     made = config(rollout={"importance_weights": {}, "recompute_logps": True})
     stage = "reinforce" if config is PolicyConfig else "gad"
-    module = "trainers.objectives.weights.truncated_importance"
-    assert module in made.used_modules(stage)
-    assert module not in config().used_modules(stage)
+    assert part_names(made, stage).keys() - part_names(config(), stage).keys() == {"importance"}

@@ -8,6 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from ablation.runner.ranks import Ranks
+from tests.make_stage import part_names
 from tests.trainers.policy.helpers import TINY
 from trainers.gad.config import GadConfig
 from trainers.policy import vllm_engine
@@ -164,8 +165,8 @@ def test_how_far_behind_its_weights_are_is_known(policy, tokenizer, tmp_path):
 
 def test_only_variants_that_use_it_depend_on_its_code():
     own, other = PolicyConfig(), PolicyConfig(rollout=Rollout(engine="vllm"))
-    assert set(other.used_modules("reinforce")) - set(own.used_modules("reinforce")) == {vllm_engine.__name__}
-    assert other.used_modules("evaluate") == own.used_modules("evaluate")
+    assert part_names(other, "reinforce").keys() - part_names(own, "reinforce").keys() == {"engine"}
+    assert part_names(other, "evaluate") == part_names(own, "evaluate")
     assert other.needed_packages("evaluate") == own.needed_packages("reinforce") == {}
     assert own.without_effect()["rollout.vllm"] == "rollout.engine is own"
 

@@ -12,12 +12,11 @@ from ablation.config import dotted
 from ablation.config.settings import load_settings
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
-from tests.trainers.policy.helpers import SMALL, stage
+from tests.trainers.policy.helpers import SMALL, objective_of, stage
 from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.policy import config as settings
 from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
 from trainers.policy.config import PolicyConfig, WarmStart
-from trainers.policy.objective import build_objective
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -93,7 +92,7 @@ def outcome(config):
     advantages = signs * (0.1 + torch.rand(8, 9, generator=generator, dtype=torch.float64))
     if config.advantage != "gae" and config.reward.level == "sequence":
         advantages = advantages[:, 0]
-    loss, _ = build_objective(config)(logps, old, advantages, mask)
+    loss, _ = objective_of(config)(logps, old, advantages, mask)
     numbers = [loss.detach()[None], torch.autograd.grad(loss, logps)[0].flatten()]
     kl = config.kl
     if kl.adaptive:

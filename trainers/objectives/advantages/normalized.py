@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-SCALE = True  # of token advantages; see token_rewards
 EPSILON = 1e-8  # verl adds 1e-6 and TRL 1e-4: a difference of one part in ten thousand at a standard deviation of 1
 
 

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-SCALE = False  # of token advantages; see token_rewards
-
 
 def group_advantages(rewards: Tensor, group_size: int) -> Tensor:
     """Return rewards (B * G,), the G responses of a prompt side by side, minus the mean of their group: (B * G,).

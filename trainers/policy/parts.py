@@ -1,0 +1,116 @@
+"""Which code a variant of `innovations` or `gspo` uses, by stage and slot; see `ablation.contract.parts`."""
+
+from typing import TYPE_CHECKING, Any
+
+from ablation.contract.parts import Parts
+from trainers.tasks import task_of
+
+if TYPE_CHECKING:
+    from trainers.policy.config import PolicyConfig
+    from trainers.policy.memory_config import Memory
+    from trainers.policy.rollout_config import Sampled
+
+
+def parts(config: "PolicyConfig", stage: str) -> Parts:
+    """Return what `stage` uses."""
+    found: Parts = {"task": task_of(config.task)}
+    if stage == "warm_start":
+        found |= of_memory(config.warm_start.memory)
+    if stage == "judge" and config.reward_training.enabled:
+        from trainers.policy.reward_training import train
+
+        found["train"] = train
+    if stage == "reinforce":
+        found |= of_memory(config.memory) | of_sampling(config.rollout) | of_objective(config) | _of_rewards(config)
+    return found
+
+
+def of_memory(settings: "Memory") -> Parts:
+    """Return AdamW, with moments as the settings ask for, and adapters where they do."""
+    from trainers.policy import learner, low_bit_adamw
+
+    optimizers = {"float32": learner.adamw, "bfloat16": low_bit_adamw.adamw_bfloat16, "8bit": low_bit_adamw.adamw_8bit}
+    found: Parts = {"optimizer": optimizers[settings.optimizer_states]}
+    if settings.lora is not None:
+        from trainers.policy.lora import Adapters
+
+        found["adapters"] = Adapters
+    return found
+
+
+def of_sampling(settings: "Sampled") -> Parts:
+    """Return what samples in the place of the policy, and what corrects for that."""
+    found: Parts = {}
+    if settings.engine == "vllm":
+        from trainers.policy.vllm_engine import VllmEngine
+
+        found["engine"] = VllmEngine
+    if settings.importance_weights is not None:
+        from trainers.objectives.weights.truncated_importance import importance_weights
+
+        found["importance"] = importance_weights
+    return found
+
+
+def of_objective(config: "PolicyConfig") -> Parts:
+    """Return the parts of the loss. Those with settings of their own have the name of the key that holds them."""
+    from trainers.objectives.losses import asymmetric_clip, clipped, ptrw
+    from trainers.objectives.ratios import amic, ema_smoothing, sequence_ratio
+    from trainers.objectives.weights import gradient_adaptive, temporal_decay
+
+    found: Parts = {"ratio": ratio(config.ratio)}
+    if config.ema_smoothing is not None:
+        found["ema_smoothing"] = ema_smoothing.transform
+    if config.amic:
+        found["one_ratio"] = amic.transform
+    elif config.ptrw is not None and config.ratio == "token":
+        found["one_ratio"] = sequence_ratio.transform
+    if config.gradient_adaptive is not None:
+        found["gradient_adaptive"] = gradient_adaptive.token_weights
+    if config.temporal_decay is not None:
+        found["temporal_decay"] = temporal_decay.token_weights
+    if config.ptrw is not None:
+        return found | {"ptrw": ptrw.surrogate}
+    if config.asymmetric_clip is not None:
+        return found | {"asymmetric_clip": asymmetric_clip.surrogate}
+    return found | {"clip": clipped.surrogate}
+
+
+def ratio(name: str) -> Any:
+    """Return the importance ratio of this name."""
+    from trainers.objectives.ratios import gspo, gspo_token, product, token
+
+    return {"token": token, "gspo": gspo, "gspo_token": gspo_token, "product": product}[name].importance_ratio
+
+
+def group_advantages(name: str) -> Any:
+    """Return the advantages of this name."""
+    from trainers.objectives.advantages import batch_normalized, normalized, relative
+
+    modules = {"relative": relative, "normalized": normalized, "batch_normalized": batch_normalized}
+    return modules[name].group_advantages
+
+
+def _of_rewards(config: "PolicyConfig") -> Parts:
+    """Return what becomes of responses before the loss: their choice, rewards and advantages."""
+    found: Parts = {}
+    if config.advantage == "gae":
+        from trainers.policy.critic import Critic, build_critic
+
+        found |= {"critic": Critic, "build_critic": build_critic}
+    else:
+        found["advantages"] = group_advantages(config.advantage)
+    if config.dynamic_sampling is not None:
+        from trainers.policy.dynamic_sampling import collect_informative
+
+        found["collect"] = collect_informative
+    if config.overlong_penalty is not None:
+        from trainers.objectives.rewards.overlong_penalty import overlong_penalty
+
+        found["penalty"] = overlong_penalty
+    if config.reward.level == "token":
+        from trainers.objectives.rewards.token_rewards import token_advantages
+        from trainers.policy.token_rewards import TokenRewardModel
+
+        found |= {"reward_model": TokenRewardModel, "token_advantages": token_advantages}
+    return found
