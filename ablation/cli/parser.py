@@ -203,7 +203,7 @@ def _models(commands: _Commands) -> None:
 
 
 def _judgement(commands: _Commands) -> None:
-    """Add verdicts, gate, certify, audit, decide, compare, report, serve."""
+    """Add verdicts, gate, certify, audit, plan, decide, compare, report, serve."""
 
     def add(name: str, module: str, text: str) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"ablation.cli.{module}:run_{name}", text)
@@ -233,6 +233,26 @@ def _judgement(commands: _Commands) -> None:
     trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     _audit(add("audit", "audit", "Check a study's published numbers, and compare them with ours; or check any table."))
+    size = add(
+        "plan",
+        "plan",
+        "How many seeds and items find an effect, and what they cost: the smallest detectable effect of each size.",
+    )
+    size.add_argument("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
+    size.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
+    size.add_argument("--effect", type=float, required=True, metavar="E", help="the effect that is to be found")
+    size.add_argument("--power", type=float, default=0.8, metavar="P", help="with this probability (default: 0.8)")
+    size.add_argument(
+        "--pilot", nargs="+", type=Path, default=[], metavar="PATH", help="other results, or evaluations of two sides"
+    )
+    size.add_argument("--seed-sd", type=float, metavar="SD", help="of the difference of two runs, seed by seed, stated")
+    size.add_argument("--item-sd", type=float, metavar="SD", help="of that difference, item by item, over many seeds")
+    size.add_argument("--family", type=int, default=1, metavar="N", help="edges of a stated noise (default: 1)")
+    size.add_argument(
+        "--seeds", type=int, nargs="+", metavar="N", help="rows of the table (default: 3 to 20, or looks)"
+    )
+    size.add_argument("--items", type=int, nargs="+", metavar="N", help="likewise (default: as many, 2 and 4 times)")
+    size.add_argument("--hours", type=float, metavar="H", help="refuse if no plan finds the effect in so many")
     more = add(
         "decide", "analysis", "Add seeds to the edges that are undecided, until decided or the budget is used up."
     )

@@ -157,13 +157,7 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
             raise ConfigError(
                 database, "study", study, "is not in the database", "add it to `studies` and run the grid"
             )
-        judged = judge_study(store, study)
-        stages: pd.DataFrame = store.sql(
-            """SELECT r.variant, r.stage, r.key, s.device_hours AS hours
-               FROM run_stages r JOIN stages s USING (key)
-               WHERE r.study = ? AND s.seed IS NOT NULL ORDER BY r.rowid""",
-            [study],
-        )
+        judged, stages = judge_study(store, study), read_seeded_stages(store, study)
     looks = judged.measurements.analysis.looks
     if not looks:
         remedy = "declare them before there are results, for example `looks: [3, 5, 10]` seeds"
@@ -171,3 +165,13 @@ def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
             f"configs/studies/{study}/_study.yaml", "analysis.looks", None, "no looks are declared", remedy
         )
     return judged, list(looks), Prices.of_stages(stages)
+
+
+def read_seeded_stages(store: Store, study: str) -> pd.DataFrame:
+    """Rows (variant, stage, key, seed, hours) of the stages that each seed pays for, in the order of the plan."""
+    return store.sql(
+        """SELECT r.variant, r.stage, r.key, r.seed, s.device_hours AS hours
+           FROM run_stages r JOIN stages s USING (key)
+           WHERE r.study = ? AND s.seed IS NOT NULL ORDER BY r.rowid""",
+        [study],
+    )

@@ -1,0 +1,140 @@
+"""The command plan: how many seeds and items find an effect, and what they cost."""
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ablation.cli.common import check_study
+from ablation.cli.folders import price_per_hour, results_folder
+from ablation.contract.errors import ConfigError
+from ablation.judge.decide import read_seeded_stages
+from ablation.judge.edges import Edge, correct, judge_edges, study_prior
+from ablation.judge.gate import chosen
+from ablation.judge.measurements import Measurements, read_measurements
+from ablation.judge.planning import Cost, Pilot, split
+from ablation.judge.power import minimal_detectable_effect
+from ablation.judge.sequential import look_weights
+from ablation.show.sizes import Question, Sizes, in_words
+from ablation.store.current import load_or_collect
+from ablation.store.database import Store
+
+SEEDS = (3, 5, 8, 12, 20)
+_Source = tuple[Measurements, Callable[[Sequence[Edge], int], Cost | None]]
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    """Print the table and the smallest plans."""
+    _check(arguments)
+    stated = arguments.seed_sd is not None
+    if stated:
+        pilots, cost, alone = [_stated(arguments)], None, 0.05 / arguments.family
+        weights: dict[int, float] = {}
+        said = f"stated noise, alpha 0.05 / {arguments.family}"
+    else:
+        study, cost_of = _of_evaluations(arguments.pilot) if _two(arguments) else _of_results(arguments)
+        edges = judge_edges(study)
+        tried = _known(chosen(edges, arguments.edges))
+        pilots = [split(edge) for edge in tried]
+        cost = cost_of(tried, max(pilot.items for pilot in pilots))
+        alone, looks = correct(study, edges, study_prior(study)).level, study.analysis.looks
+        weights = look_weights(looks) if looks else {}
+        edges_ = "1 edge" if len(tried) == 1 else f"{len(tried)} edges"
+        said = f"the noise of {edges_}, {pilots[0].seeds} seeds of {pilots[0].items:,} items"
+
+    def level(seeds: int) -> float:
+        share = next((weight for look, weight in weights.items() if look >= seeds), min(weights.values(), default=1.0))
+        return alone * share
+
+    def noisy(pilot: Pilot) -> float:
+        return minimal_detectable_effect(pilot.noise(pilot.seeds, pilot.items), alone)
+
+    pilots.sort(key=noisy)
+    items = max(pilot.items for pilot in pilots)
+    sizes = Sizes(
+        arguments.seeds or tuple(weights) or SEEDS,
+        arguments.items or (items, 2 * items, 4 * items),
+        cost,
+        price_per_hour() if cost else None,
+    )
+    text = in_words(Question(arguments.effect, arguments.power, level, arguments.hours), pilots, sizes)
+    print(f"from {said}; the table is of {pilots[(len(pilots) - 1) // 2].name}\n\n{text}")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what makes no sense, before anything is read."""
+    for option, value, most in (("effect", arguments.effect, math.inf), ("power", arguments.power, 1.0)):
+        if not 0 < value < most:
+            raise ConfigError(
+                "plan", f"--{option}", value, "is not a valid number", f"give one above 0, below {most:g}"
+            )
+    for option, least in (("hours", 0.0), ("seed_sd", 0.0), ("item_sd", 0.0)):
+        value = getattr(arguments, option)
+        if value is not None and not least <= value < math.inf:
+            name = f"--{option.replace('_', '-')}"
+            raise ConfigError("plan", name, value, "is not a valid number", "give one of at least 0")
+    for option, least in (("seeds", 2), ("items", 1)):
+        for value in getattr(arguments, option) or ():
+            if not least <= value <= 10**9:
+                raise ConfigError("plan", f"--{option}", value, "is not a valid number", f"give at least {least}")
+    if arguments.family < 1:
+        raise ConfigError("plan", "--family", arguments.family, "is not a number of edges", "give at least 1")
+    stated = [arguments.seed_sd is not None, arguments.item_sd is not None]
+    if any(stated) and not (all(stated) and arguments.items and not arguments.study and not arguments.pilot):
+        remedy = "give --seed-sd, --item-sd and --items, and neither STUDY nor --pilot"
+        raise ConfigError("plan", "--seed-sd", arguments.seed_sd, "states a noise by hand", remedy)
+    if not any(stated) and arguments.study is None and not _two(arguments):
+        remedy = "name a STUDY, or two sides with --pilot, or state it (--seed-sd, --item-sd, --items)"
+        raise ConfigError("plan", "", None, "nothing tells the noise", remedy)
+    if len(arguments.pilot) > 2:
+        remedy = "give one folder of results, or the evaluations of two sides"
+        raise ConfigError("plan", "--pilot", str(arguments.pilot[2]), "is a third path", remedy)
+
+
+def _two(arguments: argparse.Namespace) -> bool:
+    return len(arguments.pilot) == 2
+
+
+def _stated(arguments: argparse.Namespace) -> Pilot:
+    items = arguments.items[0]
+    return Pilot("the noise as stated", 2, items, arguments.seed_sd**2, 0.0, arguments.item_sd**2 / items)
+
+
+def _of_results(arguments: argparse.Namespace) -> _Source:
+    """The study of a database, with what its stages cost."""
+    with Store(load_or_collect(arguments.pilot[0] if arguments.pilot else results_folder(arguments))) as store:
+        check_study(store, "plan", arguments.study)
+        study, stages = read_measurements(store, arguments.study), read_seeded_stages(store, arguments.study)
+        last = store.study(arguments.study).last_stage
+
+    def cost(edges: Sequence[Edge], items: int) -> Cost | None:
+        names = {name for edge in edges for name in (edge.child, edge.parent)}
+        return Cost.of(stages, last, names, items) if stages["hours"].any() else None
+
+    return study, cost
+
+
+def _of_evaluations(paths: Sequence[Path]) -> _Source:
+    """Two sides that others' tools wrote; what they cost is not known."""
+    from ablation.judge.compare.arms import Options, expand, name_arms, read_arm
+    from ablation.judge.compare.comparison import Lineage, Rules, compare
+
+    sides = [expand([str(path)]) for path in paths]
+    parent, child = name_arms(*sides)
+    arms = [read_arm(name, files, Options()) for name, files in zip((parent, child), sides, strict=True)]
+    rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), flips=0)
+    return compare("pilot", arms, {parent: Lineage(None), child: Lineage(parent)}, rules).measured, lambda *_: None
+
+
+def _known(edges: Sequence[Edge]) -> list[Edge]:
+    """The edges that tell of the noise of seeds.
+
+    Raises:
+        ConfigError: none does.
+    """
+    known = [edge for edge in edges if edge.estimate is not None and edge.noise.seeds_known]
+    if not known:
+        problem = "has one seed, or none: it tells nothing of the noise between seeds"
+        raise ConfigError("plan", "--pilot", None, problem, "run two seeds, or state the noise with --seed-sd")
+    return known

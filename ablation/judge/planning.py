@@ -1,0 +1,146 @@
+"""How many seeds and items find an effect, before they are run: what a pilot's noise says, and how sure that is.
+
+    split(edge) -> Pilot                                     the noise of an edge, by what lowers it
+    detectable(pilot, size, level, power) -> (effect, low, high)
+    fewest_seeds(pilot, effect, items, level, power) -> int | None
+    Cost.of(stages, last, variants)                          device-hours of a size, shared stages counted once
+
+The pilot's variances are estimates. The power that is promised is its mean over what the true seed variance may be
+(the estimate times df / chi2_df, as in `ablation.judge.predictions`), so that plans keep their promise on average.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import pandas as pd
+from scipy import optimize
+
+from ablation.judge.budget import Prices
+from ablation.judge.edges import Edge
+from ablation.judge.moderation import FEWEST_SEEDS
+from ablation.judge.power import minimal_detectable_effect, power, variance_ratios
+from ablation.judge.significance import Noise
+
+MOST_SEEDS = 200
+_TRUTHS = 12  # quantiles of what the true seed variance may be
+_OFTEN = 400  # quantiles of which the outer tenths bound the detectable effect
+Level = Callable[[int], float]  # that a number of seeds is tested at
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """The noise of one edge's difference."""
+
+    name: str
+    seeds: int
+    items: int
+    variance: float  # between seeds, of one seed's difference
+    sampling: float  # the part of it that falls with the number of items: noise of a seed and an item
+    shared: float  # of the mean, from the items that all seeds share
+    df: float = inf  # of `variance`; infinite where it is stated
+    prior_df: float = 0.0  # that a study's other variants add to any number of seeds
+    item_df: float = inf
+    unseen: float = 0.0
+
+    @property
+    def ratios(self) -> list[float]:
+        """What the true variance between seeds may be, in units of the estimate: equally likely."""
+        return (1 / variance_ratios(self.df, _TRUTHS)).tolist()
+
+    def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
+        """The noise of so many seeds and items, were the variance between seeds so many times the estimate."""
+        fewer = self.items / items
+        variance = max(self.variance * ratio, self.sampling) - self.sampling * (1 - fewer)
+        prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
+        item_df = (self.item_df + 1) / fewer - 1
+        return Noise(variance / seeds, seeds - 1 + prior, self.shared * fewer, item_df, self.unseen * fewer)
+
+    def power(self, effect: float, seeds: int, items: int, level: float) -> float:
+        """The chance to find an effect, over all that the true variance may be."""
+        return float(np.mean([power(effect, self.noise(seeds, items, ratio), level) for ratio in self.ratios]))
+
+
+def split(edge: Edge) -> Pilot:
+    """The noise of a judged edge of at least two seeds."""
+    assert edge.estimate is not None
+    noise, seeds = edge.noise, edge.seeds
+    variance = noise.seed_variance * seeds
+    # The items' noise of the mean over these very seeds is what seeds share, and the rest, which falls with seeds too.
+    sampling = max(edge.estimate.of_items.item_variance - noise.item_variance, 0.0) * seeds
+    if edge.estimate.items_only:
+        sampling = 0.0
+    prior = noise.seed_df - (seeds - 1)
+    return Pilot(
+        name=f"{edge.parent} -> {edge.child}",
+        seeds=seeds,
+        items=edge.items,
+        variance=variance,
+        sampling=min(sampling, variance),
+        shared=noise.item_variance,
+        df=noise.seed_df,
+        prior_df=prior,
+        item_df=noise.item_df,
+        unseen=noise.unseen,
+    )
+
+
+def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float) -> tuple[float, float, float]:
+    """The smallest effect found with probability `wanted`; and were the true noise small or large, one in ten each."""
+    low, high = (
+        minimal_detectable_effect(pilot.noise(seeds, items, float(ratio)), level, wanted)
+        for ratio in 1 / np.quantile(variance_ratios(pilot.df, _OFTEN), [0.9, 0.1])
+    )
+    if low == high:
+        return low, low, high
+
+    def excess(effect: float) -> float:
+        return pilot.power(effect, seeds, items, level) - wanted
+
+    most = high
+    while excess(most) < 0:
+        most *= 2
+    return float(optimize.brentq(excess, low / 4, most, xtol=1e-4 * high)), low, high
+
+
+def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: float) -> int | None:
+    """The fewest seeds that find the effect with probability `wanted`; None: not even `MOST_SEEDS` do."""
+    low, high = 1, MOST_SEEDS
+    if pilot.power(effect, high, items, level(high)) < wanted:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = pilot.power(effect, middle, items, level(middle)) >= wanted
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Device-hours of a study's seeded stages; those of its last stage, the evaluation, go with the items."""
+
+    prices: Prices
+    last: frozenset[str]  # units of the last stage
+    paid: Mapping[str, int]  # seeds that each unit has
+    variants: frozenset[str]
+    items: int
+
+    @classmethod
+    def of(cls, stages: pd.DataFrame, last: str, variants: Iterable[str], items: int) -> "Cost":
+        """From rows (variant, stage, key, hours, seed) of the seeded stages, in the order of the plan."""
+        prices, names = Prices.of_stages(stages), frozenset(variants)
+        evaluations = frozenset(map(str, stages.loc[stages["stage"] == last, "key"]))
+        counts = stages[stages["hours"] > 0].groupby("variant")["seed"].nunique()
+        return cls(prices, evaluations, prices.paid({str(name): int(n) for name, n in counts.items()}), names, items)
+
+    def hours(self, seeds: int, items: int, *, all_of_it: bool) -> float:
+        """Device-hours of so many seeds and items, or of what of them has not run."""
+        units = frozenset().union(*(self.prices.units.get(name, frozenset()) for name in self.variants))
+        return sum(self._of(unit, seeds, items, all_of_it=all_of_it) for unit in sorted(units))
+
+    def _of(self, unit: str, seeds: int, items: int, *, all_of_it: bool) -> float:
+        price, evaluates = self.prices.hours.get(unit, 0.0), unit in self.last
+        anew = all_of_it or (evaluates and items != self.items)
+        left = seeds if anew else max(seeds - self.paid.get(unit, 0), 0)
+        return left * price * (items / self.items if evaluates else 1.0)

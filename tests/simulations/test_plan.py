@@ -1,0 +1,48 @@
+"""Of the plans that promise 80%, how many decide: a pilot, the plan made of it, and a study of that size."""
+
+import numpy as np
+import pytest
+
+from ablation.judge.edges import correct, judge_edges, study_prior
+from ablation.judge.planning import MOST_SEEDS, fewest_seeds, split
+from tests.ablation.judge.studies import lineage, measurements
+
+SEED_SD, ITEM_SD, SHARED_SD = 0.02, 0.2, 0.05  # of a run; of a run's item; of what a variant does to an item
+
+
+def drawn(rng, *, seeds, items, effect, variants=2, **analysis):
+    """A fan of edges, the first of which has the effect: graded items, noise of seeds, of items and of both."""
+    values, ease = {}, rng.normal(0.5, 0.1, items)
+    for name in lineage(variants):
+        shift = rng.normal(0, SEED_SD, (seeds, 1)) + rng.normal(0, SHARED_SD, items)
+        values[name] = {"all": ease + shift + rng.normal(0, ITEM_SD, (seeds, items)) + effect * (name == "v1")}
+    return measurements(values, lineage(variants), margin=1e-6, **analysis)
+
+
+def deciding(replicates, *, pilot_seeds, pilot_items, items, effect, **world):
+    """Share of the plans whose study finds the effect, and the mean number of seeds that they asked for."""
+    rng, found, seeds = np.random.default_rng(41), [], []
+    for _ in range(replicates):
+        pilot = drawn(rng, seeds=pilot_seeds, items=pilot_items, effect=effect, **world)
+        edges = judge_edges(pilot)
+        level = correct(pilot, edges, study_prior(pilot)).level
+        planned = fewest_seeds(split(edges[0]), effect, items, lambda _, level=level: level, 0.8) or MOST_SEEDS
+        study = drawn(rng, seeds=planned, items=items, effect=effect, **world)
+        found.append(judge_edges(study, planning=False)[0].detail == "better")
+        seeds.append(planned)
+    return float(np.mean(found)), float(np.mean(seeds))
+
+
+SCENARIOS = {  # the share that decided, of 150 to 200 plans
+    "five seeds": {"pilot_seeds": 5, "effect": 0.03},  # 79%
+    "three seeds": {"pilot_seeds": 3, "effect": 0.04},  # 84%
+    "ten seeds": {"pilot_seeds": 10, "effect": 0.03},  # 81%
+    "more items in the pilot": {"pilot_seeds": 5, "effect": 0.03, "pilot_items": 400},  # 78%
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_of_plans_that_promise_80_percent_75_to_88_decide(name):
+    found, _ = deciding(150, **({"pilot_items": 200, "items": 200} | SCENARIOS[name]))
+    assert 0.75 <= found <= 0.88
