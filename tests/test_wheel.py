@@ -1,6 +1,7 @@
 """The wheel, in an environment without this repository: `ablation init`, and its grid to the end."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,8 +114,9 @@ def test_init_and_the_grid_of_its_project(python, tmp_path):
     assert not (project / "ablation").exists()
     for arm in (0, 1):
         rows = "".join(f"{item},{item * (arm + 2) % 3 // 2}\n" for item in range(60))
-        (project / f"{arm}.csv").write_text(f"item,correct\n{rows}")
-    assert "60 items" in well(python.parent / "ablation", "compare", "0.csv", "1.csv", cwd=project)
+        (project / f"{arm}.csv").write_text(f"item,value\n{rows}")
+    compared = well(python.parent / "ablation", "compare", "0.csv", "--with", "1.csv", cwd=project)
+    assert re.search(r"items +60\n", compared)
     written = ROOT / "tests/ablation/readers/written/tensorboard"
     said = well(python.parent / "ablation", "import", "tensorboard", written, "--study", "logged", "--yes", cwd=project)
     assert "logged" in said

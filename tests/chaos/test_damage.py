@@ -14,6 +14,7 @@ from ablation.contract.status import read_state
 from ablation.store.collect import collect
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
+from tests.ablation.show.elements import unfolded
 from tests.chaos import database
 from tests.chaos.light import finish
 from tests.simulate import Study, simulate
@@ -87,7 +88,7 @@ def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finishe
         assert "\n" not in reasons[folder.name]
     assert 0 < (runs["state"] == "ok").sum() < len(runs)
     assert "corrupt" in project.read("reports/debias/table.md")
-    assert "corrupt" in project.read("reports/index.html")
+    assert "corrupt" in unfolded(project.read("reports/index.html"))
     gate = project.tracker("gate")
     assert gate.returncode == 1
     assert gate.stderr.count("corrupt: ") == len(damaged)

@@ -151,7 +151,7 @@ def test_what_is_not_finite_is_a_failed_cell_and_everything_renders(tmp_path, va
     path = stage_dir(plan, "toy", "v1", 0, "evaluate") / "items.parquet"
     pd.read_parquet(path).assign(value=value).to_parquet(path, index=False)
     for command in ("collect", "tables", "figures", "report"):
-        folder = [] if command == "collect" else ["--reports", str(tmp_path / "reports")]
+        folder = [] if command in ("collect", "gate") else ["--reports", str(tmp_path / "reports")]
         assert main([command, "--results", str(results), *folder]) == 0
     with Store(results / "tracker.duckdb") as store:
         rows = {row.name: row for row in build_table(store, "toy").rows}
@@ -192,7 +192,7 @@ def test_a_clock_that_is_set_back_makes_no_negative_time(tmp_path, monkeypatch):
     now = iter(range(10**9, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     plan = {"stage": "toy.train", "key": "0" * 16, "seed": 0}
-    job = run.Job("toy.train", plan, run.Code((), (), {}, ""), {}, tmp_path, 0, 1, "v0 seed 0")
+    job = run.Job("toy.train", plan, run.Code((), (), {}, "", {}), {}, tmp_path, 0, 1, "v0 seed 0")
     start = run._Start(job, 1, io.StringIO())
     start.finish("ok", "", device="cpu")
     status = json.loads((tmp_path / "status.json").read_text())
@@ -226,7 +226,7 @@ def test_times_that_go_backwards_in_a_status_render(tmp_path):
         times = {"started": "2031-01-01T00:00:00+00:00", "ended": "1970-01-01T00:00:00+00:00", "wall_s": wall}
         path.write_text(json.dumps(json.loads(path.read_text()) | times))
     for command in ("collect", "tables", "figures", "report", "gate"):
-        folder = [] if command == "collect" else ["--reports", str(tmp_path / "reports")]
+        folder = [] if command in ("collect", "gate") else ["--reports", str(tmp_path / "reports")]
         assert main([command, "--results", str(results), *folder]) == 0
     with Store(results / "tracker.duckdb") as store:
         assert set(store.runs("toy")["state"]) == {"ok"}

@@ -29,7 +29,7 @@ def test_collect_says_what_it_collected(results, capsys):
 
 def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
     for words in (["collect"], ["status"], ["tables"], ["gate"], ["sql", "select 1"], ["tensorboard"]):
-        status, _, err = run(capsys, *words, "--results", results, "--reports", results)
+        status, _, err = run(capsys, *words, "--results", results)
         assert status == 2
         assert err.startswith("error: ")
         assert err.count("\n") == 1
@@ -37,7 +37,7 @@ def test_without_a_plan_every_command_says_so_in_one_line(results, capsys):
 
 def test_tables_and_figures_list_what_they_wrote(results, tmp_path, capsys):
     simulate(results, [Study(seeds=1, variants=2)])
-    for command, files in (("tables", 8), ("figures", 6)):
+    for command, files in (("tables", 8), ("figures", 3)):
         status, out, _ = run(capsys, command, "--results", results, "--reports", tmp_path / "reports")
         assert status == 0
         assert len(out.splitlines()) == files

@@ -10,6 +10,7 @@ from ablation.judge.certificate import files
 from ablation.show.page.render import write_report
 from ablation.store.collect import collect
 from tests.ablation.judge.studies import let_judge, naive_edges
+from tests.ablation.show.elements import unfolded
 from tests.simulate import Study, simulate
 
 
@@ -54,7 +55,7 @@ def test_a_certificate_that_cannot_be_read_is_none(tmp_path):
 
 
 def test_the_page_says_once_per_study_whether_its_words_are_calibrated(results, tmp_path):
-    page = write_report(results / "tracker.duckdb", tmp_path / "page.html").read_text()
+    page = unfolded(write_report(results / "tracker.duckdb", tmp_path / "page.html").read_text())
     assert "The certificate: how often these words are wrong" in page
     found = json.loads((results / "certificate.json").read_text())["studies"][0]
     assert all(escape(word["why"]) in page for word in found["words"])
@@ -64,6 +65,6 @@ def test_the_page_says_once_per_study_whether_its_words_are_calibrated(results, 
     (stale / "tracker.duckdb").write_bytes((results / "tracker.duckdb").read_bytes())
     text = (results / "certificate.json").read_text().replace(found["digest"], "0" * 16)
     (stale / "certificate.json").write_text(text)
-    page = write_report(stale / "tracker.duckdb", tmp_path / "stale.html").read_text()
+    page = unfolded(write_report(stale / "tracker.duckdb", tmp_path / "stale.html").read_text())
     assert "The grid makes it once all of its runs have ended" in page
     assert "There is no certificate of these results" in page

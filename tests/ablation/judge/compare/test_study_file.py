@@ -54,7 +54,7 @@ def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
         ("variants: {a: {extends: b, files: [base]}, b: {extends: a, files: [new]}}", "circle"),
         ("variants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
         ("analysis: {edges: root}\nvariants: {a: {files: [base]}, b: {files: [new]}}", "nothing is compared"),
-        ("variants: {a: {files: [base]}, b: {extends: a, file: [new]}}", "file"),
+        ("variants: {a: {files: [base]}, b: {extends: a, files: [new], file: 1}}", "b.file"),
         ("variants: {a: {files: [base]}}", "variants"),
         (f"analysis: {{edges: []}}\n{TWO}", "must be different pairs"),
         (f"analysis: {{edges: [[b, a], [a, b]]}}\n{TWO}", "must be different pairs"),
