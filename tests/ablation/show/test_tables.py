@@ -23,6 +23,7 @@ from ablation.show.table_formats import latex, to_csv, to_html, to_latex, to_mar
 from ablation.show.tables import Cell, ComparisonColumn, ComparisonTable, Row, build_table
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store
+from tests.ablation.show.elements import unfolded
 from tests.simulate import DEBIAS, Study, simulate, stage_dir
 
 HOSTILE = '<script>alert("x")</script> | $x_1$ & 50% #{\\} ~^ `a` *b* =1+1'
@@ -235,7 +236,7 @@ def test_what_the_tracker_says_of_a_run_is_a_note_in_table_and_report(results, n
         [event] = store.health("toy").to_dict("records")
         page = render(store)
     assert (event["severity"], event["value"], event["first_step"], event["last_step"]) == ("note", 2.0, 3, 9)
-    assert f"v1 seed 1, train: <code>{names[0]}</code> reached 2" in page
+    assert f"v1 seed 1, train: <code>{names[0]}</code> reached 2" in unfolded(page)
 
 
 def test_csv_has_full_precision_and_no_formula(results):
@@ -375,7 +376,7 @@ def test_a_row_of_a_group_is_the_mean_over_variants_of_their_means_over_seeds(re
     assert row_of(grouped, "b").cells[0].sd == pytest.approx(stdev(expected["b"]))
     assert [(row.changed, row.seeds) for row in grouped.rows] == [("v0, v3", 2), ("v1, v2", 2)]
     assert "mean over their seeds" in grouped.caption
-    assert "no effect of this key" in grouped.caption
+    assert "not an effect of this key" in grouped.caption
     [b] = [row for row in records(to_csv(grouped)) if row["loss.kind"] == "b"]
     assert (b["variants"], b["n"], float(b["gender mean"])) == ("v1, v2", "2", pytest.approx(mean(expected["b"])))
     assert "| loss.kind | variants | gender |" in to_markdown(grouped)
