@@ -171,10 +171,6 @@ def test_a_task_from_nothing(tmp_path):
     before, files = json.loads(follower.python(KEYS)), tree(tmp_path)
     assert {name.split("/")[0] for name in before} == {"debias", "innovations", "gspo", "gad", "demonstrations"}
     follower.write(*follower.files)
-    parts = tmp_path / "trainers/debias/parts.py"
-    named = "from trainers.objectives.debias import grpo_reward_squared as squared"
-    text = parts.read_text().replace("    found: Parts", f"    {named}\n\n    found: Parts")
-    parts.write_text(text.replace('"directional": directional}', '"directional": directional, "squared": squared}'))
     after = json.loads(follower.python(KEYS))
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"reversal", "questions"}
