@@ -70,7 +70,8 @@ def run(stage):
 
 
 def write(tmp_path, **settings):
-    out = write_stage(tmp_path, **settings)
+    code = ("trainers.parallel.join", "trainers.policy.learner", "trainers.state")
+    out = write_stage(tmp_path, code=code, **settings)
     (tmp_path / "toy_trainer.py").write_text(TRAINER)
     return out
 
