@@ -12,7 +12,9 @@ from trainers.stage import Stage
 def part_names(config, stage):
     """Slot -> dotted name, as the plan has it."""
     models = [kind.__module__ for kind in type(config).__mro__ if kind.__module__.startswith("trainers.")]
-    return names_of(part(models[0].replace(".config", ".parts"), "parts"), config, stage) if models else {}
+    if not models or not models[0].endswith(".config"):
+        return {}
+    return names_of(part(models[0].replace(".config", ".parts"), "parts"), config, stage)
 
 
 def parts_of(config, *stages):

@@ -15,7 +15,7 @@ from ablation.judge.pairing import item_clusters, paired_values
 from ablation.judge.sequential import look_weights
 from ablation.judge.statistics import contrast
 from ablation.judge.verdicts import EDGE_COLUMNS, edge_table, interaction_table, judge_studies
-from ablation.show.page.plan_words import edges_gone
+from ablation.show.page.plan_words import could_help
 from ablation.store.collect import collect
 from ablation.store.database import Store
 from tests.simulate import Study, simulate, stage_dir
@@ -546,7 +546,7 @@ def test_an_edge_that_is_gone_after_results_is_a_changed_plan(tmp_path):
             histories.append(read_measurements(store, "toy").history)
     assert [len(history) for history in histories] == [1, 1, 2]
     assert histories[1][0]["edges"] == [["v1", "v0"], ["v2", "v0"]]
-    assert edges_gone(*histories[2]) == [["v1", "v0"]]
+    assert could_help(*histories[2]) == ["v1 is no longer compared with v0"]
 
 
 def test_changing_the_analysis_after_results_is_remembered(tmp_path):

@@ -100,7 +100,7 @@ def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_n
         assert "trainers.parallel.group" in modules(f"trainers.{entry}")
         assert hasattr(import_module(f"trainers.{entry}"), "RANKS")
     for entry in (
-        *("policy.task_data", "gad.data", "assets", "command"),
+        *("policy.task_data", "gad.data", "assets"),
         *("demonstrations.learner", "demonstrations.rce", "demonstrations.grpo"),
     ):
         assert "trainers.parallel.group" not in modules(f"trainers.{entry}")

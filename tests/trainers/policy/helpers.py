@@ -76,7 +76,13 @@ def actor(model, update, *, lr, weight_decay=0.0, reference=None, recompute_logp
 def stage(folder, config, inputs, seed=None, devices=("cpu",)):
     """A stage of the engine."""
     return make_stage(
-        folder, "innovations.test", config, inputs, seed=seed, devices=devices, stages=[folder.name, "reinforce"]
+        folder,
+        "innovations.test",
+        config,
+        inputs,
+        seed=seed,
+        devices=devices,
+        stages=[folder.name, "reinforce", "judge"],
     )
 
 

@@ -192,7 +192,7 @@ def test_what_no_stage_reads_is_refused(prepared, tmp_path, name, reads):
     reads.clear()
     task_data.run(stage(tmp_path / "task_data", config, {}))
     brief = config.model_copy(update={"warm_start": WarmStart(steps=1)})
-    warm_start.run(stage(tmp_path / "warm", brief, {"task_data": tmp_path / "task_data"}))
+    warm_start.run(stage(tmp_path / "warm_start", brief, {"task_data": tmp_path / "task_data"}))
     judge.run(stage(tmp_path / "judge", config, prepared))
     inputs = {**prepared, "judge": tmp_path / "judge"}
     reinforce.run(stage(tmp_path / "rl", config, inputs, 0))
