@@ -118,5 +118,6 @@ def test_init_and_the_grid_of_its_project(python, tmp_path):
     compared = well(python.parent / "ablation", "compare", "0.csv", "--with", "1.csv", cwd=project)
     assert re.search(r"items +60\n", compared)
     written = ROOT / "tests/ablation/readers/written/tensorboard"
-    said = well(python.parent / "ablation", "import", "tensorboard", written, "--study", "logged", "--yes", cwd=project)
+    plan = "--metric", "loss", "--direction", "min", "--margin", "0.01", "--yes"
+    said = well(python.parent / "ablation", "import", "tensorboard", written, "--study", "logged", *plan, cwd=project)
     assert "logged" in said

@@ -104,7 +104,7 @@ def test_the_plugin_is_an_extra_and_is_documented(name):
     assert f"\n{name} = [" in (ROOT / "pyproject.toml").read_text()
     page = (ROOT / "docs" / "clusters.md").read_text()
     assert f"pip install -e '.[{name}]'" in page
-    assert f"snakemake --workflow-profile workflow/profiles/{name}" in page
+    assert f"`workflow/profiles/{name}`" in page
 
 
 @pytest.fixture
