@@ -25,7 +25,6 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -118,7 +117,7 @@ def _server() -> str:
     return _started[0]
 
 
-def _module(name: str) -> ModuleType:
+def _module(name: str) -> Any:
     """Load a module of the project by its path, under a name that no fork looks for."""
     spec = importlib.util.spec_from_file_location(f"_warm_{name}", ROOT / "ablation" / "runner" / f"{name}.py")
     assert spec is not None
@@ -130,20 +129,23 @@ def _module(name: str) -> ModuleType:
 
 
 fork_client, fork_server = _module("fork_client"), _module("fork_server")
+Server: Any = fork_server._Server
 
 
 # --- the server ---------------------------------------------------------------------------------------------------
 
 
-class Prepared(fork_server._Server):
+class Prepared(Server):
     """The fork server of one Snakemake, with everything imported already; its environment is that of its first job."""
+
+    environment: dict[str, Any]
 
     def must_be_ours(self, request: dict[str, Any]) -> None:
         self.environment = self.environment or fork_server._comparable(request["environment"])
         super().must_be_ours(request)
 
 
-class Warm(fork_server._Server):
+class Warm(Server):
     """Serves the tests, and the Snakemakes that they run: whatever module, environment and folder."""
 
     def must_be_ours(self, request: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ class ToyConfig(_Strict):
 
 
 def parts(config: ToyConfig, stage: str) -> Parts:
-    from trainers.objectives import a, b
+    from trainers.objectives import a, b  # type: ignore[attr-defined]
 
     return {"reward": {"a": a, "b": b}[config.reward.kind]} if stage == "train" else {}
 

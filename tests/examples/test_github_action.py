@@ -58,7 +58,7 @@ def steps(tmp_path, monkeypatch):
             (tmp_path / side / "model.txt").write_text(f"model{gain}\n")
         assert run("Evaluate") == 0
 
-    run.evaluated = evaluated
+    run.evaluated = evaluated  # type: ignore[attr-defined]
     return run
 
 

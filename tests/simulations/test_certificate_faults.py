@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def as_they_are(p, *_):
     return np.asarray(p, dtype=float)
 
 
-FAULTS = {
+FAULTS: dict[str, Any] = {
     "z for t": [(significance, "student_isf", lambda df, probability: significance.normal_isf(probability))],
     "no correction": [
         (edges, "holm", as_they_are),

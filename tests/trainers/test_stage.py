@@ -3,6 +3,8 @@
 import importlib
 import io
 import json
+import sys
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -37,11 +39,11 @@ def model(tmp_path, monkeypatch):
     write_stage(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "toy_config:Config"
-    importlib.sys.modules.pop("toy_config", None)
+    sys.modules.pop("toy_config", None)
 
 
 def test_config_shows_what_it_reads_and_nothing_else(model):
-    config = load_config(model, {"lr": 0.25, "steps": 6}, ["lr", "steps"])
+    config: Any = load_config(model, {"lr": 0.25, "steps": 6}, ["lr", "steps"])
     assert (config.lr, config.steps, config.doubled()) == (0.25, 6, 12)
     assert isinstance(config, importlib.import_module("toy_config").Config)
     with pytest.raises(AttributeError, match=r"config.mode is not in the stage's `reads` \(lr, steps\)"):
@@ -53,7 +55,7 @@ def test_config_shows_what_it_reads_and_nothing_else(model):
 
 
 def test_a_method_that_looks_at_an_unread_key_is_caught(model):
-    config = load_config(model, {"lr": 0.5}, ["lr"])
+    config: Any = load_config(model, {"lr": 0.5}, ["lr"])
     with pytest.raises(AttributeError, match=r"config.steps is not in the stage's `reads`"):
         config.doubled()
 

@@ -130,6 +130,8 @@ OBJECTIVES = {
 class Project:
     """A working copy in a folder of its own."""
 
+    output = ""  # of the run that finished it
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

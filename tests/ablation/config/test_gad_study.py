@@ -1,5 +1,7 @@
 """The study gad: what variants share, its edges, its rules against the source's table, all scales."""
 
+from typing import Any
+
 import pytest
 
 from ablation.config.settings import load_settings
@@ -154,7 +156,7 @@ def test_the_helpers_run_the_stages_as_they_are_declared(study):
 
 
 def test_the_paper_scale_is_the_recipe_of_section_20_and_trains_on_1000_rows():
-    final = load_studies(settings_at("paper"))["gad"].variants["d-final"].resolved
+    final: Any = load_studies(settings_at("paper"))["gad"].variants["d-final"].resolved
     assert (final.rollout.prompts, final.rollout.group_size, final.sampling.temperature) == (128, 8, 0.8)
     assert (final.gad.epochs, final.gad.actor_lr, final.gad.critic_lr) == (8, 3e-6, 1e-6)
     assert (final.gad.critic_warmup, final.warmup.critic_warmup) == (10, 10)  # the last stage's is section 20's

@@ -68,15 +68,15 @@ def test_effects_spread_by_what_their_noise_does_not_explain():
 def test_the_chance_is_that_of_seeds_drawn_later():
     rng = np.random.default_rng(3)
     seeds, later, tau, sd, rule = 4, 8, 0.02, 0.03, Rule(8, 0.05, 0.03, 0.05)
-    predicted, happened = [], []
+    chances, outcomes = [], []
     for _ in range(500):
         draws = rng.normal(0, tau) + rng.normal(0, sd, later)
         first = Found(draws[:seeds].mean(), Noise(draws[:seeds].var(ddof=1) / seeds, seeds - 1, 0.0), seeds)
-        predicted.append(decided_at(first, rule, tau**2))
+        chances.append(decided_at(first, rule, tau**2))
         noise = Noise(draws.var(ddof=1) / later, later - 1, 0.0)
         inside = abs(draws.mean()) + half_width(noise, rule.interval_level) <= rule.margin
-        happened.append(inside or p_value(draws.mean(), noise) <= rule.level)
-    predicted, happened = np.array(predicted), np.array(happened)
+        outcomes.append(inside or p_value(draws.mean(), noise) <= rule.level)
+    predicted, happened = np.array(chances), np.array(outcomes)
     assert predicted.mean() == pytest.approx(happened.mean(), abs=0.06)  # three standard errors
     likely = predicted > np.quantile(predicted, 0.75)
     assert predicted[likely].mean() == pytest.approx(happened[likely].mean(), abs=0.12)

@@ -243,7 +243,7 @@ def test_a_changed_default_gives_its_readers_new_keys_and_no_other(module, monke
                     planned.append((name, field))
                 break  # no variant leaves this field as it is: then the test below is for it
     assert not wrong
-    assert keys_after(*loaded(before), monkeypatch) == old
+    assert keys_after(*loaded(before), monkeypatch=monkeypatch) == old
 
 
 @pytest.mark.parametrize("module", in_order())

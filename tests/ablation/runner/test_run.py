@@ -358,11 +358,11 @@ def test_a_comment_that_is_written_while_a_stage_runs_is_no_change_of_a_late_imp
     assert not hold_code(code)
     (guard,) = sys.meta_path
     late.write_text("x = 1  # a number\n")
-    assert guard.find_spec("trainers.late") is None
+    assert guard.find_spec("trainers.late", None) is None
     for text in ("x = 2\n", "x = (\n"):  # the second is half of an edit
         late.write_text(text)
         with pytest.raises(OSError, match=r"trainers\.late was edited after the stage began"):
-            guard.find_spec("trainers.late")
+            guard.find_spec("trainers.late", None)
         assert "late" in hold_code(code)
 
 

@@ -41,7 +41,7 @@ class Asking:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=10)
         connection.request(method, path, body=body, headers={name.replace("_", "-"): v for name, v in headers.items()})
         answer = connection.getresponse()
-        answer.body = answer.read()
+        answer.body = answer.read()  # type: ignore[attr-defined]
         connection.close()
         return answer
 

@@ -34,7 +34,7 @@ def test_a_running_stage_is_told_with_its_steps_and_the_time_left_at_its_pace(se
 def test_what_is_not_known_of_the_time_left_is_said(served, results):
     asking = served()
     folder = stage_dir(results / "plan.json", "toy", "v2", 0, "train")
-    cases = {
+    cases: dict[str, dict[str, float]] = {
         "not known yet": {"done": 0},
         "no step for 2 min": {"updated": -130.0, "started": -140.0},
         "longer than its pace said": {"updated": -31.0, "started": -41.0},

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ def painted(results, monkeypatch):
     """A painter whose drawings are `drawings`' texts, or errors, in turn; it is not started, `turn` is one."""
     monkeypatch.setattr(painter_module, "RETRY", 0.0)
     simulate(results, [TOY])
-    painter = Painter(results, Watcher(results), 0.0)
+    painter: Any = Painter(results, Watcher(results), 0.0)
     painter.drawings = []
 
     def paint():

@@ -25,7 +25,7 @@ def declare(results, *rules):
 
 def log(plan, run, series, stage="train"):
     """Append {metric: [(step, value)]} to what a stage of a run logged, in this order of writing."""
-    path = stage_dir(plan, "toy", *run, stage) / "metrics.parquet"
+    path = stage_dir(plan, "toy", *run, stage=stage) / "metrics.parquet"
     rows = [(step, name, value) for name, points in series.items() for step, value in points]
     more = pd.DataFrame(rows, columns=["step", "name", "value"]).astype(METRICS_DTYPES)
     pd.concat([pd.read_parquet(path), more]).to_parquet(path, index=False)

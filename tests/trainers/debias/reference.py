@@ -6,6 +6,7 @@ with `trainers` except the configuration and the hypernetwork's weights, which i
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,7 @@ class Result:
 class Editor:
     """One edit batch of BiasEdit; `net` is a Hypernetwork whose parameters receive `.grad`."""
 
-    def __init__(self, model: nn.Module, names: list[str], net: nn.Module, config: object) -> None:
+    def __init__(self, model: nn.Module, names: list[str], net: nn.Module, config: Any) -> None:
         self.model, self.names, self.net, self.config = model, names, net, config
 
     def linear(self, name: str) -> nn.Module:
@@ -146,7 +147,8 @@ class Editor:
             update = shifts[name].T if isinstance(self.linear(name), nn.Linear) else shifts[name]
             del self.linear(name).weight
             self.linear(name).weight = weight.detach() + update  # a tensor in the graph, not a parameter
-        total, figures, p, logp = 0.0, [], [], []
+        total: Any = 0.0
+        figures, p, logp = [], [], []
         for inputs, others, old, old_other in zip(pairs, unrelated, old_pairs, old_unrelated, strict=True):
             loss, values, scores = self.objective(inputs, others, old, old_other)
             total = total + loss
@@ -163,7 +165,7 @@ class Editor:
             for name, q in self.net.named_parameters()
         }
         norm = torch.sqrt(sum((g.double() ** 2).sum() for g in gradients.values()))
-        p, logp = torch.cat(p).detach(), torch.cat(logp).detach()
+        p, logp = (torch.cat(parts).detach() for parts in (p, logp))
         mean = {key: sum(values[key] for values in figures) / len(figures) for key in figures[0]}
         return Result(
             loss=float(total.detach()) / len(pairs),

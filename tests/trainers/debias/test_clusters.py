@@ -5,7 +5,8 @@ from trainers.debias.prepared import TokenisedItem
 
 
 def items(*terms):
-    return [TokenisedItem(str(n), *term.split("/"), "test", {}, {}) for n, term in enumerate(terms)]
+    words = {"split": "test", "sentences": {}, "tokens": {}}
+    return [TokenisedItem(str(n), *term.split("/"), **words) for n, term in enumerate(terms)]
 
 
 def named(terms, batches):

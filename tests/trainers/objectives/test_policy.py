@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -248,7 +249,7 @@ def test_on_policy_gradient_is_the_plain_policy_gradient(batch, name):
     """w = 1: the gradient of every variant is that of -A log pi, weighted where the variant weights tokens."""
     logps, _, advantages, mask = batch
     on_policy = (logps, logps.clone(), advantages, mask)
-    settings = VARIANTS[name]
+    settings: Any = VARIANTS[name]
     leaf = logps.clone().requires_grad_()
     weights = torch.ones_like(mask)
     for weigh in settings.get("weights", []):

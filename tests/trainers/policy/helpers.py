@@ -1,6 +1,7 @@
 """Tiny policies, batches and stages for the tests of the policy engine."""
 
 from contextlib import contextmanager
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -36,7 +37,7 @@ CHAT = (
 )
 
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "data": Data(warm=40, train=40, dev=8, test=10),
     "scratch": Scratch(hidden=32, heads=2, feed_forward=48),
     # Enough for some answers in the right form: without differences in reward nothing would be learnt or compared.

@@ -2,6 +2,7 @@
 
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +60,8 @@ def output(asked, index):
 
 @pytest.fixture(autouse=True)
 def vllm(monkeypatch):
-    found, platforms = ModuleType("vllm"), ModuleType("vllm.platforms")
+    found: Any = ModuleType("vllm")
+    platforms: Any = ModuleType("vllm.platforms")
     found.LLM, found.SamplingParams = Engine, SimpleNamespace
     platforms.current_platform = SimpleNamespace(device_type="cpu")
     monkeypatch.setitem(sys.modules, "vllm", found)
