@@ -166,11 +166,3 @@ def test_tensorboard_writes_event_files_and_says_how_to_look_at_them(results, ca
     status, _, err = run(capsys, "tensorboard", "tyo", "--write-only", "--results", results)
     assert status == 2
     assert "it is not in the plan" in err
-
-
-def test_every_command_explains_itself(capsys):
-    for command in ("status", "collect", "tables", "figures", "gate", "sql", "tensorboard"):
-        with pytest.raises(SystemExit) as ended:
-            main([command, "--help"])
-        assert ended.value.code == 0
-        assert "--results" in capsys.readouterr().out

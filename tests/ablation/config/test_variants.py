@@ -159,7 +159,7 @@ def test_itself_as_parent(toy):
     refused(toy, "cycle", "a -> a")
 
 
-@pytest.mark.parametrize("name", [".hidden", "-dash", "a..b", "a b", "a;b", "<script>", "ü", "a\nb", "$(x)"])
+@pytest.mark.parametrize("name", [".hidden", "-dash", "a..b", "a b", "a;b", "<script>", "ü", "a\nb", "$(x)", "a{key}"])
 def test_names_that_make_bad_folders_are_refused(toy, name):
     toy.variant(name, {"extends": "base", "why": "x", "lr": 0.5})
     refused(toy, "variant name")

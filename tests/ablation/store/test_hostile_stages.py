@@ -91,13 +91,38 @@ def clusters(*names):
     return change
 
 
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def scrambled(path):
+    data = bytearray(path.read_bytes())
+    data[4:200] = b"\xff" * 196  # the pages, not the footer: only reading the values shows it
+    path.write_bytes(data)
+
+
+def without_values(path):
+    pd.read_parquet(path).drop(columns="value").to_parquet(path, index=False)
+
+
+def values_of_text(path):
+    pd.read_parquet(path).astype({"value": str}).to_parquet(path, index=False)
+
+
 KINDS = [pipe, folder, device, plug]
+SHARDS = [truncated, scrambled, without_values, values_of_text]
 FAULTS = [
     *(("status.json", kind) for kind in [*KINDS, endless]),
     *(("metrics.parquet", kind) for kind in KINDS),
     *(("items.parquet", kind) for kind in (pipe, folder)),
     *(("weights.json", kind) for kind in (pipe, folder, endless)),
     *(("provenance.json", kind) for kind in (pipe, device)),
+    *((f"{name}.parquet", kind) for kind in SHARDS for name in ("metrics", "items")),
+    *(
+        ("status.json", text(content))
+        for content in ("{", "[]", '{"state": "great"}', '{"state": "ok", "key": "other"}')
+    ),
+    ("provenance.json", text("not json")),
     ("status.json", text(b'{"state": "failed", "reason": "caf\xe9"}')),
     ("status.json", text(DEEP)),
     ("status.json", text('{"state": "ok", "attempt": ' + "9" * 5000 + "}")),
