@@ -19,6 +19,7 @@ from ablation.store.database import TYPES
 
 DOCUMENTS = ("provenance", "weights")
 _REASON = 500  # characters
+_FILES = 200  # a statement: the time of one grows with the square of its files
 _HIDDEN = r"[\x00-\x1f\x7f-\x{9f}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}]"  # see contract.reading.printable
 # A column of this type in the contract may have these in a file.
 _FITS = {
@@ -55,7 +56,9 @@ def load_shards(
         except _UNREADABLE as error:
             states[key] = _corrupt(states[key], path.name, error)
     for optional in sorted({shard.optional for shard in shards}):  # one statement reads files with the same columns
-        _load(connection, table, [shard for shard in shards if shard.optional == optional], states)
+        alike = [shard for shard in shards if shard.optional == optional]
+        for start in range(0, len(alike), _FILES):
+            _load(connection, table, alike[start : start + _FILES], states)
     written = dict(connection.execute(f"SELECT key, count(*) FROM {table} GROUP BY key").fetchall())
     expected = {shard.key: shard.rows for shard in shards if shard.rows and states[shard.key].state != "corrupt"}
     if written != expected:

@@ -49,16 +49,19 @@ def test_every_point_of_every_shard_arrives_in_its_order(results):
     assert collected.states == {"ok": 2 + 2 * runs}
 
 
-def test_collecting_twice_gives_the_same_rows_in_the_same_order(results):
+def test_collecting_twice_gives_the_same_rows_in_the_same_order_however_many_files_a_statement_reads(
+    results, monkeypatch
+):
     simulate(results, [Study(steps=50)])
 
-    def content():
+    def content(files=200):
+        monkeypatch.setattr(shards, "_FILES", files)
         collect(results)
         with duckdb.connect(str(results / DATABASE), read_only=True) as c:
             tables = ("metrics", "items", "stages", "run_stages", "variants", "published")
             return [c.execute(f"SELECT * FROM {t} ORDER BY rowid").fetchall() for t in tables]
 
-    assert content() == content()
+    assert content() == content() == content(3)
 
 
 def test_states_come_from_the_folders(results):
