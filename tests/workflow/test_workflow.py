@@ -348,14 +348,14 @@ def test_runs_are_imported_while_a_grid_runs(project):
 
 def test_the_threads_of_snakemake_do_not_grow_with_the_rounds(project):
     """Its limit of jobs a second, 100 by default, starts a timer at every round, and every timer another round."""
-    process = project.start("--config", "seeds=30")
+    process = project.start("--config", "seeds=12")
     most = 0
-    while process.poll() is None and len(project.statuses()) < 60:
+    while process.poll() is None and len(project.statuses()) < 30:
         most = max(most, len(os.listdir(f"/proc/{process.pid}/task")))
         time.sleep(0.05)
     kill(process.pid)
     process.wait()
-    assert len(project.statuses()) >= 60
+    assert len(project.statuses()) >= 30
     assert most < 15
 
 

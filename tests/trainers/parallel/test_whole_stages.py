@@ -38,7 +38,7 @@ def alone(shared, tmp_path_factory):
     return run(shared, tmp_path_factory.mktemp("alone"), 1)
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.parallel)])
 def together(request, shared, alone, tmp_path_factory):
     return run(shared, tmp_path_factory.mktemp("together"), request.param)
 
