@@ -1,1 +1,19 @@
-"""Compares numbers: variants, plan, store, verdicts, tables; never imports torch, transformers, snakemake, trainers."""
+"""Compares numbers: variants, plan, store, verdicts, tables; never imports torch, transformers, snakemake, trainers.
+
+From Python: `ablation.open(results)`, `ablation.compare(a, b)`, `ablation.judge(child, parent)` (docs/python.md). They
+are imported when they are used, so that `import ablation` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ablation.api import Results, TrackerError, Verdict, compare, judge, open
+
+__all__ = ["Results", "TrackerError", "Verdict", "compare", "judge", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("ablation.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

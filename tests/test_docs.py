@@ -21,7 +21,8 @@ from tests.documented_metrics import PAGES as METRIC_PAGES
 from tests.test_imports import ROOMS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("examples/**/*.md"))]
+PAGES += sorted(ROOT.glob("docs/**/*.md"))
 FOLLOWED = ("add-a-trainer.md", "add-a-task.md", "add-a-loss.md")  # tests/test_followed_pages.py runs their commands
 STARTS = ("python -m ablation", "ablation")
 GENERATED = runpy.run_path(str(ROOT / "docs/make_reference.py"))["pages"]()
@@ -131,7 +132,7 @@ def test_the_readme_shows_what_its_commands_print(capsys, monkeypatch, tmp_path)
     monkeypatch.setenv("COLUMNS", "110")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^    \$ ablation (.*)\n((?:    .*\n|\n)+)", readme, flags=re.MULTILINE)
-    assert [command.split()[0] for command, _ in blocks] == ["compare", "import"]
+    assert [command.split()[0] for command, _ in blocks] == ["compare", "plan", "import", "gate"]
     for command, shown in blocks:
         assert main(shlex.split(command)) == 0
         printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())

@@ -181,7 +181,7 @@ def test_a_task_from_nothing(tmp_path):
     follower.run(grid)
     query = "select value from results where variant = 'reversal' and metric = 'greedy/test/accuracy'"
     out = follower.run(f'python -m ablation sql --json "{query}" --results results/try')
-    (row,) = json.loads(out)
+    (row,) = json.loads(out)["rows"]
     assert 0 <= row["value"] <= 1
 
 

@@ -8,12 +8,13 @@ import pandas as pd
 
 from ablation.cli.common import check_study
 from ablation.cli.folders import results_folder
-from ablation.cli.terminal import paragraph
+from ablation.cli.terminal import paragraph, print_json
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
 from ablation.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
+from ablation.show.page.edges import clean_records
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
@@ -29,6 +30,10 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
     with Store(load_or_collect(_results(arguments, {}))) as store:
         check_study(store, "verdicts", arguments.study)
         studies = judge_studies(store, arguments.study)
+    if arguments.json:
+        combinations = clean_records(interaction_table(studies))
+        print_json("verdicts", clean_records(edge_table(studies)), interactions=combinations)
+        return 0
     if arguments.csv:
         print(edge_table(studies).to_csv(index=False), end="")
         return 0

@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from ablation.audit.finding import Finding
 from ablation.audit.reproduction import Measured
 from ablation.cli.folders import results_folder
+from ablation.cli.terminal import print_json
 from ablation.config.published_schema import PublishedFile
 from ablation.config.settings import suggest
 from ablation.contract.errors import ConfigError
@@ -25,7 +27,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         option = f"--{given[0].replace('_', '-')}"
         raise ConfigError("audit", option, None, "belongs to --table", "write it into configs/published/<name>.yaml")
     file, published = _published(arguments.study)
-    return _print(str(file), published, _ours(arguments, published))
+    return _print(arguments, str(file), published, _ours(arguments, published))
 
 
 def _audit_table(arguments: argparse.Namespace) -> int:
@@ -46,7 +48,7 @@ def _audit_table(arguments: argparse.Namespace) -> int:
             raise ConfigError(
                 "audit", f"--{option.replace('_', '-')}", number, "is below 1", "write a number from 1 up"
             )
-    return _print(str(arguments.table), read_table(arguments.table, options), None)
+    return _print(arguments, str(arguments.table), read_table(arguments.table, options), None)
 
 
 def _published(study: str) -> tuple[Path, PublishedFile]:
@@ -80,13 +82,16 @@ def _ours(arguments: argparse.Namespace, published: PublishedFile) -> Measured |
         return measured(store, read_measurements(store, arguments.study, value), published)
 
 
-def _print(what: str, published: PublishedFile, ours: Measured | None) -> int:
+def _print(arguments: argparse.Namespace, what: str, published: PublishedFile, ours: Measured | None) -> int:
     from ablation.audit import audit
 
     findings = audit(published, ours)
-    for finding in findings:
-        print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
-    print(f"{what}: {_counted(findings)}")
+    if arguments.json:
+        print_json("audit", map(asdict, findings), file=what)
+    else:
+        for finding in findings:
+            print(f"{finding.severity:5}  {finding.kind:13}  {finding.sentence}")
+        print(f"{what}: {_counted(findings)}")
     return int(any(finding.severity == "error" for finding in findings))
 
 

@@ -4,7 +4,7 @@ import argparse
 
 from ablation.cli.common import check_study
 from ablation.cli.folders import results_folder
-from ablation.cli.terminal import paragraph
+from ablation.cli.terminal import paragraph, print_json
 from ablation.judge.certificate.files import CERTIFICATE, certified
 from ablation.judge.certificate.record import StudyCertificate
 from ablation.judge.certificate.tally import describe
@@ -18,9 +18,12 @@ def run_certify(arguments: argparse.Namespace) -> int:
     with Store(load_or_collect(results)) as store:
         check_study(store, "certify", arguments.study)
         made = certified(store, results, arguments.study)
-    for certificate in made.studies:
-        if arguments.study in (None, certificate.study):
-            print("\n".join(_lines(certificate)), end="\n\n")
+    shown = [certificate for certificate in made.studies if arguments.study in (None, certificate.study)]
+    if arguments.json:
+        print_json("certify", [certificate.model_dump(mode="json") for certificate in shown])
+        return 0
+    for certificate in shown:
+        print("\n".join(_lines(certificate)), end="\n\n")
     print(f"{results / CERTIFICATE}: {len(made.studies)} studies")
     return 0
 

@@ -1,5 +1,7 @@
 """`ablation check`: one run of one variant in a folder of its own, and whether what it leaves fits the study file.
 
+Of a paper (a name that ends with .tex): whether its numbers are still those of the results.
+
 Nothing of it counts for the grid. What a command left stays, so that a corrected `collect` reads it without running it.
 """
 
@@ -13,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablation.cli.configs import settings_of
+from ablation.cli.folders import results_folder
 from ablation.config.settings import suggest
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.stage_folder import CHECKS
@@ -31,6 +34,10 @@ _SHOWN = 12  # names of metrics, or of items
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Run the stages of one run, read what they leave, and say what does not fit and what the grid will take."""
+    if arguments.study.endswith(".tex"):
+        return _check_paper(arguments)
+    if arguments.results is not None:
+        arguments.config = [*arguments.config, f"results={arguments.results}"]
     name, _, variant = arguments.study.partition("/")
     arguments.config = [*arguments.config, f"studies={name}"]
     plan = build_plan(settings_of(arguments))
@@ -60,6 +67,19 @@ def run_check(arguments: argparse.Namespace) -> int:
         for line in (*_found(store), *_cost(plan, states), *(f"problem: {problem}" for problem in problems)):
             print(line)
     return 1 if problems else 0
+
+
+def _check_paper(arguments: argparse.Namespace) -> int:
+    from ablation.show.paper import check_paper
+    from ablation.show.table_files import all_numbers
+    from ablation.store.current import load_or_collect
+
+    with Store(load_or_collect(results_folder(arguments))) as store:
+        found = check_paper(Path(arguments.study), all_numbers(store))
+    for line in found.problems:
+        print(line)
+    print(f"{arguments.study}: {found.matching} of {found.matching + len(found.problems)} numbers match the results")
+    return 1 if found.problems else 0
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:

@@ -4,11 +4,10 @@ import argparse
 import math
 
 from ablation.cli.common import direction
-from ablation.cli.terminal import terminal_width
+from ablation.cli.terminal import print_json, terminal_width
 from ablation.contract.errors import ConfigError
-from ablation.contract.reading import json_text
-from ablation.judge.compare.arms import Options, expand, name_arms, read_arm
-from ablation.judge.compare.comparison import Comparison, Lineage, Rules, compare
+from ablation.judge.compare.arms import Options, expand
+from ablation.judge.compare.comparison import Comparison, Rules, compare_sides
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words
 
@@ -29,7 +28,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
 
         print(edge_rows(found.edge for found in comparison.compared).to_csv(index=False), end="")
     elif arguments.json:
-        print(json_text(as_rows(comparison), indent=2))
+        print_json("compare", as_rows(comparison), notes=comparison.notes)
     elif not arguments.markdown:
         print(in_words(comparison, terminal_width()))
     return _gate(comparison, arguments) if arguments.markdown or arguments.require else 0
@@ -56,19 +55,12 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
         remedy = "ablation compare A... --with B..., or --study FILE"
         raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
     sides = expand(arguments.files), expand(arguments.other)
-    if twice := [path for path in sides[0] if path in sides[1]]:
-        raise ConfigError(twice[0], "", None, "is on both sides", "compare it with another")
-    parent, child = arguments.names or name_arms(*sides)
-    if parent == child:
-        raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
     options = Options(
         Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster),
         arguments.seed_from,
         arguments.latest,
     )
-    arms = [read_arm(name, paths, options) for name, paths in zip((parent, child), sides, strict=True)]
-    lineage = {parent: Lineage(None, "the first side"), child: Lineage(parent, "the second side")}
-    return compare(f"{child} against {parent}", arms, lineage, _rules(arguments))
+    return compare_sides(*sides, arguments.names, options, _rules(arguments))
 
 
 def _rules(arguments: argparse.Namespace) -> Rules:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ablation.cli.folders import results_folder
+from ablation.cli.terminal import print_json
 from ablation.config import dotted
 from ablation.config.changes import diff
 from ablation.config.lineage import in_natural_order, walk
 from ablation.config.settings import Settings, load_settings, suggest
-from ablation.config.study import Change, Study
+from ablation.config.study import Change, Study, Variant
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS, DATABASE
@@ -87,10 +88,19 @@ def _print_unlogged(plan: "Plan") -> None:
 def run_variants(arguments: argparse.Namespace) -> int:
     """Print the lineage of a study."""
     study = _study(settings_of(arguments), arguments.study, arguments)
+    if arguments.json:
+        print_json("variants", (_row(variant) for variant in study.variants.values()), study=study.name)
+        return 0
     print(f"{study.name}: {study.written.title}")
     for line in tree(study):
         print(line)
     return 0
+
+
+def _row(variant: Variant) -> dict[str, Any]:
+    changes = [change.model_dump(mode="json", by_alias=True) for change in variant.changes]
+    names = {"variant": variant.name, "parent": variant.parent, "why": variant.why}
+    return names | {"factors": variant.factors, "changes": changes}
 
 
 def tree(study: Study) -> Iterator[str]:

@@ -42,14 +42,20 @@ def describe_effect(results: Path, study: Study, scale: str, a: str, b: str) -> 
 def describe_stored(results: Path, name: str | None, a: str, b: str) -> list[str] | None:
     """Lines on two variants that the results alone know, such as imported runs; None where they do not know both."""
     with Store(load_or_collect(results)) as store:
-        having = [
-            study
-            for study in store.studies()
-            if name in (None, study) and {a, b} <= {variant.name for variant in store.variants(study)}
-        ]
+        having = studies_with(store, name, a, b)
         if len(having) != 1:
             return None
-        measured, scale = read_measurements(store, having[0]), store.meta()["scale"]
+        return describe_pair(read_measurements(store, having[0]), store.meta()["scale"], a, b)
+
+
+def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
+    """The studies, or the one of a name, that have both variants."""
+    studies = [study for study in store.studies() if name in (None, study)]
+    return [study for study in studies if {a, b} <= {variant.name for variant in store.variants(study)}]
+
+
+def describe_pair(measured: Measurements, scale: str, a: str, b: str) -> list[str]:
+    """Lines on how two variants differ, and on what that did."""
     configs = {variant.name: variant.resolved for variant in measured.variants}
     lines = [
         f"{key}: {describe_value(old)} -> {describe_value(new)}"

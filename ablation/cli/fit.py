@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.cli.configs import settings_of
+from ablation.cli.terminal import print_json
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_json
 from ablation.contract.status import STATUS
@@ -26,21 +27,43 @@ def run_fit(arguments: argparse.Namespace) -> int:
     arguments.config = [*arguments.config, *(f"{key}={value}" for key, value in given.items() if value is not None)]
     settings = settings_of(arguments)
     memory, plan, failed = settings.device_memory, build_plan(settings), False
+    rows: list[dict[str, Any]] = []
     for name, study in plan.studies.items():
         stages = [stage for stage in plan.content.stages if stage.study == name]
-        needs = needs_of(plan, stages, device_memory=memory)
+        worst = fullest(needs_of(plan, stages, device_memory=memory))
+        failed |= any(problem_of(need) is not None for need in worst)
+        if arguments.json:
+            rows += map(as_row, worst)
+            continue
         of_device = "" if memory is None else f", devices of {memory:g} GiB"
         print(f"{name} at scale {settings.scale}{of_device}")
         if study.written.footprint is None:
             print("    nothing is known: _study.yaml names no `footprint`")
             continue
-        worst = fullest(needs)
         for line in _divided(worst, arguments.devices) if arguments.devices else table(worst, measured(plan, worst)):
             print(f"    {line}")
         for line in () if arguments.devices else notes(worst):
             print(f"    {line}")
-        failed |= any(problem_of(need) is not None for need in worst)
+    if arguments.json:
+        print_json("fit", rows)
     return int(failed)
+
+
+def as_row(need: Need) -> dict[str, Any]:
+    """What one kind of stage needs, in bytes; None where its footprint knows nothing."""
+    made, problem = need.footprint, problem_of(need)
+    sizes = {"held": made.held_size, "one_row": made.least, "configured": made.peak}
+    return {
+        "study": need.study.name,
+        "stage": need.stage.stage,
+        "variant": need.variant.name,
+        "devices": need.devices,
+        **{name: size if made.held else None for name, size in sizes.items()},
+        "usable": need.memory,
+        "host": sum(need.host.values()),
+        "declared": need.stage.resources.mem_mb * MB,
+        "problem": None if problem is None else problem.problem,
+    }
 
 
 def table(needs: Sequence[Need], peaks: Sequence[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablation.cli.folders import price_per_hour, results_folder
+from ablation.cli.terminal import print_json
 from ablation.contract.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 def run_gate(arguments: argparse.Namespace) -> int:
     """Print the answers, or what failed."""
     if arguments.study is None:
-        if arguments.require or arguments.markdown:
-            option = "--require" if arguments.require else "--markdown"
+        if arguments.require or arguments.markdown or arguments.json:
+            option = "--require" if arguments.require else "--markdown" if arguments.markdown else "--json"
             raise ConfigError("gate", option, None, "belongs to a STUDY", "name one, as `ablation gate gad`")
         return _nothing_failed(arguments)
     from ablation.cli.common import check_study
     from ablation.judge.gate import answers, chosen
     from ablation.judge.verdicts import judge_study
-    from ablation.show.gated import Gated
+    from ablation.show.gated import Gated, as_rows
     from ablation.store.current import load_or_collect
     from ablation.store.database import Store
 
@@ -37,7 +38,11 @@ def run_gate(arguments: argparse.Namespace) -> int:
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
     required = arguments.require or "not worse"
     of = answers(judged.measurements, judged.edges, required, edges)
-    return report(Gated(judged.measurements, required, of, price_per_hour()), markdown=arguments.markdown)
+    gated = Gated(judged.measurements, required, of, price_per_hour())
+    if arguments.json:
+        print_json("gate", as_rows(gated), outcome=gated.outcome, required=required, notes=gated.notes)
+        return gated.status
+    return report(gated, markdown=arguments.markdown)
 
 
 def report(gated: "Gated", *, markdown: bool) -> int:

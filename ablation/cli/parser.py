@@ -63,10 +63,12 @@ def _configurations(commands: _Commands) -> None:
         "ablation.cli.check:run_check",
         "Run one variant with one seed in a folder of its own, read what it leaves, and say what does not fit.",
         "Nothing of it counts for the grid. Exit status 1 where a stage fails, its files cannot be read, or the study "
-        "names what nothing has logged.",
+        "names what nothing has logged. PAPER.tex: say which of its numbers (`tables --macros`) no longer match the "
+        "results; exit status 1 where any does not.",
     )
-    check.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant")
+    check.add_argument("study", metavar="STUDY[/VARIANT]", help="default: the first variant; or a PAPER.tex")
     _add_configs(check)
+    _add_results(check)
     prune = _add(
         commands,
         "prune",
@@ -79,6 +81,7 @@ def _configurations(commands: _Commands) -> None:
     _add_configs(prune)
     variants = add("variants", "The lineage of a study: what each variant changes, and why.")
     variants.add_argument("study", metavar="STUDY")
+    _add_json(variants)
     show = add("show", "The resolved configuration of one variant, as YAML.")
     show.add_argument(
         "variant", metavar="STUDY/VARIANT", help="STUDY/ may be left out where one study has such a variant"
@@ -93,6 +96,7 @@ def _configurations(commands: _Commands) -> None:
     )
     fit.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     fit.add_argument("--device-memory", type=float, metavar="GIB", help="of one device (default: as declared)")
+    _add_json(fit)
     fit.add_argument("--devices", type=int, nargs="+", metavar="N", help="instead: the least memory on so many devices")
     _add_configs(fit)
     compare = add(
@@ -106,7 +110,7 @@ def _configurations(commands: _Commands) -> None:
 
 
 def _results(commands: _Commands) -> None:
-    """Add status, collect, tables, figures, sql, tensorboard."""
+    """Add status, collect, tables, figures, sql, trace, tensorboard."""
 
     def add(name: str, text: str, epilog: str | None = None) -> argparse.ArgumentParser:
         parser = _add(commands, name, f"ablation.cli.results:run_{name}", text, epilog)
@@ -115,6 +119,7 @@ def _results(commands: _Commands) -> None:
         return parser
 
     status = add("status", "How far each study is, what runs, what failed, and the time left.")
+    _add_json(status)
     status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
     status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
     add("collect", "Build the DuckDB file from the stage folders; the old one is replaced when it is done.")
@@ -125,6 +130,7 @@ def _results(commands: _Commands) -> None:
     tables.add_argument(
         "--by", metavar="KEY", help="instead: a row per value of this configuration key (by-KEY.md, .csv, .tex, .html)"
     )
+    tables.add_argument("--macros", action="store_true", help="a LaTeX macro for each number, defined in numbers.tex")
     figures = add("figures", "Draw each study's learning curves, primary metric and lineage.")
     kinds = ("svg", "pdf", "png")
     figures.add_argument("--format", nargs="+", choices=kinds, default=["svg"], help="of the files (default: svg)")
@@ -138,7 +144,18 @@ def _results(commands: _Commands) -> None:
     sql.add_argument("query", metavar="QUERY", help="one SQL statement, or - to read it from stdin")
     shape = sql.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print CSV at full precision")
-    shape.add_argument("--json", action="store_true", help="print a JSON list of rows")
+    _add_json(shape)
+    origin = _add(
+        commands,
+        "trace",
+        "ablation.cli.trace:run_trace",
+        "Where a number of a table comes from: runs, keys, commit, uncommitted changes, and how to run it again.",
+    )
+    _add_results(origin)
+    _add_json(origin)
+    origin.add_argument("table", metavar="TABLE", help="a study, or a file of its tables")
+    origin.add_argument("row", metavar="ROW", help="a variant, or the first row")
+    origin.add_argument("column", metavar="COLUMN", help="a heading, or any final metric")
     board = add("tensorboard", "Write the metrics as event files, and start TensorBoard on them.")
     board.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     board.add_argument("--to", type=Path, metavar="FOLDER", help="of the event files (default: RESULTS/tensorboard)")
@@ -216,6 +233,7 @@ def _judgement(commands: _Commands) -> None:
     verdicts.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     form = verdicts.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print every column as CSV, at full precision")
+    _add_json(form)
     # From the last report, where it is of these results: its module imports nothing that judges.
     brief = "print one sentence for each study, as the report has them"
     form.add_argument("--brief", action="store_const", dest="run", const="ablation.cli.brief:run_brief", help=brief)
@@ -227,10 +245,12 @@ def _judgement(commands: _Commands) -> None:
         "May a study's changes merge: exit status 0 passed, 10 worse, 11 undecided, 12 invalid, 13 decided otherwise. "
         "Without STUDY: list what failed, diverged, is blocked or corrupt; exit status 1 if anything is.",
     )
+    _add_json(merge)
     merge.add_argument("study", nargs="?", metavar="STUDY", help="whose edges are asked")
     merge.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
     _requirement(merge, "what every edge must be (default: not worse)")
     trust = add("certify", "certificate", "How often each word is wrong where the truth is known.")
+    _add_json(trust)
     trust.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
     _audit(add("audit", "audit", "Check a study's published numbers, and compare them with ours; or check any table."))
     size = add(
@@ -238,6 +258,7 @@ def _judgement(commands: _Commands) -> None:
         "plan",
         "How many seeds and items find an effect, and what they cost: the smallest detectable effect of each size.",
     )
+    _add_json(size)
     size.add_argument("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
     size.add_argument("edges", nargs="*", metavar="EDGE", help="CHILD or PARENT:CHILD (default: all)")
     size.add_argument("--effect", type=float, required=True, metavar="E", help="the effect that is to be found")
@@ -316,7 +337,7 @@ def _compare(commands: _Commands) -> None:
     _requirement(both, "end as `gate` does: 0 only if every pair is this (docs/gate.md)")
     shape = both.add_mutually_exclusive_group()
     shape.add_argument("--csv", action="store_true", help="print every column of the verdicts, at full precision")
-    shape.add_argument("--json", action="store_true", help="print all that is known, at full precision")
+    _add_json(shape)
 
 
 def _requirement(parser: argparse.ArgumentParser, text: str) -> None:
@@ -341,6 +362,7 @@ def _audit(check: argparse.ArgumentParser) -> None:
     check.add_argument("--spread", choices=("sd", "se"), help="what stands behind ± (default: sd)")
     check.add_argument("--best", choices=("max", "min"), help="default: the smallest distance, the largest rate")
     check.add_argument("--percent", action="store_true", help="the numbers are percentages without their sign")
+    _add_json(check)
     check.add_argument("--columns", metavar="NAME,...", help="only these columns (default: all)")
 
 
@@ -356,6 +378,10 @@ def _add_configs(parser: argparse.ArgumentParser) -> None:
         "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake"
     )
     parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of the configurations")
+
+
+def _add_json(parser: Any) -> None:
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON (docs/python.md)")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ablation.cli.common import check_study
 from ablation.cli.folders import price_per_hour, results_folder
+from ablation.cli.terminal import print_json
 from ablation.contract.errors import ConfigError
 from ablation.judge.decide import read_seeded_stages
 from ablation.judge.edges import Edge, correct, judge_edges, study_prior
@@ -15,7 +16,7 @@ from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.planning import Cost, Pilot, split
 from ablation.judge.power import minimal_detectable_effect
 from ablation.judge.sequential import look_weights
-from ablation.show.sizes import Question, Sizes, in_words
+from ablation.show.sizes import Question, Sizes, as_rows, in_words, smallest
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
 
@@ -57,7 +58,11 @@ def run_plan(arguments: argparse.Namespace) -> int:
         cost,
         price_per_hour() if cost else None,
     )
-    text = in_words(Question(arguments.effect, arguments.power, level, arguments.hours), pilots, sizes)
+    question = Question(arguments.effect, arguments.power, level, arguments.hours)
+    if arguments.json:
+        print_json("plan", as_rows(question, pilots, sizes), notes=list(smallest(question, pilots, sizes)))
+        return 0
+    text = in_words(question, pilots, sizes)
     print(f"from {said}; the table is of {pilots[(len(pilots) - 1) // 2].name}\n\n{text}")
     return 0
 
@@ -117,14 +122,12 @@ def _of_results(arguments: argparse.Namespace) -> _Source:
 
 def _of_evaluations(paths: Sequence[Path]) -> _Source:
     """Two sides that others' tools wrote; what they cost is not known."""
-    from ablation.judge.compare.arms import Options, expand, name_arms, read_arm
-    from ablation.judge.compare.comparison import Lineage, Rules, compare
+    from ablation.judge.compare.arms import Options, expand
+    from ablation.judge.compare.comparison import Rules, compare_sides
 
-    sides = [expand([str(path)]) for path in paths]
-    parent, child = name_arms(*sides)
-    arms = [read_arm(name, files, Options()) for name, files in zip((parent, child), sides, strict=True)]
+    a, b = (expand([str(path)]) for path in paths)
     rules = Rules(margin=1.0, allow=frozenset({"prompt", "target", "task"}), flips=0)
-    return compare("pilot", arms, {parent: Lineage(None), child: Lineage(parent)}, rules).measured, lambda *_: None
+    return compare_sides(a, b, None, Options(), rules).measured, lambda *_: None
 
 
 def _known(edges: Sequence[Edge]) -> list[Edge]:

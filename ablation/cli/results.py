@@ -11,15 +11,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ablation.cli.folders import reports_folder, results_folder
-from ablation.cli.terminal import obeyed
-from ablation.contract.errors import TrackerError
-from ablation.contract.reading import json_text, one_line
+from ablation.cli.terminal import obeyed, print_json
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import one_line
 from ablation.plan.reports import claim_reports
 
 FOLLOW_SECONDS = 30.0  # as often as stages write their metrics
@@ -28,9 +27,12 @@ WIDEST = 60  # characters of one cell on a terminal
 
 def run_status(arguments: argparse.Namespace) -> int:
     """Print the state of the grid, once or until it is done."""
-    from ablation.store.progress import describe, watch
+    from ablation.store.progress import as_rows, describe, watch
 
     results = _results(arguments)
+    if arguments.json:
+        print_json("status", as_rows(results))
+        return 0
     if not arguments.watch:
         print(describe(results), end="")
         return 0
@@ -64,7 +66,12 @@ def run_tables(arguments: argparse.Namespace) -> int:
 
     database = load_or_collect(_results(arguments))
     reports = _claimed_reports(arguments)
-    _list(render_groups(database, reports, arguments.by) if arguments.by else render_tables(database, reports))
+    if arguments.by:
+        if arguments.macros:
+            raise ConfigError("tables", "--macros", None, "goes without --by", "leave one out")
+        _list(render_groups(database, reports, arguments.by))
+    else:
+        _list(render_tables(database, reports, macros=arguments.macros))
     return 0
 
 
@@ -90,8 +97,7 @@ def run_sql(arguments: argparse.Namespace) -> int:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([names, *([_csv(value) for value in row] for row in rows)])
     elif arguments.json:
-        records = [dict(zip(names, map(_json, row), strict=True)) for row in rows]
-        print(json_text(records))
+        print_json("sql", [dict(zip(names, row, strict=True)) for row in rows])
     else:
         print(text_table(names, rows))
     return 0
@@ -178,21 +184,6 @@ def _text(value: Any) -> str:
 
 def _csv(value: Any) -> Any:
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
-
-
-def _json(value: Any) -> Any:
-    """Return a value as JSON has it: no NaN, times in ISO 8601."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(name): _json(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(item) for item in value]
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    return value if value is None or isinstance(value, int | str) else str(value)
 
 
 def _results(arguments: argparse.Namespace) -> Path:

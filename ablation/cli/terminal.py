@@ -3,9 +3,12 @@
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from ablation.contract.reading import printable
+from ablation.contract.reading import json_text, printable
+
+JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/python.md
 
 
 class Shown:
@@ -25,6 +28,11 @@ class Shown:
 def obeyed(text: str) -> None:
     """Send the terminal what it is to obey."""
     getattr(sys.stdout, "stream", sys.stdout).write(text)
+
+
+def print_json(command: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:
+    """Print what a command found: a map for each row of its table, and more by name."""
+    print(json_text({"schema": JSON_SCHEMA, "command": command, "rows": list(rows)} | more))
 
 
 def terminal_width() -> int:

@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import stat
+from datetime import date, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +86,27 @@ def printable(text: str) -> str:
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def json_text(value: Any, indent: int = 1) -> str:
-    """Return a value as JSON for people and programs: as it is, with what is not `printable` as JSON's own escapes."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+def json_text(value: Any) -> str:
+    """Return a value as JSON for people and programs: `plain`, with what is not `printable` as JSON's own escapes."""
+    text = json.dumps(plain(value), indent=1, ensure_ascii=False)
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: no NaN, times in ISO 8601, numbers of NumPy as Python's."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return value if value is None or isinstance(value, int | str) else str(value)
 
 
 def one_line(text: object, width: int) -> str:

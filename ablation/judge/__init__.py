@@ -1,1 +1,17 @@
-"""What it means: contrasts, power, looks, verdicts, the audit of reported numbers, and seeds until decided."""
+"""What it means: contrasts, power, looks, verdicts, the audit of reported numbers, and seeds until decided.
+
+`ablation.judge(child, parent)` calls this package: once imported, it hides any function of its name.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class _Judge(ModuleType):
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return import_module("ablation.api").judge(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Judge

@@ -164,8 +164,8 @@ def _p(value: float) -> str:
 
 
 def as_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """One map per edge, of plain values; None for what does not exist."""
-    return [_plain(_row(comparison, found)) for found in comparison.compared]
+    """One map per edge."""
+    return [_row(comparison, found) for found in comparison.compared]
 
 
 def _row(comparison: Comparison, found: Compared) -> dict[str, Any]:
@@ -187,16 +187,5 @@ def _row(comparison: Comparison, found: Compared) -> dict[str, Any]:
         "items_worse": found.flips.worse,
         "best": [asdict(flip) for flip in found.flips.best],
         "worst": [asdict(flip) for flip in found.flips.worst],
-        "notes": list(comparison.notes),
     }
     return row
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "item") and not isinstance(value, str):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,16 +2,20 @@
 
 in_words(gated) -> str
 as_markdown(gated) -> str
+as_rows(gated) -> a map for each edge
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ablation.judge.edges import Edge
 from ablation.judge.gate import STATUS, Answer, gravest
 from ablation.judge.measurements import Measurements
+from ablation.judge.verdicts import edge_rows
 from ablation.readers.sheet import short
+from ablation.show.page.edges import clean_records
 from ablation.show.page.flips import find_flips
 from ablation.show.table_formats import markdown, pipe
 
@@ -84,6 +88,16 @@ def as_markdown(gated: Gated) -> str:
         lines += [f"  - {line}" for line in _flipped(gated.study, answer.edge)]
     lines += [f"\n{markdown(note)}." for note in gated.notes]
     return "\n".join(lines) + "\n"
+
+
+def as_rows(gated: Gated) -> list[dict[str, Any]]:
+    """What the verdicts know of each edge, and the answer."""
+    return [
+        edge | {"outcome": answer.outcome, "why": answer.why, "p_not_worse": answer.p_not_worse}
+        for edge, answer in zip(
+            clean_records(edge_rows(answer.edge for answer in gated.answers)), gated.answers, strict=True
+        )
+    ]
 
 
 def _flipped(study: Measurements, edge: Edge) -> list[str]:

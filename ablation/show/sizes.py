@@ -1,10 +1,12 @@
 """The table of a plan: seeds x items with the smallest detectable effect, device-hours and money.
 
 in_words(question, pilots, sizes) -> str
+as_rows(question, pilots, sizes) -> the rows of the table
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ablation.contract.errors import ConfigError
 from ablation.judge.planning import MOST_SEEDS, Cost, Level, Pilot, detectable, fewest_seeds
@@ -46,43 +48,60 @@ def in_words(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> str:
     Raises:
         ConfigError: no plan is to be had for the hours.
     """
-    middle, noisiest = pilots[(len(pilots) - 1) // 2], pilots[-1]
-    named = [
-        ("seeds", "items", f"found with {question.power:.0%}", "likely range"),
-        (noisiest.name,),
-        ("device-hours",),
+    heads = {
+        "seeds": "seeds",
+        "items": "items",
+        "effect": f"found with {question.power:.0%}",
+        "range": "likely range",
+        "noisiest": pilots[-1].name,
+        "hours": "device-hours",
+        "hours_to_run": "to run",
+        "cost": "cost",
+    }
+    found = [
+        {
+            **{name: f"{value:.3g}" for name, value in row.items() if value is not None},
+            "seeds": str(row["seeds"]),
+            "items": f"{row['items']:,}",
+            "range": f"{row['low']:.3g} to {row['high']:.3g}",
+            **({"cost": f"{row['cost']:.2f}"} if row["cost"] is not None else {}),
+        }
+        for row in as_rows(question, pilots, sizes)
     ]
-    several, paid = len(pilots) > 1, sizes.cost is not None
-    heads = [*named[0], *(named[1] if several else ()), *((*named[2], "to run") if paid else ())]
-    heads += ["cost"] if paid and sizes.price else []
-    rows = [heads]
+    columns = [[heads[name], *(row[name] for row in found)] for name in heads if name in found[0]]
+    widths = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, strict=True)
+    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([*table, "", *smallest(question, pilots, sizes)])
+
+
+def as_rows(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> list[dict[str, Any]]:
+    """A map for each size: what is found, on the edge in the middle and on the noisiest, and what it costs."""
+    rows = []
     for items in sizes.items:
         for seeds in sizes.seeds:
             level = question.level(seeds)
-            effect, low, high = detectable(middle, seeds, items, level, question.power)
-            row = [str(seeds), f"{items:,}", f"{effect:.3g}", f"{low:.3g} to {high:.3g}"]
-            if several:
-                row.append(f"{detectable(noisiest, seeds, items, level, question.power)[0]:.3g}")
-            rows.append([*row, *_costs(sizes, seeds, items)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([*table, "", *_smallest(question, middle, noisiest, sizes)])
+            effect, low, high = detectable(_middle(pilots), seeds, items, level, question.power)
+            several = len(pilots) > 1
+            noisiest = detectable(pilots[-1], seeds, items, level, question.power)[0] if several else None
+            left = sizes.left(seeds, items)
+            row = {"seeds": seeds, "items": items, "effect": effect, "low": low, "high": high, "noisiest": noisiest}
+            row |= {"hours": sizes.spent(seeds, items), "hours_to_run": left}
+            rows.append(row | {"cost": None if left is None or not sizes.price else left * sizes.price})
+    return rows
 
 
-def _costs(sizes: Sizes, seeds: int, items: int) -> Iterator[str]:
-    spent, left = sizes.spent(seeds, items), sizes.left(seeds, items)
-    if spent is not None and left is not None:
-        yield from (f"{spent:.3g}", f"{left:.3g}")
-        if sizes.price:
-            yield f"{left * sizes.price:.2f}"
+def _middle(pilots: Sequence[Pilot]) -> Pilot:
+    return pilots[(len(pilots) - 1) // 2]
 
 
-def _smallest(question: Question, middle: Pilot, noisiest: Pilot, sizes: Sizes) -> Iterator[str]:
-    """What finds the effect, and below what it cannot be decided."""
+def smallest(question: Question, pilots: Sequence[Pilot], sizes: Sizes) -> Iterator[str]:
+    """What finds the effect, and below what it cannot be decided. Raises as `in_words`."""
+    middle, noisiest = _middle(pilots), pilots[-1]
     wanted = f"an effect of {question.effect:g} with {question.power:.0%}"
     for pilot in dict.fromkeys((middle, noisiest)):
         found = [
-            (sizes.left(seeds, items) or 0.0, items, seeds)
+            (sizes.left(seeds, items) or 0.0, items * seeds, items, seeds)
             for items in sizes.items
             if (seeds := fewest_seeds(pilot, question.effect, items, question.level, question.power)) is not None
         ]
@@ -92,7 +111,7 @@ def _smallest(question: Question, middle: Pilot, noisiest: Pilot, sizes: Sizes) 
                 raise ConfigError("plan", "--hours", question.hours, f"{most} do not find {wanted}", "plan more items")
             yield f"{pilot.name}: not even {most} find {wanted}"
             continue
-        hours, items, seeds = min(found)
+        hours, _, items, seeds = min(found)
         if question.hours is not None and pilot is middle and hours > question.hours:
             problem = f"no plan finds {wanted} below {hours:.3g} device-hours ({seeds} seeds of {items:,} items)"
             raise ConfigError("plan", "--hours", question.hours, problem, "allow more, or ask for a larger effect")

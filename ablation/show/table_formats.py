@@ -79,8 +79,29 @@ def to_runs_csv(study: str, runs: pd.DataFrame, results: pd.DataFrame) -> str:
     return _csv(rows)
 
 
-def to_latex(table: ComparisonTable) -> str:
-    """A booktabs table float for a paper; it needs booktabs, graphicx and textcomp, and the T1 font encoding."""
+def numbers(table: ComparisonTable) -> dict[str, str]:
+    """What LaTeX prints of each measured number, by the name of its macro: `gad/d-final/accuracy`."""
+    return {
+        macro: latex(show_cell(cell, column, row.seeds, table.counted))
+        for row in table.rows
+        if not row.status
+        for macro, cell, column in zip(_macros(table, row), row.cells, table.columns, strict=True)
+    }
+
+
+def _macros(table: ComparisonTable, row: Row) -> list[str]:
+    """The names of a row's macros; where headings alone do not tell the columns apart, metrics do."""
+    named = [[_label(text, "./_") for text in (c.label, c.metric)] for c in table.columns]
+    labels, metrics = zip(*named, strict=True)
+    columns = labels if len(set(labels)) == len(labels) else metrics
+    return [f"{table.study}{table.suffix}/{_label(row.name, './_')}/{column}" for column in columns]
+
+
+def to_latex(table: ComparisonTable, *, macros: bool = False) -> str:
+    """A booktabs table float for a paper; it needs booktabs, graphicx and textcomp, and the T1 font encoding.
+
+    macros: each measured number is a macro, which `numbers` defines.
+    """
     published = [c for c in table.columns if c.published]
     measured = len(table.columns)
     lines = [
@@ -101,16 +122,14 @@ def to_latex(table: ComparisonTable) -> str:
         )
         first = measured + 4
         lines.append(rf"\cmidrule(lr){{3-{measured + 2}}}\cmidrule(l){{{first}-{first + len(published) - 1}}}")
-    heads = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]]
+    heads, known = [*table.heads[:2], *(c.label for c in table.columns), table.heads[2]], numbers(table)
     lines += [_latex_row(map(latex, [*heads, *(c.label for c in published)])), r"\midrule"]
     for row in table.rows:
         if row.status:
             middle = [rf"\multicolumn{{{measured}}}{{l}}{{\emph{{{latex(shortened(row.status, 60))}}}}}"]
         else:
-            middle = [
-                latex(show_cell(cell, c, row.seeds, table.counted))
-                for cell, c in zip(row.cells, table.columns, strict=True)
-            ]
+            names = _macros(table, row)
+            middle = [rf"\ablation{{{name}}}" if macros else known[name] for name in names]
         tail = map(latex, [show_seeds(row), *show_published(row, table)])
         lines.append(_latex_row([latex(row.name), rf"\raggedright {latex(changed(row))}", *middle, *tail]))
     lines += [r"\bottomrule", r"\end{tabular}}"]
@@ -174,8 +193,8 @@ def _latex_row(cells: Iterable[str]) -> str:
     return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
-def _label(study: str) -> str:
-    return re.sub(r"[^A-Za-z0-9-]", "-", study)
+def _label(text: str, more: str = "") -> str:
+    return re.sub(rf"[^A-Za-z0-9{more}-]", "-", text)
 
 
 def pipe(cells: Iterable[str], *, escape: bool = True) -> str:

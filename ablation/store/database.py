@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import duckdb
 
@@ -16,6 +16,7 @@ from ablation.contract.stage_folder import DATABASE
 
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without
     import pandas as pd
+    import pyarrow as pa
 
     from ablation.plan.plan_file import PlannedVariant
     from ablation.store.stored_study import StoredStudy
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second
 __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 
 SCHEMA_VERSION = "6"
+_Fetched = TypeVar("_Fetched")
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
 _NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
 
@@ -125,21 +127,28 @@ class Store:
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
         """Run one query; a mistake in it is a TrackerError with DuckDB's own words."""
-        try:
-            found = self._connection.execute(query, list(parameters))
-            if found is None:
-                raise TrackerError(_NO_STATEMENT)
-            return found.df()
-        except duckdb.Error as error:
-            raise TrackerError(" ".join(str(error).split())) from None
+        return self._run(query, parameters, lambda done: done.df())
+
+    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """Run one query; return its rows as an Arrow table. Errors as for `sql`."""
+        return self._run(query, parameters, lambda done: done.to_arrow_table(), relation=True)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Run one query; return the names of its columns and its rows, as Python's own values. Errors as for `sql`."""
+        return self._run(query, parameters, lambda done: ([column[0] for column in done.description], done.fetchall()))
+
+    def _run(
+        self, query: str, parameters: Sequence[Any], fetch: Callable[[Any], _Fetched], *, relation: bool = False
+    ) -> _Fetched:
         try:
-            done = self._connection.execute(query, list(parameters))
+            done: Any = (
+                self._connection.sql(query, params=list(parameters))
+                if relation
+                else self._connection.execute(query, list(parameters))
+            )
             if done is None:
                 raise TrackerError(_NO_STATEMENT)
-            return [column[0] for column in done.description], done.fetchall()
+            return fetch(done)
         except duckdb.Error as error:
             if "'pytz'" in str(error):
                 raise TrackerError("a time with a zone cannot be shown; write for example now()::timestamp") from None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from ablation.contract.stage_folder import Progress, read_attempt, read_progress
 from ablation.contract.status import FAILED, TO_COME, StageState, read_state
@@ -76,6 +77,25 @@ def describe(results: Path, now: float | None = None) -> str:
     now = time.time() if now is None else now
     views = look(results, now)
     return "\n".join([*_studies(views), *_running(views), *_failures(views), "", summary(views, now)]) + "\n"
+
+
+def as_rows(results: Path) -> list[dict[str, Any]]:
+    """A row for every planned stage as it is now."""
+    views = look(results, time.time())
+    return [
+        {
+            "study": view.study,
+            "stage": view.kind,
+            "label": view.label,
+            "folder": view.folder,
+            "state": view.state.state,
+            "reason": view.state.reason,
+            "done": view.progress and view.progress.done,
+            "total": view.progress and view.progress.total,
+            "seconds_left": view.left,
+        }
+        for view in views
+    ]
 
 
 def watch(results: Path, interval: float = 5.0) -> Iterator[str]:

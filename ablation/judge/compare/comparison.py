@@ -1,6 +1,7 @@
 """A comparison from its arms to its verdicts: what the command prints, and what the page is drawn from.
 
     compare(name, arms, lineage, rules) -> Comparison
+    compare_sides(a, b, names, options, rules) -> Comparison       of the files of two sides
 
 The judge reads the same Measurements as those of a grid, and judges by the same rules.
 """
@@ -8,6 +9,7 @@ The judge reads the same Measurements as those of a grid, and judges by the same
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +19,7 @@ from ablation.config.lineage import ancestors, compared
 from ablation.config.study import Change
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.errors import ConfigError
-from ablation.judge.compare.arms import Arm, check, common_items
+from ablation.judge.compare.arms import Arm, Options, check, common_items, name_arms, read_arm
 from ablation.judge.compare.flips import Flips, most_changed
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.measurements import Measurements
@@ -110,6 +112,20 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     add_paths(measured, edges)
     found = tuple(_beside(edge, named, measured, rules.flips) for edge in edges)
     return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)))
+
+
+def compare_sides(
+    a: Sequence[Path], b: Sequence[Path], names: Sequence[str] | None, options: Options, rules: Rules
+) -> Comparison:
+    """Compare the files of two sides, the second with the first. Raises as `compare`."""
+    if twice := [path for path in a if path in b]:
+        raise ConfigError(twice[0], "", None, "is on both sides", "compare it with another")
+    parent, child = names or name_arms(a, b)
+    if parent == child:
+        raise ConfigError("compare", "--names", parent, "names both sides", "give two names")
+    arms = [read_arm(name, paths, options) for name, paths in ((parent, a), (child, b))]
+    lineage = {parent: Lineage(None, "the first side"), child: Lineage(parent, "the second side")}
+    return compare(f"{child} against {parent}", arms, lineage, rules)
 
 
 def _steps(parents: Mapping[str, str | None]) -> list[tuple[str, str]]:

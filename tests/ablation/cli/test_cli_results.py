@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -138,7 +139,7 @@ def test_sql_prints_a_table_csv_or_json(results, capsys):
     assert lines[-1] == "(2 rows)"
     rows = list(csv.DictReader(io.StringIO(run(capsys, "sql", "--csv", query, "--results", results)[1])))
     assert [float(row["third"]) for row in rows] == [1 / 3, 1 / 3]
-    assert json.loads(run(capsys, "sql", "--json", query, "--results", results)[1])[1] == {
+    assert json.loads(run(capsys, "sql", "--json", query, "--results", results)[1])["rows"][1] == {
         "variant": "v1",
         "seed": 1,
         "third": pytest.approx(1 / 3),
@@ -166,3 +167,32 @@ def test_tensorboard_writes_event_files_and_says_how_to_look_at_them(results, ca
     status, _, err = run(capsys, "tensorboard", "tyo", "--write-only", "--results", results)
     assert status == 2
     assert "it is not in the plan" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        (["verdicts", "toy"], {"interactions"}),
+        (["gate", "toy"], {"outcome", "required", "notes"}),
+        (["plan", "toy", "--effect", "0.1"], {"notes"}),
+        (["status"], set()),
+        (["sql", "from runs"], set()),
+        (["certify", "toy"], set()),
+        (["trace", "toy", "v1", "mean"], {"metric", "shown", "rerun"}),
+        (["variants", "gad"], {"study"}),
+        (["fit", "gad"], set()),
+        (["audit", "debias"], {"file"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_json_has_one_form(results, capsys, monkeypatch, words, more):
+    monkeypatch.chdir(Path(__file__).parents[3])
+    if words[0] not in ("variants", "fit", "audit"):
+        simulate(results)
+        words = [*words, "--results", results]
+    status, out, _ = run(capsys, *words, "--json")
+    printed = json.loads(out)
+    assert status in (0, 1, 11)
+    assert printed.keys() == {"schema", "command", "rows"} | more
+    assert (printed["schema"], printed["command"]) == (1, words[0])
+    assert all(isinstance(row, dict) for row in printed["rows"])

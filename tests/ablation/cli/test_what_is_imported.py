@@ -41,11 +41,11 @@ def results(tmp_path_factory):
     return folder
 
 
-def packages_after(*words):
+def packages_after(*words, code=CODE):
     """The packages that are not Python's own, after a command that has succeeded."""
     # What a tool of the tests (coverage, say) puts into every process is not the command's.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    command = [sys.executable, "-c", CODE, *words]
+    command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     status, *names = done.stderr.splitlines()[-1].split()
     assert status == "0", done.stderr
@@ -71,3 +71,10 @@ def packages_after(*words):
 def test_a_command_imports_what_it_needs(words, allowed, results):
     folder = [] if words[0] in ("--help", "diff", "variants") else ["--results", str(results)]
     assert packages_after(*words, *folder) <= ALWAYS | allowed
+
+
+def test_importing_the_package_imports_nothing():
+    assert (
+        packages_after(code=f"import ablation{CODE.replace('from ablation.cli.main import main', 'main = int')}")
+        <= ALWAYS
+    )

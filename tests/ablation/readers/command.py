@@ -24,5 +24,6 @@ def refused(capsys, *words):
 
 
 def read(capsys, *words):
-    (found,) = json.loads(told(capsys, *words, "--json"))
-    return found
+    printed = json.loads(told(capsys, *words, "--json"))
+    (found,) = printed["rows"]
+    return found | {"notes": printed["notes"]}

@@ -67,8 +67,9 @@ def files(runs, task):
 
 def compared(capsys, *words):
     assert main(["compare", *map(str, words), "--json"]) == 0, capsys.readouterr().err
-    (found,) = json.loads(capsys.readouterr().out)
-    return found
+    printed = json.loads(capsys.readouterr().out)
+    (found,) = printed["rows"]
+    return found | {"notes": printed["notes"]}
 
 
 @pytest.mark.parametrize(
@@ -229,6 +230,6 @@ def test_the_gate_of_its_page_answers_as_shown(stored, capsys, monkeypatch, tmp_
     assert main([*shlex.split(line)[:-3], "--markdown"]) == 0  # nothing is required
     capsys.readouterr()
     assert main([*shlex.split(line)[:-1], "--json"]) == 11
-    assert json.loads(capsys.readouterr().out)[0]["verdict"] == "undecided"
+    assert json.loads(capsys.readouterr().out)["rows"][0]["verdict"] == "undecided"
     assert main([*shlex.split(line), "--json"]) == 2
     assert "goes without --csv and --json" in capsys.readouterr().err

@@ -212,7 +212,7 @@ def test_other_shapes_of_the_output(arms, capsys, tmp_path):
     assert "Items that changed most" in html
     assert "Q: question" in html
     assert "certify" not in html
-    (edge,) = json.loads(told(capsys, arms[0], "--with", arms[1], "--json"))
+    edge = read(capsys, arms[0], "--with", arms[1])
     assert f"{edge['effect']:+.3f}" in html
 
 
@@ -249,7 +249,7 @@ def test_two_times_five_seeds_of_ten_thousand_items_cost_little(tmp_path):
     )
     status, seconds, kilobytes, out, error = json.loads(measured.stdout)
     assert status == 0, error
-    (found,) = json.loads(out)
+    (found,) = json.loads(out)["rows"]
     assert (found["seeds"], found["items"]) == (5, 10_000)
     assert seconds < 6
     assert kilobytes < 550_000
@@ -282,9 +282,7 @@ def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, 
         said = told(capsys, *words, *flags)
         assert printable(said) == said
         assert flags == ("--csv",) or "\\u202eb" in said
-    assert (
-        json.loads(told(capsys, *words, "--json"))[0]["best"][0]["item"] == f"{odd}3"
-    )  # to a program it is what it is
+    assert read(capsys, *words)["best"][0]["item"] == f"{odd}3"  # to a program it is what it is
     page = (tmp_path / "p.html").read_text()
     assert printable(page) == page
     assert "\\u202eb" in page

@@ -17,7 +17,7 @@ def test_a_study_of_three_variants(arms, tmp_path, capsys):
         "  third: {extends: new, why: more, files: [third]}\n"
         "  base: {files: ['base/*/samples_*.jsonl']}\n  new: {extends: base, why: a gain, files: [new]}\n"
     )
-    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json"))
+    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json"))["rows"]
     assert [(r["parent"], r["child"]) for r in rows] == [("base", "new"), ("new", "third")]
     assert rows[1]["root"] == "base"
     assert rows[0]["p_adjusted"] >= rows[0]["p"]
@@ -37,7 +37,7 @@ def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
         f"analysis: {{edges: {edges}}}\nvariants:\n  base: {{files: [base]}}\n"
         "  new: {extends: base, files: [new]}\n  third: {extends: new, files: [third]}\n"
     )
-    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json", "--page", tmp_path / "p.html"))
+    rows = json.loads(told(capsys, "--study", tmp_path / "my.yaml", "--json", "--page", tmp_path / "p.html"))["rows"]
     assert {(r["parent"], r["child"]) for r in rows} == pairs
     means = {
         name: sum(hits(seed, gain).mean() for seed in range(3)) / 3

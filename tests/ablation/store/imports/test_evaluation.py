@@ -33,7 +33,7 @@ def edges(study):
 def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     words = ["compare", str(runs / "base"), "--with", str(runs / "new"), "--tasks", "openbook"]
     assert main([*words, "--allow", "prompt", "--json"]) == 0
-    [compared] = json.loads(capsys.readouterr().out)
+    [compared] = json.loads(capsys.readouterr().out)["rows"]
     words = ["import", "evaluation", str(runs), "--study", "prompts", "--items", "evaluation/openbook/acc", *DECIDED]
     assert main(words) == 2
     [line] = capsys.readouterr().err.splitlines()

@@ -1,0 +1,245 @@
+"""The tracker in Python: what the commands find, as data frames and records. `import ablation` has these names.
+
+open(results) -> Results                 what a grid or an import left
+compare(a, b) -> Verdict                 two evaluations: paths, frames or arrays
+judge(child, parent, items) -> Verdict   arrays [seeds, items]
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ablation.cli.common import check_study
+from ablation.cli.common import direction as read_direction
+from ablation.cli.effects import describe_pair, studies_with
+from ablation.contract.errors import ConfigError, TrackerError
+from ablation.contract.reading import plain
+from ablation.judge.compare.arms import Options, expand
+from ablation.judge.compare.comparison import Rules, compare_sides
+from ablation.judge.measurements import read_measurements
+from ablation.judge.pairs import judge_pair
+from ablation.judge.verdicts import edge_rows, edge_table, judge_studies
+from ablation.readers.sheet import Wanted
+from ablation.show.comparison import as_rows, in_words
+from ablation.show.notebook import results_html, verdict_html
+from ablation.show.page.edges import clean_records
+from ablation.store.current import load_or_collect
+from ablation.store.database import Store
+
+__all__ = ["Results", "TrackerError", "Verdict", "compare", "judge", "open"]
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One comparison. Every name of `row` is an attribute as well: `verdict`, `effect`, `low`, `high`, `reason`, ..."""
+
+    row: Mapping[str, Any]  # as `--json` prints it; None for what does not exist
+    text: str  # as the command prints it
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get("row", ()):
+            return self.row[name]
+        raise AttributeError(f"a verdict has no {name!r}, but {', '.join(self.__dict__.get('row', ()))}")
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return verdict_html(self.row)
+
+
+class Results:
+    """A results folder: tables as pandas frames, by SQL also as Arrow tables. `with` closes it."""
+
+    def __init__(self, results: str | Path = "results") -> None:
+        """Open the database, collecting first where it is not that of what lies there now."""
+        self.folder = Path(results)
+        self._store = Store(load_or_collect(self.folder))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the database."""
+        self._store.close()
+
+    @property
+    def studies(self) -> list[str]:
+        """Names of the studies."""
+        return self._store.studies()
+
+    def verdicts(self, study: str | None = None) -> pd.DataFrame:
+        """A row for each edge, as `ablation verdicts --csv`."""
+        check_study(self._store, "verdicts", study)
+        return edge_table(judge_studies(self._store, study))
+
+    def metrics(self, study: str | None = None) -> pd.DataFrame:
+        """Final metrics of runs that ended well: study, variant, seed, metric, value."""
+        return self._view("results", study)
+
+    def items(self, study: str | None = None) -> pd.DataFrame:
+        """Their evaluation items: study, variant, seed, subset, protocol, name, item, value, cluster."""
+        columns = "study, variant, seed, subset, protocol, name, item, value, cluster"
+        return self._view(f"(SELECT {columns} FROM finals JOIN items USING (key))", study)
+
+    def curves(self, study: str | None = None) -> pd.DataFrame:
+        """Training metrics: study, variant, seed, stage, step, metric, value."""
+        return self._view("curves", study)
+
+    def runs(self, study: str | None = None) -> pd.DataFrame:
+        """All runs: study, variant, seed, state, reason, wall_s."""
+        return self._view("runs", study)
+
+    def sql(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
+        """The rows of a query."""
+        return self._store.sql(query, parameters)
+
+    def arrow(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """The rows of a query as an Arrow table, which Polars, DuckDB and others take without a copy."""
+        return self._store.arrow(query, parameters)
+
+    def diff(self, a: str, b: str, study: str | None = None) -> Verdict:
+        """What variant `b` changes with respect to `a`, as `row["changes"]`, and what that did."""
+        having = studies_with(self._store, study, a, b)
+        if len(having) != 1 or a == b:
+            problem = "are one variant" if a == b else f"are in {len(having)} studies" if having else "are in no study"
+            raise ConfigError(self.folder, f"{a} and {b}", study, problem, f"name two of one of {self.studies}")
+        measured = read_measurements(self._store, having[0])
+        pair = judge_pair(measured, b, a)
+        changes = [
+            {"factor": factor, "key": key, "from": old, "to": new}
+            for factor, keys in pair.differing.items()
+            for key, old, new in keys
+        ]
+        [row] = clean_records(edge_rows([pair.edge]))
+        text = "\n".join(describe_pair(measured, self._store.meta()["scale"], a, b))
+        return Verdict(row | {"margin": measured.analysis.margin, "changes": plain(changes)}, text)
+
+    def _view(self, view: str, study: str | None) -> pd.DataFrame:
+        check_study(self._store, "results", study)
+        chosen = ("", []) if study is None else ("WHERE study = ?", [study])
+        return self._store.sql(f"FROM {view} {chosen[0]} ORDER BY ALL", chosen[1])
+
+    def _repr_html_(self) -> str:
+        return results_html(self.runs(), self._store.meta()["scale"])
+
+
+def open(results: str | Path = "results") -> Results:
+    """Open what a grid or an import left in a folder."""
+    return Results(results)
+
+
+def compare(
+    a: Any,
+    b: Any,
+    *,
+    names: tuple[str, str] | None = None,
+    metric: str | None = None,
+    filter: str | None = None,
+    tasks: Sequence[str] = (),
+    cluster: str | None = None,
+    direction: str | None = None,
+    margin: float | None = None,
+    alpha: float = 0.05,
+    seed_from: str | None = None,
+    allow: Sequence[str] = (),
+    common_items: bool = False,
+    latest: bool = False,
+    flips: int = 3,
+) -> Verdict:
+    """Judge `b` against `a`. The options are those of `ablation compare`.
+
+    Each side is a path or several (files, folders, patterns), a frame with the columns item and value and, if it likes,
+    seed, subset and cluster, or an array [items] or [seeds, items] whose items stand in the same places on both sides.
+    """
+    if not 0 < alpha < 1:
+        raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 1")
+    options = Options(Wanted(metric, filter, tuple(tasks), cluster), seed_from, latest)
+    rules = Rules(
+        direction=read_direction("compare", direction) if direction else None,
+        margin=margin,
+        allow=frozenset(allow),
+        common_items=common_items,
+        flips=flips,
+        chosen=options.wanted,
+        analysis={"alpha": alpha},
+    )
+    with _as_files(a, b) as (first, second):
+        comparison = compare_sides(first, second, names, options, rules)
+        [row] = as_rows(comparison)
+        return Verdict(plain(row) | {"notes": list(comparison.notes)}, in_words(comparison, _WIDTH))
+
+
+def judge(
+    child: Any,
+    parent: Any,
+    items: Sequence[Any] | None = None,
+    *,
+    clusters: Sequence[Any] | None = None,
+    **options: Any,
+) -> Verdict:
+    """Judge arrays [seeds, items] whose seeds and items stand in the same places; [items] is one seed.
+
+    items: their names, by default numbers; clusters: what items share that err together. The options are those of
+    `compare`.
+    """
+    shapes = np.shape(child), np.shape(parent)
+    if shapes[0] != shapes[1]:
+        raise ConfigError("judge", "child", shapes[0], f"is not the shape of the parent, {shapes[1]}", "pair them")
+    sides = [_frame(array, items, clusters) for array in (parent, child)]
+    return compare(*sides, **{"names": ("parent", "child"), **options})
+
+
+def _frame(array: Any, items: Sequence[Any] | None = None, clusters: Sequence[Any] | None = None) -> pd.DataFrame:
+    """The table of an array: a row for each seed and item."""
+    values = np.asarray(array, dtype=float)
+    if values.ndim not in (1, 2) or not values.size:
+        raise ConfigError("judge", "array", values.shape, "is not a valid shape", "give [seeds, items] or [items]")
+    seeds, count = np.atleast_2d(values).shape
+    frame = pd.DataFrame({"value": values.ravel()})
+    for name, of in (("item", range(count) if items is None else items), ("cluster", clusters)):
+        if of is None:
+            continue
+        if len(of) != count:
+            raise ConfigError("judge", f"{name}s", len(of), f"is not the number of items, {count}", "name each item")
+        frame[name] = np.tile(np.asarray(of), seeds)
+    return frame if values.ndim == 1 else frame.assign(seed=np.repeat(np.arange(seeds), count))
+
+
+def _files(side: Any, file: Path) -> list[Path]:
+    if isinstance(side, str | Path):
+        return expand([str(side)])
+    if isinstance(side, list | tuple) and side and all(isinstance(path, str | Path) for path in side):
+        return expand(map(str, side))
+    if isinstance(side, pd.DataFrame):
+        table = pa.Table.from_pandas(side, preserve_index=False)
+    else:  # of Arrow, Polars, DuckDB, ... or numbers
+        table = pa.table(side if hasattr(side, "__arrow_c_stream__") else _frame(side))
+    pq.write_table(table, file)
+    return [file]
+
+
+@contextmanager
+def _as_files(*sides: Any) -> Iterator[list[list[Path]]]:
+    """The files of each side; frames and arrays are written to files of their own, and so read as tables are."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            yield [_files(side, Path(folder) / f"{name}.parquet") for name, side in zip("AB", sides, strict=True)]
+        except ConfigError as error:
+            said = [str(part).replace(f"{folder}/", "") for part in (error.file, error.problem)]
+            raise ConfigError(said[0], error.key, error.value, said[1], error.remedy) from None

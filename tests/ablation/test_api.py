@@ -1,0 +1,134 @@
+"""From Python: the page and the notebook run, and what they give is what the commands print."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import ablation
+from ablation.cli.main import main
+from tests.ablation.readers.samples import arm
+from tests.simulate import DEBIAS, Study, simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("project")
+    simulate(folder / "results", [Study("debias", lineage=DEBIAS, seeds=3), Study("other", lineage=DEBIAS)])
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(project, monkeypatch):
+    monkeypatch.chdir(project)
+
+
+def test_the_page_runs_and_names_everything():
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"^((?:    .*\n)+)", page, flags=re.MULTILINE) if "{" not in block]
+    names = {}
+    exec("".join(line[4:] for block in blocks for line in block.splitlines(keepends=True)), names)
+    assert isinstance(names["verdict"], ablation.Verdict)
+    public = {name for name in vars(ablation.Results) if not name.startswith("_")} | set(ablation.__all__)
+    assert {name for name in public if name not in page} == {"Results"}
+    assert len(page.splitlines()) <= 80
+
+
+def test_the_notebook_runs(monkeypatch):
+    monkeypatch.chdir("examples")
+    notebook = nbformat.read("notebook.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    names, shown = {}, []
+    for cell in (cell.source for cell in notebook.cells if cell.cell_type == "code"):
+        if cell.startswith("!ablation"):
+            subprocess.run(
+                [sys.executable, "-m", *shlex.split(cell[1:].replace("\\\n", ""))],
+                check=True,
+                env={"PYTHONPATH": str(ROOT)},
+            )
+            continue
+        *start, last = cell.split("\n")
+        exec("\n".join(start), names)
+        shown.append(eval(last, names)._repr_html_())
+    assert [re.findall("<strong[^>]*>(.*?)<", html) for html in shown if "<strong" in html] == [["better"]] * 3
+    names["results"].close()
+
+
+def test_frames_are_those_of_the_commands(capsys):
+    with ablation.open() as results:
+        frame, metrics, arrow = results.verdicts("debias"), results.metrics("debias"), results.arrow("FROM results")
+        assert results.studies == ["debias", "other"]
+        found = results.diff("v4", "v8", study="debias")
+        assert set(results.items("debias")["variant"]) == set(DEBIAS)
+        assert "<svg" in found._repr_html_()
+        for mistake in (lambda: results.diff("v4", "v8"), lambda: results.verdicts("no"), lambda: results.sql("selec")):
+            with pytest.raises(ablation.TrackerError):
+                mistake()
+    assert main(["verdicts", "debias", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert frame["effect"].tolist() == [row["effect"] for row in rows]
+    assert (len(metrics), arrow.num_rows) == (len(DEBIAS) * 3 * 10, len(DEBIAS) * 5 * 10)
+    assert {change["key"] for change in found.changes} == {"rcs.mode", "rcs.alphas"}
+    assert found.effect == pytest.approx(frame.set_index("child")["effect"]["v8"])
+
+
+def test_paths_frames_and_arrays_are_one_comparison(tmp_path):
+    rng = np.random.default_rng(1)
+    sides = [(rng.random((3, 50)) < rate).astype(float) for rate in (0.5, 0.8)]
+    frames = [
+        pd.DataFrame({"item": np.tile(np.arange(50), 3), "seed": np.repeat(range(3), 50), "value": side.ravel()})
+        for side in sides
+    ]
+    for name, frame in zip("ab", frames, strict=True):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    found = [
+        ablation.compare(tmp_path / "a.csv", [str(tmp_path / "b.csv")]),
+        ablation.compare(*frames),
+        ablation.compare(*map(pa.Table.from_pandas, frames)),
+        ablation.compare(*sides),
+        ablation.judge(sides[1], sides[0], [f"q{i:02}" for i in range(50)]),
+    ]
+    assert len({(verdict.effect, verdict.low, verdict.verdict) for verdict in found}) == 1
+    assert found[0].effect == pytest.approx(sides[1].mean() - sides[0].mean())
+    together = ablation.judge(sides[1], sides[0], clusters=np.arange(50) // 5)
+    assert together.low != found[0].low
+
+
+def test_a_verdict_is_a_record(capsys, tmp_path):
+    sides = arm(tmp_path / "base"), arm(tmp_path / "new", gain=0.25)
+    verdict = ablation.compare(*sides)
+    assert main(["compare", sides[0], "--with", sides[1], "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["schema"], printed["rows"][0]) == (1, {n: v for n, v in verdict.row.items() if n != "notes"})
+    assert str(verdict).startswith("new against base: better")
+    with pytest.raises(AttributeError, match="has no 'word'"):
+        verdict.word  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda a: ablation.judge(a, a[:2]), "is not the shape of the parent"),
+        (lambda a: ablation.judge(a, a, ["x"]), "is not the number of items, 4"),
+        (lambda a: ablation.judge(a[0, 0], a[0, 0]), "is not a valid shape"),
+        (lambda a: ablation.compare(a, a * np.nan), "B.parquet: value: item 0 and 11 more has no finite value"),
+        (lambda a: ablation.compare(a, a, alpha=2), "is not a valid level"),
+        (lambda a: ablation.compare("nowhere", a), "no such file"),
+    ],
+)
+def test_mistakes_are_one_line(call, said):
+    with pytest.raises(ablation.TrackerError, match=re.escape(said)) as told:
+        call(np.ones((3, 4)))
+    assert "/tmp" not in str(told.value)
