@@ -10,12 +10,11 @@ from transformers.pytorch_utils import Conv1D
 from tests.trainers.debias.helpers import config
 from trainers.debias.early_stopping import EarlyStopping
 from trainers.debias.editor import applied, micro_batches
-from trainers.debias.hypernetwork import Hypernetwork, RunningMeanStd
 from trainers.debias.measure import ItemScores, reported, summarise, term_means
 from trainers.debias.ridge import Ridge
 from trainers.debias.scores import PrefixTree, icat, language_modelling, stereotype_preferred, stereotype_probability
 from trainers.debias.suffix import SuffixModel
-from trainers.models import EditedModule, find_modules
+from trainers.models import find_modules
 from trainers.random_model import build_random_model
 
 RULE = config().edit.modules
@@ -60,43 +59,6 @@ def test_rows_with_one_key_are_one_row_of_the_system(dual):
 def test_ridge_takes_the_smaller_system():
     assert Ridge(torch.randn(4, 9), torch.tensor(0.0)).factor.shape == (4, 4)
     assert Ridge(torch.randn(20, 9), torch.tensor(0.0)).factor.shape == (9, 9)
-
-
-def test_normaliser_equals_mean_and_deviation_of_all_rows():
-    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)) * 4 + 2
-    normaliser = RunningMeanStd(3)
-    for rows in x.split(10):
-        normaliser.update(rows)
-    torch.testing.assert_close(normaliser.mean, x.mean(0))
-    # MALMEN adds n * (unbiased variance) of each batch: its figure is a little above the exact one.
-    torch.testing.assert_close(normaliser.std, x.std(0), rtol=0.06, atol=0)
-    before = {name: value.clone() for name, value in normaliser.state_dict().items()}
-    normaliser(x)
-    for name, value in normaliser.state_dict().items():
-        assert torch.equal(value, before[name])
-
-
-def test_untrained_hypernetwork_scales_the_gradient_by_the_key():
-    module = EditedModule("m", 0, 3, 2)
-    net = Hypernetwork([module], rank=4, n_blocks=2, lr=0.1, seed=0)
-    net.network("m").normaliser.std.fill_(1.0)  # mean 0, deviation 1: the normaliser changes nothing
-    keys, grads = torch.tensor([[1.0, 2.0, 2.0]]), torch.tensor([[0.5, -1.0]])
-    # B = 0 makes every block the identity, so d = -lr |u|^2 v = -0.1 * 9 * v
-    torch.testing.assert_close(net.value_differences("m", keys, grads, 8), -0.9 * grads)
-
-
-def test_hypernetwork_weights_depend_on_the_seed_alone():
-    modules = [EditedModule(f"m{i}", i, 3, 2) for i in range(2)] + [EditedModule("other", 2, 4, 2)]
-    torch.manual_seed(1)
-    first = Hypernetwork(modules, rank=4, n_blocks=1, lr=0.1, seed=5).state_dict()
-    torch.manual_seed(2)
-    again = Hypernetwork(modules, rank=4, n_blocks=1, lr=0.1, seed=5).state_dict()
-    other = Hypernetwork(modules, rank=4, n_blocks=1, lr=0.1, seed=6).state_dict()
-    assert set(first) == set(again)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["networks.3x2.blocks.0.A"], other["networks.3x2.blocks.0.A"])
-    assert first["networks.3x2.blocks.0.scale"].shape == (2, 5)
-    assert first["networks.4x2.blocks.0.scale"].shape == (1, 6)
 
 
 @pytest.mark.parametrize(("architecture", "kind"), [("llama", nn.Linear), ("gpt2", Conv1D)])

@@ -11,7 +11,7 @@ from trainers.assets import files
 from trainers.debias import prepare
 from trainers.debias.editor import micro_batches, predict
 from trainers.debias.head import OutputMatrix, label_log_probs, log_partition, reference, token_kl
-from trainers.debias.measure import load_suffix, measure, score_items
+from trainers.debias.measure import load_suffix, measure
 from trainers.debias.prepared import Prepared
 from trainers.debias.suffix import SuffixModel
 from trainers.debias.train import Trainer
@@ -124,18 +124,6 @@ def test_cached_unedited_scores_equal_a_plain_forward(prepared_stage):
             p, mean = prepared.scores[index, number].tolist()
             assert p == pytest.approx(logp.exp().mean().item(), rel=1e-5)
             assert mean == pytest.approx(logp.mean().item(), rel=1e-5)
-
-
-def test_suffix_on_cached_states_equals_the_whole_model(prepared_stage):
-    _, inputs = prepared_stage
-    prepared = Prepared(inputs["prepare"])
-    suffix = load_suffix(files(inputs["model"]), prepared)
-    indices = prepared.indices("test")
-    with torch.no_grad():
-        scores = score_items(suffix, prepared, indices)
-    p, logp = prepared.unedited(indices)
-    torch.testing.assert_close(scores.p.view(-1, 3), p, rtol=1e-5, atol=0)
-    torch.testing.assert_close(scores.logp.view(-1, 3), logp, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("overlooked", ["attention_mask", "position_ids"])

@@ -125,14 +125,17 @@ def test_without_grpo_the_rce_policy_is_the_result(folders, tmp_path):
     assert_equal_weights(weights(found["rce"]), weights(found["grpo"]))
 
 
-def test_conditional_counts_the_queries_that_train(folders, tmp_path):
-    inputs, settings = dict(folders), config(grpo={"min_positive_ratio": 0.5})
+def test_conditional_counts_the_queries_that_train_and_means_are_over_them(folders, tmp_path):
+    """As in seed 003, scheme 4: only valid queries are in the loss."""
+    inputs = dict(folders)
+    settings = config(grpo={"min_positive_ratio": 0.5, "epochs": 2, "batch_size": 64})
     inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
     _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
     data = read_candidates(folders["candidates"] / "candidates.parquet", pool_size=6, shots=3)
     share = (data.correct.mean(1) >= 0.5).float().mean().item()
     assert 0 < share < 1
     assert metrics["grpo/trained_queries"] == pytest.approx(share)
+    assert metrics["grpo/loss"] == pytest.approx(metrics["grpo/policy_loss"] + 0.1 * metrics["grpo/kl"], rel=1e-5)
 
 
 def test_conditional_without_any_right_sequence_learns_nothing(folders, tmp_path):
@@ -229,16 +232,6 @@ def test_selectors_may_learn_from_shorter_sequences_than_they_choose(folders, tm
     assert {f"selected/{shots}/accuracy" for shots in (1, 2, 3)} <= metrics.keys()
     with pytest.raises(ValueError, match=r"train_shots = 7 exceeds task\.candidates = 6"):
         config(train_shots=7)
-
-
-def test_conditional_means_are_over_the_queries_that_train(folders, tmp_path):
-    """As in seed 003, scheme 4: only valid queries are in the loss."""
-    inputs = dict(folders)
-    settings = config(grpo={"min_positive_ratio": 0.5, "epochs": 2, "batch_size": 64})
-    inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")
-    _, metrics = run("grpo", settings, inputs, tmp_path / "grpo")
-    assert 0 < metrics["grpo/trained_queries"] < 1
-    assert metrics["grpo/loss"] == pytest.approx(metrics["grpo/policy_loss"] + 0.1 * metrics["grpo/kl"], rel=1e-5)
 
 
 def test_sequences_without_any_difference_are_refused(folders, tmp_path):
