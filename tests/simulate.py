@@ -23,11 +23,14 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ablation.contract.status import TO_COME
 
 METRICS_DTYPES = {"step": "int64", "name": "str", "value": "float64"}
+METRICS = pa.schema([("step", pa.int64()), ("name", pa.string()), ("value", pa.float64())])
+ITEMS = pa.schema([*((name, pa.string()) for name in ("item", "subset", "protocol", "name")), ("value", pa.float64())])
 MODEL = {"model": {"kind": "model", "sources": [{"source": "random", "architecture": "llama"}]}}
 STARTED = "2026-01-01T00:00:00+00:00"
 
@@ -256,39 +259,38 @@ def _run(study: Study, variant: str, seed: int, *, train: dict, evaluate: dict, 
     if state not in TO_COME:
         curves = _curves(study, _generator(root, study.name, variant, seed))
         watched = [_excursion(event) for event in study.health.get((variant, seed), ())]
-        pd.concat([curves, *watched]).to_parquet(folder / "metrics.parquet", index=False)
+        pq.write_table(pa.concat_tables([curves, *watched]), folder / "metrics.parquet")
     if state != "ok":
         _finish(evaluate, "missing" if state in TO_COME else "blocked", f"input train is {state}")
         return
     folder = _finish(evaluate, "ok")
     items, metrics = _evaluation(study, variant, seed, root)
-    items.to_parquet(folder / "items.parquet", index=False)
-    metrics.to_parquet(folder / "metrics.parquet", index=False)
+    pq.write_table(items, folder / "items.parquet")
+    pq.write_table(metrics, folder / "metrics.parquet")
 
 
-def _curves(study: Study, rng: np.random.Generator) -> pd.DataFrame:
+def _curves(study: Study, rng: np.random.Generator) -> pa.Table:
     steps = np.arange(1, study.steps + 1)
     level, speed = rng.uniform(0.5, 1.5, study.metrics), rng.uniform(0.5, 2.0, study.metrics)
     decay = level * np.exp(-speed * steps[:, None] / study.steps)
     values = decay + rng.normal(0, 0.02, (study.steps, study.metrics))
     names = np.array([f"train/m{i:02d}" for i in range(study.metrics)])
-    columns = {"step": steps.repeat(study.metrics), "name": np.tile(names, study.steps), "value": values.ravel()}
-    return pd.DataFrame(columns).astype(METRICS_DTYPES)
+    return pa.table([steps.repeat(study.metrics), np.tile(names, study.steps), values.ravel()], schema=METRICS)
 
 
-def _excursion(event: Mapping[str, Any]) -> pd.DataFrame:
+def _excursion(event: Mapping[str, Any]) -> pa.Table:
     """The series that makes the event's rule trip from its first to its last step."""
     assert event["value"] > 0
     assert not event["metric"].startswith("train/m"), "curves have values of their own"
     steps = np.arange(event["first_step"] - 1, event["last_step"] + 2)
     inside = (steps >= event["first_step"]) & (steps <= event["last_step"])
-    columns = {"step": steps, "name": event["metric"], "value": np.where(inside, event["value"], 0.0)}
-    return pd.DataFrame(columns).astype(METRICS_DTYPES)
+    columns = [steps, [event["metric"]] * len(steps), np.where(inside, float(event["value"]), 0.0)]
+    return pa.table(columns, schema=METRICS)
 
 
-def _evaluation(study: Study, variant: str, seed: int, root: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _evaluation(study: Study, variant: str, seed: int, root: int) -> tuple[pa.Table, pa.Table]:
     """Items: hit = (sqrt(rho) ease + sqrt(1 - rho) noise < Phi^-1(rate)), so that P(hit) = rate, items paired."""
-    rows: list[pd.DataFrame] = []
+    tables: list[pa.Table] = []
     metrics: dict[str, float] = {}
     for protocol in ("edited", "unedited"):
         edited = protocol == "edited"
@@ -302,13 +304,13 @@ def _evaluation(study: Study, variant: str, seed: int, root: int) -> tuple[pd.Da
             latent = np.sqrt(study.rho) * ease + np.sqrt(1 - study.rho) * run.standard_normal(count)
             hits = (latent < NormalDist().inv_cdf(rate)).astype(float)
             names = [f"{subset}-{i:04d}" for i in range(count)]
-            columns = {"item": names, "subset": subset, "protocol": protocol, "name": "hit", "value": hits}
-            rows.append(pd.DataFrame(columns))
+            words = ([word] * count for word in (subset, protocol, "hit"))
+            tables.append(pa.table([names, *words, hits], schema=ITEMS))
             distances.append(abs(hits.mean() - 0.5))
             metrics |= {f"{protocol}/{subset}/hit": hits.mean(), f"{protocol}/{subset}/distance": distances[-1]}
         metrics[f"{protocol}/mean/distance"] = float(np.mean(distances))
-    final = pd.DataFrame({"step": 0, "name": list(metrics), "value": list(metrics.values())}).astype(METRICS_DTYPES)
-    return pd.concat(rows, ignore_index=True), final
+    final = pa.table([[0] * len(metrics), list(metrics), list(metrics.values())], schema=METRICS)
+    return pa.concat_tables(tables), final
 
 
 def _generator(*words: str | int) -> np.random.Generator:

@@ -99,6 +99,7 @@ def test_a_file_system_without_locks_is_one_line(project):
     assert done.stdout.splitlines()[-1].startswith(line)
 
 
+@pytest.mark.slow
 def test_a_stage_folder_that_leads_out_of_the_results_is_refused(project, tmp_path):
     """A trainer would write over, and delete, what is not its own."""
     folder = next(path.parent for path in project.statuses() if "train" in path.parts)
