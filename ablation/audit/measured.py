@@ -14,8 +14,7 @@ import numpy as np
 from ablation.audit.reproduction import Curves, Measured, MeasuredCell
 from ablation.audit.training import stated_metrics
 from ablation.config.published_schema import Delta, PublishedFile
-from ablation.judge.measurements import Measurements
-from ablation.judge.pairing import item_clusters, paired_values
+from ablation.judge.measurements import Measurements, item_clusters, paired_values
 from ablation.judge.significance import Array, Noise, half_width
 from ablation.judge.statistics import Direction, Numbers, contrast
 from ablation.store.database import Store

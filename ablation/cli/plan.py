@@ -10,7 +10,7 @@ from ablation.cli.folders import price_per_hour, results_folder
 from ablation.cli.terminal import print_json
 from ablation.contract.errors import ConfigError
 from ablation.judge.decide import read_seeded_stages
-from ablation.judge.edges import Edge, correct, judge_edges, study_prior
+from ablation.judge.edges import Edge, correct, judge_edges
 from ablation.judge.gate import chosen
 from ablation.judge.measurements import Measurements, read_measurements
 from ablation.judge.planning import Cost, Pilot, split
@@ -38,7 +38,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         tried = _known(chosen(edges, arguments.edges))
         pilots = [split(edge) for edge in tried]
         cost = cost_of(tried, max(pilot.items for pilot in pilots))
-        alone, looks = correct(study, edges, study_prior(study)).level, study.analysis.looks
+        alone, looks = correct(study, edges).level, study.analysis.looks
         weights = look_weights(looks) if looks else {}
         edges_ = "1 edge" if len(tried) == 1 else f"{len(tried)} edges"
         said = f"the noise of {edges_}, {pilots[0].seeds} seeds of {pilots[0].items:,} items"

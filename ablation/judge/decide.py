@@ -132,7 +132,7 @@ def _counts(judged: JudgedStudy) -> dict[str, int]:
 def _next_round(judged: JudgedStudy, prices: Prices, hours: float) -> tuple[list[Offer], dict[str, int]]:
     """What more seeds promise for each undecided edge, and the seeds of the variants of those chosen."""
     chances = predict(judged.measurements, judged.edges)
-    taken = {(edge.child, edge.parent): edge.seeds for edge in judged.edges}
+    taken = {edge.pair: edge.seeds for edge in judged.edges}
     counts = _counts(judged)
     offers = choose(chances, taken, counts, prices, hours)
     return offers, seeds_wanted(offers, counts)

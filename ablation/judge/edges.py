@@ -1,7 +1,14 @@
-"""One word per edge of a lineage (parent -> child), with its evidence. Numbers that do not exist are NaN or None."""
+"""One word per edge of a lineage (parent -> child), with its evidence. Numbers that do not exist are NaN or None.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+measure(study, child, parent) -> Measured            effect, noise, looks and p of one comparison
+correct(study, [Measured]) -> Correction             what the family of all edges leaves to each
+conclude(study, Measured, Correction) -> Edge        the word, and why
+judge_edges(study) -> [Edge]                         all three, for every edge of the analysis plan
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +18,13 @@ from ablation.config.study_schema import Analysis
 from ablation.judge import no_effect
 from ablation.judge.environments import differing
 from ablation.judge.family import Family, Member, covariances
-from ablation.judge.measurements import Measurements
-from ablation.judge.moderation import SeedPrior, seed_prior
-from ablation.judge.pairing import Reuse, Warned, paired_values, warnings
+from ablation.judge.measurements import Measurements, Problem, Warned, paired_arms, warnings
+from ablation.judge.moderation import SeedPrior
 from ablation.judge.power import minimal_detectable_effect, seeds_needed
 from ablation.judge.scope import DECIDED, share_otherwise, within_scope
 from ablation.judge.sequential import look_weights, sequential_p
 from ablation.judge.significance import Array, Noise, benjamini_hochberg, holm, sign_flip
-from ablation.judge.statistics import Estimate, contrast, run_statistics
+from ablation.judge.statistics import Estimate, contrast_arms
 from ablation.store.analysis_history import seeds_added
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
@@ -46,49 +52,64 @@ class Look:
     p: float  # two-sided, at this look alone
 
 
-@dataclass
-class Edge:
-    """One comparison; `effect`, `low`, `high`, `mde` in units of the statistic, positive is an improvement."""
+@dataclass(frozen=True)
+class Measured:
+    """One comparison, without the family; numbers in units of the statistic, positive is an improvement."""
 
     study: str
     parent: str
     child: str
-    verdict: str = "invalid"  # one of WORDS
-    detail: str = "invalid"  # the word were it not confounded
-    effect: float = _NAN
-    low: float = _NAN  # interval at 1 - alpha for this edge alone; with looks, at the level of the last one taken
-    high: float = _NAN
-    joint_low: float = _NAN  # the same corrected for all edges of the study that could be tested
-    joint_high: float = _NAN
-    p: float = _NAN  # two-sided; over all looks where the study declares looks
-    p_adjusted: float = _NAN  # over the study's edges
-    p_sign_flip: float = _NAN  # over seeds, the items taken as fixed
-    mde: float = _NAN  # at 80% power and the level that the family leaves
-    seeds: int = 0
-    items: int = 0
-    seeds_needed: int | None = None  # to find the observed effect with 80% power
-    variance: str = "own"  # of seeds: own, or moderated by the study's other variants
-    prior_df: float = 0.0  # degrees of freedom that the others added
-    cost_hours: float = 0.0  # device-hours of the child's stages that the parent does not share
-    in_seeds: float = _NAN  # share of seeds, at least, of which a decided word is said: the rest may behave otherwise
-    confounded: bool = False
+    problem: Problem = field(default=Problem())  # what keeps runs from being paired
     factors: tuple[str, ...] = ()
-    root: str = ""  # the first of the child's ancestors, and the child against it: `ablation.judge.paths`
-    root_effect: float = _NAN
-    root_low: float = _NAN  # for all paths of the lineage at once
-    root_high: float = _NAN
-    why: str = ""  # why this verdict
-    notes: tuple[str, ...] = ()  # what is known of changes without effect
-    warnings: tuple[Warned, ...] = ()  # of runs on either side
+    cost_hours: float = 0.0  # device-hours of the child's stages that the parent does not share
+    paired: tuple[int, ...] = field(default=(), repr=False)  # its seeds, in the order in which they were added
     estimate: Estimate | None = field(default=None, repr=False)  # of all its seeds
     noise: Noise = field(default=Noise(_NAN, 0, _NAN), repr=False)  # of all its seeds; moderated as a look's
-    paired: tuple[int, ...] = field(default=(), repr=False)  # its seeds, in the order in which they were added
     looks: tuple[Look, ...] = field(default=(), repr=False)  # taken so far, the last one last
+    seen: Look | None = field(default=None, repr=False)  # the last of them, or before it all that there is
+    low: float = _NAN  # interval at 1 - alpha for this edge alone; with looks, at the level of the last one taken
+    high: float = _NAN
+    p: float = _NAN  # two-sided; over all looks where the study declares looks
 
     @property
-    def reason(self) -> str:
-        """Why this verdict, and what else is to be known of it, in one sentence."""
-        return "; ".join(filter(None, (self.why, *self.notes, *map(str, self.warnings))))
+    def pair(self) -> tuple[str, str]:
+        """Child and parent."""
+        return self.child, self.parent
+
+    @property
+    def confounded(self) -> bool:
+        """Whether more than one factor changed."""
+        return len(self.factors) > 1
+
+    @property
+    def effect(self) -> float:
+        """Mean over seeds; NaN where no runs can be paired."""
+        return self.estimate.effect if self.estimate else _NAN
+
+    @property
+    def seeds(self) -> int:
+        """How many were paired."""
+        return len(self.paired)
+
+    @property
+    def items(self) -> int:
+        """How many were paired, over all subsets."""
+        return self.estimate.items if self.estimate else 0
+
+    @property
+    def p_sign_flip(self) -> float:
+        """Over seeds, the items taken as fixed."""
+        return sign_flip(self.estimate.per_seed)[0] if self.estimate and self.seeds > 1 else _NAN
+
+    @property
+    def prior_df(self) -> float:
+        """Degrees of freedom that the study's other variants added to the variance of seeds."""
+        return max(self.seen.noise.seed_df - self.seen.estimate.noise.seed_df, 0.0) if self.seen else 0.0
+
+    @property
+    def variance(self) -> str:
+        """Of seeds: own, or moderated by the study's other variants."""
+        return "moderated" if self.prior_df > 0 else "own"
 
 
 @dataclass(frozen=True)
@@ -102,33 +123,73 @@ class Correction:
     name: str
     level: float
     joint: float
+    adjusted: Mapping[tuple[str, str], float]  # p-values of the tested edges, by child and parent
 
 
-def judge_edges(study: Measurements, *, planning: bool = True, reuse: Reuse | None = None) -> list[Edge]:
+@dataclass(frozen=True)
+class Edge(Measured):
+    """A comparison with its word."""
+
+    p_adjusted: float = _NAN  # over the study's edges
+    detail: str = "invalid"  # one of WORDS: the word were the edge not confounded
+    why: str = ""
+    in_seeds: float = _NAN  # share of seeds, at least, of which a decided word is said: the rest may behave otherwise
+    joint_low: float = _NAN  # interval corrected for all edges of the study that could be tested
+    joint_high: float = _NAN
+    mde: float = _NAN  # at 80% power and the level that the family leaves
+    seeds_needed: int | None = None  # to find the observed effect with 80% power
+    notes: tuple[str, ...] = ()  # what is known of changes without effect
+    warnings: tuple[Warned, ...] = ()  # of runs on either side
+    root: str = ""  # the first of the child's ancestors, and the child against it: `ablation.judge.paths`
+    root_effect: float = _NAN
+    root_low: float = _NAN  # for all paths of the lineage at once
+    root_high: float = _NAN
+
+    @property
+    def verdict(self) -> str:
+        """One of WORDS."""
+        return "confounded" if self.confounded and self.detail not in NOT_COMPARED else self.detail
+
+    @property
+    def reason(self) -> str:
+        """Why this verdict, and what else is to be known of it, in one sentence."""
+        return "; ".join(filter(None, (self.why, *self.notes, *map(str, self.warnings))))
+
+
+def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
     """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them.
 
     Without `planning` what no word depends on and what takes most of the time is not computed (smallest detectable
     effects, seeds needed, joint intervals, how far above alpha an adjusted p is): for those who read the words and the
     edges' own intervals only.
     """
-    reuse = reuse or Reuse()
-    prior = study_prior(study, reuse)
-    edges = [measure(study, child, parent, prior, reuse) for child, parent in study_pairs(study)]
-    correction = correct(study, edges, prior, planning=planning)
-    for edge in edges:
-        conclude(study, edge, correction, planning=planning)
-    return edges
+    edges = [measure(study, child, parent) for child, parent in study_pairs(study)]
+    correction = correct(study, edges, planning=planning)
+    return [conclude(study, edge, correction, planning=planning) for edge in edges]
 
 
-def conclude(study: Measurements, edge: Edge, correction: Correction, *, planning: bool) -> None:
-    """Fill in the word of a measured edge whose `p_adjusted` is known, and what else is to be said of it."""
-    if edge.estimate is not None:
-        if planning:
-            _plan_ahead(edge, edge.estimate, study, correction)
-        _decide(edge, edge.estimate, study, correction, planning=planning)
-    elsewhere = differing(study.environments, edge.child, edge.parent, edge.paired)
-    edge.notes = (*_idle(study, edge), *elsewhere, *_added(study, edge), *(_IMPORTED if study.imported else ()))
-    edge.warnings = warnings(study, (edge.child, edge.parent))
+def conclude(study: Measurements, measured: Measured, correction: Correction, *, planning: bool) -> Edge:
+    """Give a measured edge its word, and what else is to be said of it."""
+    problem = measured.problem
+    edge = Edge(
+        **vars(measured),
+        p_adjusted=correction.adjusted.get(measured.pair, _NAN),
+        detail="not run" if problem.waiting else "invalid" if problem else "",
+        why=problem.text,
+        notes=(
+            *_idle(study, measured),
+            *differing(study.environments, measured.child, measured.parent, measured.paired),
+            *_added(study, measured),
+            *(_IMPORTED if study.imported else ()),
+        ),
+        warnings=warnings(study, measured.pair),
+    )
+    if measured.estimate is None or measured.seen is None:
+        return edge
+    if planning:
+        edge = replace(edge, **_plan_ahead(measured.seen, measured.estimate, study.analysis, correction.level))
+    more = {} if problem else _decide(edge, measured.seen, measured.estimate, study, correction, planning=planning)
+    return replace(edge, **more)
 
 
 def study_pairs(study: Measurements) -> list[tuple[str, str]]:
@@ -136,60 +197,34 @@ def study_pairs(study: Measurements) -> list[tuple[str, str]]:
     return compared(study.analysis.edges, {variant.name: variant.parent for variant in study.variants})
 
 
-def study_prior(study: Measurements, reuse: Reuse | None = None) -> SeedPrior | None:
-    """What the study's variants say of each other's noise; with looks, from the seeds of the first one, for good."""
-    reuse = reuse or Reuse()
-    if not reuse.prior:
-        reuse.prior.append(None if study.analysis.variance == "own" else _seed_prior(study, reuse))
-    return reuse.prior[0]
-
-
-def _seed_prior(study: Measurements, reuse: Reuse) -> SeedPrior | None:
-    first = study.analysis.looks[0] if study.analysis.looks else None
-    gains: dict[str, dict[int, float]] = {}
-    for variant in study.variants:
-        values, seeds, _ = paired_values(study, [variant.name], reuse)
-        if values:
-            found = run_statistics(values, study.direction)[0].tolist()
-            gains[variant.name] = dict(list(zip(seeds, found, strict=True))[:first])
-    return seed_prior(gains)
-
-
-def correct(
-    study: Measurements, edges: Sequence[Edge], prior: SeedPrior | None, *, planning: bool = True
-) -> Correction:
-    """Fill in the adjusted p-values; return what the family leaves to each edge."""
-    analysis = study.analysis
-    tested = those_tested(edges)
+def correct(study: Measurements, edges: Sequence[Measured], *, planning: bool = True) -> Correction:
+    """Adjust the p-values of a study's edges, and say what the family leaves to each."""
+    analysis, tested = study.analysis, those_tested(edges)
     p = [edge.p for edge in tested]
     needed = planning or any(edge.p <= analysis.alpha for edge in tested)
+    name, level, joint = "holm", analysis.alpha / max(len(tested), 1), None
     if len(tested) < 2:
-        adjusted, correction = holm(p), Correction("one", analysis.alpha, analysis.alpha)
+        adjusted, name, level = holm(p), "one", analysis.alpha
     elif analysis.error == "per_word":
-        adjusted, share = benjamini_hochberg(p), analysis.alpha / len(tested)
+        adjusted, name, share = benjamini_hochberg(p), "bh", level
         words = int((adjusted <= analysis.alpha).sum())
-        correction = Correction("bh", share * min(words + 1, len(tested)), share * words)
-    elif not needed or (found := family_covariances(study, tested, prior)) is None:
-        adjusted, level = holm(p), analysis.alpha / len(tested)
-        correction = Correction("holm", level, level)
+        level, joint = share * min(words + 1, len(tested)), share * words
+    elif not needed or (found := family_covariances(study, tested)) is None:
+        adjusted = holm(p)
     else:
         family = Family.of(*found, [edge.looks[-1].noise for edge in tested], look_shares(analysis))
-        adjusted = family.adjusted(p, 1.0 if planning else analysis.alpha)
+        adjusted, name = family.adjusted(p, 1.0 if planning else analysis.alpha), "max-t"
         level = family.level(analysis.alpha) if planning else _NAN
-        correction = Correction("max-t", level, level)
-    for edge, value in zip(tested, adjusted, strict=True):
-        edge.p_adjusted = float(value)
-    return correction
+    by_pair = dict(zip((edge.pair for edge in tested), adjusted.tolist(), strict=True))
+    return Correction(name, level, level if joint is None else joint, by_pair)
 
 
-def those_tested(edges: Sequence[Edge]) -> list[Edge]:
+def those_tested(edges: Sequence[Measured]) -> list[Measured]:
     """The edges that could be tested."""
     return [edge for edge in edges if not np.isnan(edge.p)]
 
 
-def family_covariances(
-    study: Measurements, tested: Sequence[Edge], prior: SeedPrior | None
-) -> tuple[Array, Array] | None:
+def family_covariances(study: Measurements, tested: Sequence[Measured]) -> tuple[Array, Array] | None:
     """Covariances of the tested edges' effects, by seeds and by items; None where the correction is Holm's."""
     if study.analysis.correction != "max-t" or len(tested) < 2:
         return None
@@ -198,7 +233,7 @@ def family_covariances(
         for edge in tested
         for look in edge.looks[-1:]
     ]
-    return covariances(members, prior)
+    return covariances(members, study.prior)
 
 
 def look_shares(analysis: Analysis) -> list[float]:
@@ -206,94 +241,93 @@ def look_shares(analysis: Analysis) -> list[float]:
     return list(look_weights(analysis.looks).values()) if analysis.looks else [1.0]
 
 
-def _idle(study: Measurements, edge: Edge) -> tuple[str, ...]:
+def _idle(study: Measurements, edge: Measured) -> tuple[str, ...]:
     """What is known of changes without effect; it does not change the verdict."""
     [variant] = [variant for variant in study.variants if variant.name == edge.child]
     planned = no_effect.planned(variant.changes) if variant.parent == edge.parent else ()
     return (*planned, *no_effect.trained(study.weights, edge.child, edge.parent))
 
 
-def _added(study: Measurements, edge: Edge) -> tuple[str, ...]:
+def _added(study: Measurements, edge: Measured) -> tuple[str, ...]:
     """Which of its variants got seeds after results, without a plan of looks: a word by chance is then more likely."""
     added = seeds_added(study.history)
     of = [f"{n} had {added[n][0]} seeds and has {added[n][1]}" for n in (edge.child, edge.parent) if n in added]
     return (f"seeds were added after results without planned looks ({', '.join(of)})",) if of else ()
 
 
-def _seen(edge: Edge, numbers: Estimate, analysis: Analysis) -> Look:
-    """The last look that was taken; before the first one, all that there is, at the share of the first."""
-    return edge.looks[-1] if edge.looks else Look(numbers.seeds, look_shares(analysis)[0], numbers, edge.noise, _NAN)
+def _plan_ahead(seen: Look, numbers: Estimate, analysis: Analysis, level: float) -> dict[str, Any]:
+    weights = look_weights(analysis.looks) if analysis.looks else None
+    return {
+        "mde": minimal_detectable_effect(seen.noise, level * seen.weight),
+        "seeds_needed": seeds_needed(numbers.centre, seen.noise, seen.seeds, level, looks=weights),
+    }
 
 
-def _plan_ahead(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction) -> None:
-    seen, looks = _seen(edge, numbers, study.analysis), study.analysis.looks
-    weights = look_weights(looks) if looks else None
-    edge.mde = minimal_detectable_effect(seen.noise, correction.level * seen.weight)
-    edge.seeds_needed = seeds_needed(numbers.centre, seen.noise, seen.seeds, correction.level, looks=weights)
+def _decide(
+    edge: Edge, seen: Look, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool
+) -> dict[str, Any]:
+    analysis, found = study.analysis, dict[str, Any]()
+    shown = edge.p_adjusted <= analysis.alpha or correction.name != "bh"
+    if edge.looks and shown and not np.isnan(edge.p + correction.joint):
+        low, high = _around(numbers.effect, seen.estimate, seen.noise, correction.joint * seen.weight)
+        found = {"joint_low": low, "joint_high": high}
+    detail, why, of = _word(edge, seen, numbers, study, correction.name, planning=planning)
+    detail, why = within_scope(detail, why, of, analysis)
+    if detail in DECIDED:
+        found["in_seeds"] = 1 - share_otherwise(of.seeds, analysis.alpha)
+    if numbers.items_only and numbers.seeds > 1:
+        why += f"; {_these_items(numbers, analysis)}"
+    return found | {"detail": detail, "why": why}
 
 
-def _decide(edge: Edge, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool) -> None:
-    analysis = study.analysis
-    if edge.detail not in NOT_COMPARED:
-        found = edge.p_adjusted <= analysis.alpha or correction.name != "bh"
-        if edge.looks and found and not np.isnan(edge.p + correction.joint):
-            seen = edge.looks[-1]
-            edge.joint_low, edge.joint_high = _around(edge, seen.estimate, seen.noise, correction.joint * seen.weight)
-        edge.detail, edge.why, of = _word(edge, numbers, study, correction, planning=planning)
-        edge.detail, edge.why = within_scope(edge.detail, edge.why, of, analysis)
-        if edge.detail in DECIDED:
-            edge.in_seeds = 1 - share_otherwise(of.seeds, analysis.alpha)
-        if numbers.items_only and numbers.seeds > 1:
-            edge.why += f"; {_these_items(numbers, analysis)}"
-    edge.verdict = "confounded" if edge.confounded and edge.detail not in NOT_COMPARED else edge.detail
-
-
-def _around(edge: Edge, numbers: Estimate, noise: Noise, level: float) -> tuple[float, float]:
+def _around(effect: float, numbers: Estimate, noise: Noise, level: float) -> tuple[float, float]:
     """The interval at a level; it always holds the effect that is shown."""
     low, high = numbers.interval(noise, level)
-    return min(low, edge.effect), max(high, edge.effect)
+    return min(low, effect), max(high, effect)
 
 
-def measure(study: Measurements, child: str, parent: str, prior: SeedPrior | None, reuse: Reuse | None = None) -> Edge:
+def measure(study: Measurements, child: str, parent: str) -> Measured:
     """One comparison without the family: effect, its looks, and the p over them."""
-    factors, reuse = _factors(study, child, parent), reuse or Reuse()
-    edge = Edge(study.name, parent, child, factors=factors, confounded=len(factors) > 1)
-    values, seeds, problem = paired_values(study, [child, parent], reuse)
-    edge.cost_hours = _cost_hours(study, child, parent, reuse)
-    edge.why = problem.text
-    edge.verdict = edge.detail = ("not run" if problem.waiting else "invalid") if problem else ""
-    if not values:
-        return edge
-    alpha = study.analysis.alpha
-    clusters = reuse.item_clusters(study, child, seeds[0])
-
-    def estimate(arrays: Sequence[Array]) -> Estimate:
-        names = [(name, *seeds[: arrays[0].shape[1]]) for name in (child, parent)]
-        found = contrast(
-            arrays, (1, -1), study.direction, confidence=1 - alpha, clusters=clusters, names=names, known=reuse.draws
-        )
-        return found.with_nothing_unseen() if found.noise.total == 0 and same else found
-
+    arms, seeds, problem = paired_arms(study, [child, parent])
+    measured = Measured(
+        study.name,
+        parent,
+        child,
+        problem=problem,
+        factors=_factors(study, child, parent),
+        cost_hours=_cost_hours(study, child, parent),
+    )
+    if not arms:
+        return measured
+    analysis = study.analysis
     same = no_effect.same_measured(study.weights, child, parent, seeds)
-    numbers = estimate(values)
-    edge.estimate, edge.seeds, edge.items, edge.paired = numbers, numbers.seeds, numbers.items, tuple(seeds)
-    edge.effect, edge.noise = numbers.effect, _moderated(numbers, (child, parent), prior)
-    if numbers.seeds > 1:
-        edge.p_sign_flip = sign_flip(numbers.per_seed)[0]
-    shares = look_weights(study.analysis.looks) if study.analysis.looks else {numbers.seeds: 1.0}
+
+    def estimate(count: int) -> tuple[Estimate, Noise]:
+        of = [study.arm(name, seeds[:count], arms[0].clusters) for name in (child, parent)]
+        found = contrast_arms(of, (1, -1), 1 - analysis.alpha)
+        found = found.with_nothing_unseen() if found.noise.total == 0 and same else found
+        return found, _moderated(found, (child, parent), study.prior)
+
+    numbers, noise = estimate(len(seeds))
+    shares = look_weights(analysis.looks) if analysis.looks else {numbers.seeds: 1.0}
+    looks: list[Look] = []
     for count, share in shares.items():
-        if count > numbers.seeds:
-            break
-        then = numbers if count == numbers.seeds else estimate([subset[:, :count] for subset in values])
-        noise = _moderated(then, (child, parent), prior)
-        edge.looks += (Look(count, share, then, noise, then.p_value(noise)),)
-    shown = _seen(edge, numbers, study.analysis)
-    edge.low, edge.high = _around(edge, shown.estimate, shown.noise, alpha * shown.weight)
-    edge.prior_df = max(shown.noise.seed_df - shown.estimate.noise.seed_df, 0.0)
-    edge.variance = "moderated" if edge.prior_df > 0 else "own"
-    if not problem:
-        edge.p = sequential_p({look.seeds: look.p for look in edge.looks}, shares)
-    return edge
+        if count <= numbers.seeds:
+            then, of_then = (numbers, noise) if count == numbers.seeds else estimate(count)
+            looks.append(Look(count, share, then, of_then, then.p_value(of_then)))
+    seen = looks[-1] if looks else Look(numbers.seeds, look_shares(analysis)[0], numbers, noise, _NAN)
+    low, high = _around(numbers.effect, seen.estimate, seen.noise, analysis.alpha * seen.weight)
+    return replace(
+        measured,
+        paired=tuple(seeds),
+        estimate=numbers,
+        noise=noise,
+        looks=tuple(looks),
+        seen=seen,
+        low=low,
+        high=high,
+        p=_NAN if problem else sequential_p({look.seeds: look.p for look in looks}, shares),
+    )
 
 
 def _moderated(numbers: Estimate, variants: Sequence[str], prior: SeedPrior | None) -> Noise:
@@ -315,16 +349,16 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
 
 
 def _word(
-    edge: Edge, numbers: Estimate, study: Measurements, correction: Correction, *, planning: bool
+    edge: Edge, seen: Look, numbers: Estimate, study: Measurements, correction: str, *, planning: bool
 ) -> tuple[str, str, Estimate]:
     """The word, why, and the numbers that it rests on: those of the look that decided."""
     analysis = study.analysis
     if numbers.seeds == 1:
         return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis)}", numbers
-    decided = _smallest_p(edge) or _seen(edge, numbers, analysis)
+    decided = _smallest_p(edge) or seen
     sign = "better" if decided.estimate.centre > 0 else "worse"
     significant = edge.p_adjusted <= analysis.alpha
-    shown = f"p = {edge.p_adjusted:.2g}{CORRECTIONS[correction.name]}"
+    shown = f"p = {edge.p_adjusted:.2g}{CORRECTIONS[correction]}"
     same = numbers.effect == 0 and numbers.noise.total == 0
 
     def at(look: Look) -> str:
@@ -388,7 +422,7 @@ def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:
     return next(iter(enough or within[-1:]), None)
 
 
-def _cost_hours(study: Measurements, child: str, parent: str, reuse: Reuse) -> float:
-    shared = reuse.stage_hours(study, parent)
-    own = [hours for key, hours in reuse.stage_hours(study, child).items() if key not in shared]
+def _cost_hours(study: Measurements, child: str, parent: str) -> float:
+    shared = study.stage_hours.get(parent, {})
+    own = [hours for key, hours in study.stage_hours.get(child, {}).items() if key not in shared]
     return float(np.array(own).sum()) if own else 0.0

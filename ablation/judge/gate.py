@@ -18,7 +18,6 @@ from ablation.judge.edges import (
     Edge,
     family_covariances,
     look_shares,
-    study_prior,
     those_tested,
 )
 from ablation.judge.family import Family
@@ -66,7 +65,7 @@ def chosen(edges: Sequence[Edge], names: Sequence[str]) -> list[Edge]:
 def answers(study: Measurements, edges: Sequence[Edge], required: str, of: Sequence[Edge]) -> list[Answer]:
     """Answer for the edges `of`, which are among the study's judged `edges`."""
     found, correction = _not_worse(study, edges) if required == "not worse" else ({}, "")
-    return [_answer(study.analysis, edge, required, found.get((edge.child, edge.parent)), correction) for edge in of]
+    return [_answer(study.analysis, edge, required, found.get(edge.pair), correction) for edge in of]
 
 
 def _names(edge: Edge) -> set[str]:
@@ -96,13 +95,13 @@ def _not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[s
         adjusted, name = holm(p), "one"
     elif analysis.error == "per_word":
         adjusted, name = benjamini_hochberg(p), "bh"
-    elif (covariances := family_covariances(study, tested, study_prior(study))) is None:
+    elif (covariances := family_covariances(study, tested)) is None:
         adjusted, name = holm(p), "holm"
     else:
         noises = [edge.looks[-1].noise for edge in tested]
         adjusted, name = Family.of(*covariances, noises, look_shares(analysis), sides=1).adjusted(p), "max-t"
     found = zip(tested, adjusted.tolist(), seeds, strict=True)
-    return {(edge.child, edge.parent): _NotWorse(value, count) for edge, value, count in found}, CORRECTIONS[name]
+    return {edge.pair: _NotWorse(value, count) for edge, value, count in found}, CORRECTIONS[name]
 
 
 def _enough(seeds: int, analysis: Analysis) -> bool:

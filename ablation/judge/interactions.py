@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ablation.judge.measurements import Measurements
-from ablation.judge.pairing import item_clusters, paired_values, warnings
-from ablation.judge.statistics import contrast
+from ablation.judge.measurements import Measurements, paired_arms, warnings
+from ablation.judge.statistics import contrast_arms
 
 COLUMNS = [
     "study",
@@ -48,12 +47,11 @@ def _interaction(
             f"no variant {unknown[0]!r}" if unknown else "a combination needs two or more parts with one common parent"
         )
         return row | {"reason": why}
-    values, seeds, problem = paired_values(study, [combination, *parts, baseline])
+    arms, _, problem = paired_arms(study, [combination, *parts, baseline])
     broken = warnings(study, [combination, *parts, baseline])
     row |= {"baseline": baseline, "reason": "; ".join(filter(None, (problem.text, *map(str, broken))))}
-    if not values:
+    if not arms:
         return row
     weights = [1.0, *[-1.0] * len(parts), len(parts) - 1.0]
-    confidence, clusters = 1 - study.analysis.alpha, item_clusters(study, combination, seeds[0])
-    numbers = contrast(values, weights, study.direction, confidence=confidence, clusters=clusters)
+    numbers = contrast_arms(arms, weights, 1 - study.analysis.alpha)
     return row | {name: getattr(numbers, name) for name in ("effect", "low", "high", "p", "seeds", "items")}

@@ -1,19 +1,24 @@
-"""What one study's runs measured, read from the database once for all that judges them."""
+"""What one study's runs measured, read from the database once for all that judges them, and which may be compared."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ablation.config.study_schema import Analysis, Target
 from ablation.contract.reading import one_line
+from ablation.contract.status import TO_COME
 from ablation.judge import no_effect
 from ablation.judge.environments import PACKAGES, Environment, Environments
-from ablation.judge.statistics import Direction
+from ablation.judge.moderation import SeedPrior, seed_prior
+from ablation.judge.resampling import Clusters, Numbers, number_clusters
+from ablation.judge.significance import Array
+from ablation.judge.statistics import Arm, Direction
 from ablation.plan.plan_file import PlannedVariant
-from ablation.store.database import Store
+from ablation.store.database import ENDED_WELL, Store
 
 Run = tuple[str, int]  # variant, seed
 
@@ -43,6 +48,7 @@ class Measurements:
     warned: Mapping[Run, Sequence[Rule]] = field(default_factory=dict)  # rules of severity warn that runs broke
     weights: no_effect.TrainedWeights = field(default_factory=dict)
     clusters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # subset: cluster by item, where named
+    numbered: Mapping[Run, Clusters] = field(default_factory=dict, repr=False)  # the same, where it has been worked out
     cluster_fault: str = ""  # an item that two runs put into different clusters
     environments: Environments = field(default_factory=dict)
     imported: bool = False  # other programs made the runs
@@ -73,6 +79,196 @@ class Measurements:
     def _every_seed(self) -> list[int]:
         return list(dict.fromkeys(seed for _, seed in self.states))
 
+    @cached_property
+    def faults(self) -> dict[Run, str]:
+        """What is wrong with each run, or nothing."""
+        return {run: _fault(self, run) for run in self.states}
+
+    @cached_property
+    def item_lists(self) -> dict[Run, int]:
+        """The number of each sound run's list of items: equal where they are the same items in the same order."""
+        known: list[list[pd.Index]] = []
+        found: dict[Run, int] = {}
+        for run in (run for run in self.states if not self.faults[run]):
+            own = [self.values[run][subset].index for subset in self.analysis.subsets]
+            alike = (all(a.equals(b) for a, b in zip(own, other, strict=True)) for other in known)
+            found[run] = next((number for number, same in enumerate(alike) if same), len(known))
+            known += [own] if found[run] == len(known) else []
+        return found
+
+    @cached_property
+    def item_clusters(self) -> dict[Run, Clusters]:
+        """The clusters of each sound run's items, the same object where the items are the same."""
+        found: dict[int, Clusters] = {}
+        for run, number in self.item_lists.items():
+            if number not in found:
+                of_items = () if run in self.numbered else item_clusters(self, *run)
+                found[number] = self.numbered.get(run) or number_clusters([len(of) for of in of_items], of_items)
+        return {run: found[number] for run, number in self.item_lists.items()}
+
+    @cached_property
+    def prior(self) -> SeedPrior | None:
+        """What the variants say of each other's noise; with looks, from the seeds of the first one, for good."""
+        return None if self.analysis.variance == "own" else _seed_prior(self)
+
+    @cached_property
+    def stage_hours(self) -> dict[str, dict[str, float]]:
+        """Device-hours of each stage that a variant's runs used, by its key."""
+        hours: dict[str, dict[str, float]] = {}
+        columns = (self.stages[name].tolist() for name in ("variant", "key", "hours"))
+        for name, key, spent in zip(*columns, strict=True):
+            hours.setdefault(name, {}).setdefault(key, spent)
+        return hours
+
+    def arm(self, variant: str, seeds: Sequence[int], clusters: Clusters) -> Arm:
+        """The sound runs of a variant in these seeds, the same object for all comparisons."""
+        key = (variant, tuple(seeds), clusters)
+        if key not in self._arms:
+            runs = [self.values[variant, seed] for seed in seeds]
+            values = [np.stack([run[subset].to_numpy() for run in runs])[None] for subset in self.analysis.subsets]
+            self._arms[key] = Arm(values, self.direction, clusters)
+        return self._arms[key]
+
+    @cached_property
+    def _arms(self) -> dict[Hashable, Arm]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What keeps runs from being compared; `waiting` where nothing is wrong but that some have not ended."""
+
+    text: str = ""
+    waiting: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.text)
+
+
+def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Array], list[int], Problem]:
+    """Pair runs of several variants: (one [variants, seeds, items] array per subset, seeds, problem)."""
+    arms, seeds, problem = paired_arms(study, variants)
+    return [np.concatenate(of) for of in zip(*(arm.values for arm in arms), strict=True)], seeds, problem
+
+
+def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm], list[int], Problem]:
+    """Pair runs of several variants.
+
+    There is no `problem` where the pairing holds; otherwise the arms hold the seeds that can be paired, or there are
+    none.
+    """
+    planned = [study.seeds(variant) for variant in variants]
+    common = set.intersection(*planned)
+    # `decide` adds seeds to some variants only: more seeds on one side is a longer prefix, not another pairing.
+    smallest = min(planned, key=len)
+    problems = [study.cluster_fault] if study.cluster_fault else []
+    if common != smallest or not common:
+        listed = "; ".join(f"{v} has seeds {sorted(s)}" for v, s in zip(variants, planned, strict=True))
+        problems.append(f"unpaired: {listed}")
+    usable, waiting = [], not problems
+    for seed in study.in_order_added(common):
+        faulty = {variant: fault for variant in variants if (fault := study.faults[variant, seed])}
+        faults = list(faulty.values()) or _item_faults(study, [(variant, seed) for variant in variants])
+        problems += faults
+        to_come = all(study.states[variant, seed][0] in TO_COME for variant in faulty)
+        waiting = waiting and (not faults or (bool(faulty) and to_come))
+        if not faults:
+            usable.append(seed)
+    # Items are drawn once for all seeds, so they must agree between seeds too.
+    first = [(variants[0], seed) for seed in usable[:1]]
+    for seed in list(usable[1:]):
+        if faults := _item_faults(study, [*first, (variants[0], seed)]):
+            problems += faults
+            usable.remove(seed)
+            waiting = False
+    problem = Problem("; ".join(dict.fromkeys(problems)), bool(problems) and waiting)
+    if not usable:
+        return [], [], problem or Problem("no seeds")
+    clusters = study.item_clusters[variants[0], usable[0]]
+    return [study.arm(variant, usable, clusters) for variant in variants], usable, problem
+
+
+def item_clusters(study: Measurements, variant: str, seed: int) -> list[Numbers]:
+    """Number of the cluster of each item, one array [items] per subset, in the order of `paired_values`.
+
+    One name is one cluster, in every subset. An item without a cluster is one of its own.
+    """
+    numbers: dict[Any, int] = {}
+    found = []
+    for subset in study.analysis.subsets:
+        named = study.clusters.get(subset, {})
+        items = study.values[variant, seed][subset].index
+        keys = [named.get(item, (subset, item)) for item in items]
+        found.append(np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64))
+    return found
+
+
+def _fault(study: Measurements, run: Run) -> str:
+    variant, seed = run
+    state, reason = study.states[run]
+    if state not in ENDED_WELL:
+        word = "not run" if state == "missing" else state
+        return f"{variant} seed {seed} is {word}" + (f" ({reason})" if reason else "")
+    if run in study.aborted:
+        return f"{variant} seed {seed} is unhealthy ({study.aborted[run]})"
+    if run in study.duplicates:
+        return f"{variant} seed {seed} has an item twice"
+    found = study.values.get(run, {})
+    for subset in study.analysis.subsets:
+        if subset not in found:
+            return f"{variant} seed {seed} has no items of {subset}"
+        if not np.isfinite(found[subset].to_numpy()).all():
+            return f"{variant} seed {seed} has an item of {subset} whose value is not finite"
+    return ""
+
+
+def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
+    """What keeps sound runs from being paired item by item."""
+    if len({study.item_lists[run] for run in runs}) == 1:
+        return []
+    (one, at), found = runs[0], []
+    for variant, seed in runs[1:]:
+        for subset in study.analysis.subsets:
+            theirs, ours = (study.values[run][subset].index for run in (runs[0], (variant, seed)))
+            if not ours.equals(theirs):
+                counts = f"{one} seed {at} has {len(theirs)}, {variant} seed {seed} has {len(ours)}"
+                found.append(f"unpaired items of {subset}: {counts}, {len(ours.intersection(theirs))} in common")
+    return found
+
+
+def _seed_prior(study: Measurements) -> SeedPrior | None:
+    first = study.analysis.looks[0] if study.analysis.looks else None
+    gains: dict[str, dict[int, float]] = {}
+    for variant in study.variants:
+        arms, seeds, _ = paired_arms(study, [variant.name])
+        if arms:
+            gains[variant.name] = dict(list(zip(seeds, arms[0].gains.tolist(), strict=True))[:first])
+    return seed_prior(gains)
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A rule of severity warn, and the runs that broke it; it does not change a verdict."""
+
+    rule: Rule
+    runs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The phrase of a reason."""
+        more = f" and {len(self.runs) - 3} more" if len(self.runs) > 3 else ""
+        return f"unhealthy (warn): {self.rule} ({', '.join(self.runs[:3])}{more})"
+
+
+def warnings(study: Measurements, variants: Sequence[str]) -> tuple[Warned, ...]:
+    """Return the rules of severity warn that runs of the variants broke."""
+    runs: dict[Rule, list[str]] = {}
+    for variant in variants:
+        for seed in sorted(study.seeds(variant)):
+            for rule in study.warned.get((variant, seed), ()):
+                runs.setdefault(rule, []).append(f"{variant} seed {seed}")
+    return tuple(Warned(rule, tuple(found)) for rule, found in runs.items())
+
 
 def read_measurements(store: Store, name: str, value: str | None = None) -> Measurements:
     """Read one study from the database; `value` names another item value than the analysis plan's."""
@@ -90,7 +286,7 @@ def read_measurements(store: Store, name: str, value: str | None = None) -> Meas
     )
     broken = _broken_rules(store, name)
     values, duplicates = _item_values(store, name, analysis)
-    clusters, cluster_fault = _item_clusters(store, name, analysis)
+    clusters, cluster_fault = _named_clusters(store, name, analysis)
     return Measurements(
         name=name,
         analysis=analysis,
@@ -144,7 +340,7 @@ def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run,
     return values, frozenset(duplicates)
 
 
-def _item_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[str, dict[str, str]], str]:
+def _named_clusters(store: Store, name: str, analysis: Analysis) -> tuple[dict[str, dict[str, str]], str]:
     """{subset: cluster by item} of the items whose runs name clusters, and the first item with two."""
     _, rows = store.rows(
         """SELECT i.subset, i.item, min(i.cluster), max(i.cluster) FROM finals f JOIN items i USING (key)

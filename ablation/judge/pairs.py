@@ -8,16 +8,14 @@ study's verdicts, which are the analysis plan's and corrected for all of its edg
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 from ablation.config import dotted
 from ablation.config.changes import differences
-from ablation.judge.edges import Correction, Edge, conclude, measure, study_prior
+from ablation.judge.edges import Correction, Edge, conclude, measure
 from ablation.judge.measurements import Measurements
-from ablation.judge.moderation import SeedPrior
-from ablation.judge.pairing import Reuse
 
 
 @dataclass(frozen=True)
@@ -30,29 +28,22 @@ class Pair:
 
 def judge_pair(study: Measurements, child: str, parent: str) -> Pair:
     """Compare two variants of a study."""
-    reuse = Reuse()
-    return _judge(study, child, parent, study_prior(study, reuse), reuse, planning=True)
+    return _judge(study, child, parent, planning=True)
 
 
-def judge_all_pairs(study: Measurements, reuse: Reuse | None = None) -> list[Pair]:
+def judge_all_pairs(study: Measurements) -> list[Pair]:
     """Compare every variant with every one before it, in the order of the study's variants."""
-    reuse = reuse or Reuse()
-    prior = study_prior(study, reuse)
     names = [variant.name for variant in study.variants]
-    return [_judge(study, b, a, prior, reuse, planning=False) for a, b in combinations(names, 2)]
+    return [_judge(study, b, a, planning=False) for a, b in combinations(names, 2)]
 
 
-def _judge(
-    study: Measurements, child: str, parent: str, prior: SeedPrior | None, reuse: Reuse, *, planning: bool
-) -> Pair:
-    edge = measure(study, child, parent, prior, reuse)
-    edge.p_adjusted = edge.p
+def _judge(study: Measurements, child: str, parent: str, *, planning: bool) -> Pair:
     differing: dict[str, list[tuple[str, Any, Any]]] = {}
     for factor, key, old, new in _differing(study, child, parent):
         differing.setdefault(factor, []).append((key, old, new))
-    edge.factors, edge.confounded = tuple(differing), len(differing) > 1
-    conclude(study, edge, Correction("none", study.analysis.alpha, study.analysis.alpha), planning=planning)
-    return Pair(edge, differing)
+    measured = replace(measure(study, child, parent), factors=tuple(differing))
+    alone = Correction("none", study.analysis.alpha, study.analysis.alpha, {measured.pair: measured.p})
+    return Pair(conclude(study, measured, alone, planning=planning), differing)
 
 
 def _differing(study: Measurements, child: str, parent: str) -> Iterator[tuple[str, str, Any, Any]]:

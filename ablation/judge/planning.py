@@ -18,7 +18,7 @@ import pandas as pd
 from scipy import optimize
 
 from ablation.judge.budget import Prices
-from ablation.judge.edges import Edge
+from ablation.judge.edges import Measured
 from ablation.judge.moderation import FEWEST_SEEDS
 from ablation.judge.power import minimal_detectable_effect, power, variance_ratios
 from ablation.judge.significance import Noise
@@ -62,7 +62,7 @@ class Pilot:
         return float(np.mean([power(effect, self.noise(seeds, items, ratio), level) for ratio in self.ratios]))
 
 
-def split(edge: Edge) -> Pilot:
+def split(edge: Measured) -> Pilot:
     """The noise of a judged edge of at least two seeds."""
     assert edge.estimate is not None
     noise, seeds = edge.noise, edge.seeds

@@ -15,7 +15,7 @@ from math import isinf, nan, sqrt
 import numpy as np
 from scipy import special
 
-from ablation.judge.edges import Edge, correct, study_prior
+from ablation.judge.edges import Edge, correct
 from ablation.judge.measurements import Measurements
 from ablation.judge.power import variance_ratios
 from ablation.judge.scope import share_otherwise
@@ -56,7 +56,7 @@ def predict(study: Measurements, edges: Sequence[Edge]) -> Chances:
     chances: Chances = {}
     for edge in edges:
         if edge.verdict == "undecided":
-            chances[edge.child, edge.parent] = {
+            chances[edge.pair] = {
                 look: decided_at(
                     _found(edge),
                     Rule(
@@ -119,7 +119,7 @@ def level_left(study: Measurements, edges: Sequence[Edge]) -> float:
     Edges before their first look join the family at it. Per word, each word found leaves as much as the next one asks.
     """
     analysis = study.analysis
-    left = [replace(edge) for edge in edges if not edge.p_adjusted <= analysis.alpha]
+    left = [edge for edge in edges if not edge.p_adjusted <= analysis.alpha]
     tested = sum(not np.isnan(edge.p) for edge in left)
     joining = sum(edge.detail == "undecided" and bool(np.isnan(edge.p)) for edge in left)
     if analysis.error == "per_word":
@@ -128,7 +128,7 @@ def level_left(study: Measurements, edges: Sequence[Edge]) -> float:
         return analysis.alpha * min(found + 1, family) / max(family, 1)
     if tested == 0:
         return analysis.alpha / max(joining, 1)
-    return correct(study, left, study_prior(study)).level * tested / (tested + joining)
+    return correct(study, left).level * tested / (tested + joining)
 
 
 def _found(edge: Edge) -> Found:

@@ -1,14 +1,14 @@
 """Effect of one edge: estimate, interval, p-value. Formulas in docs/statistics.md.
 
     contrast(values, weights, direction, confidence=0.95, clusters=None) -> Estimate     child minus parent, or another
-    run_statistics(values, direction) -> [arms, seeds]                    what the tables show, as a gain
+    contrast_arms(arms, weights, confidence=0.95) -> Estimate                            of arms that others share
 
 `values` is one array [arms, seeds, items] per subset: the same items for every arm and seed, the same seeds for every
 arm. Items are crossed with seeds, not nested in them. A *gain* is the statistic in the direction's sense: larger is
 better.
 """
 
-from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -33,7 +33,6 @@ from ablation.judge.significance import Array, Noise, half_width, p_value, sign_
 from ablation.judge.unseen import unseen
 
 Direction = str | dict[str, float]
-ArmDraws = tuple[Array, Array]  # gains of one arm under draws of the items: [replicates, seeds], and unfolded
 
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
@@ -195,9 +194,77 @@ def subset_means(values: Sequence[Array]) -> Array:
     return np.stack([subset.mean(axis=2) for subset in values], axis=2)
 
 
-def run_statistics(values: Sequence[Array], direction: Direction) -> Array:
-    """Gain of every run [arms, seeds]: mean over subsets of the gain of the subset's item mean."""
-    return gain(subset_means(values), direction).mean(axis=2)
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """The runs of one variant, and what contrasts need of them alone: found once for all that they are part of."""
+
+    values: Sequence[Array]  # [1, seeds, items] per subset
+    direction: Direction
+    clusters: Clusters
+    replicates: int = REPLICATES
+    seed: int = BOOTSTRAP_SEED
+
+    @cached_property
+    def means(self) -> Array:
+        """Of the items [1, seeds, subsets]."""
+        means = subset_means(self.values)
+        if not np.isfinite(means).all():
+            raise ValueError("an item value is not finite")
+        return means
+
+    @property
+    def gains(self) -> Array:
+        """What the tables show [seeds]: the mean over subsets of the gain of the subset's mean."""
+        return gain(self.means[0], self.direction).mean(axis=1)
+
+    @cached_property
+    def share(self) -> Array:
+        """What of the means' spread over seeds is not noise of their items [1, subsets]; asked at a target only."""
+        folds = isinstance(self.direction, dict)
+        return unfolding(self.values, self.means) if folds else np.ones((1, len(self.values)))
+
+    @cached_property
+    def unfolded(self) -> Array:
+        """The means freed of that noise [1, seeds, subsets]."""
+        return draw_together(self.means, self.share)
+
+    @cached_property
+    def slopes(self) -> Array:
+        """What a gain changes by with each mean [1, seeds, subsets]."""
+        return _slopes(self.unfolded, self.direction)
+
+    @cached_property
+    def ordered(self) -> list[Array]:
+        """The values of each subset in their order."""
+        return [np.sort(subset, axis=None) for subset in self.values]
+
+    @cached_property
+    def linear(self) -> Array:
+        """What each cluster adds to a gain [clusters, 1, seeds]."""
+        if not self.clusters.single:
+            return (self.slopes * contributions(self.values, self.clusters)).mean(axis=-1)
+        found = np.empty((self.clusters.count, *self.means.shape[:2]))
+        for index, (subset, of_items) in enumerate(zip(self.values, self.clusters.of_items, strict=True)):
+            scale = self.clusters.corrections[of_items, index] / subset.shape[2]
+            deviations = np.moveaxis(subset - self.means[:, :, index, None], 2, 0) * scale[:, None, None]
+            found[of_items] = self.slopes[:, :, index] * deviations / len(self.values)
+        return found
+
+    @cached_property
+    def spread(self) -> Array:
+        """The items' noise of the means [1, seeds, subsets]."""
+        return np.sqrt(np.square(contributions(self.values, self.clusters)).sum(axis=0))
+
+    @cached_property
+    def draws(self) -> tuple[Array, Array]:
+        """Gains [replicates, seeds] under draws of the items: as drawn, and with the means drawn together.
+
+        A draw may move a mean across the target, which the slopes do not know.
+        """
+        deviations = contributions(self.values, self.clusters)[:, 0]
+        moved = self.means[0] + draw_sums(deviations, self.replicates, self.seed)
+        unfolded = draw_together(moved[:, None], self.share)[:, 0]
+        return gain(moved, self.direction).mean(axis=-1), gain(unfolded, self.direction).mean(axis=-1)
 
 
 def contrast(
@@ -209,56 +276,57 @@ def contrast(
     clusters: Clusters | Sequence[Numbers] | None = None,
     replicates: int = REPLICATES,
     seed: int = BOOTSTRAP_SEED,
-    names: Sequence[Hashable] = (),
-    known: MutableMapping[Hashable, ArmDraws] | None = None,
 ) -> Estimate:
+    """Estimate the weighted sum of arms, which are the first axis of the values: see `contrast_arms`.
+
+    `clusters`: the number of each item's cluster, one array [items] per subset; None: each item is one of its own.
+    """
+    sizes = [subset.shape[2] for subset in values]
+    drawn = clusters if isinstance(clusters, Clusters) else number_clusters(sizes, clusters)
+    parts = ([subset[arm : arm + 1] for subset in values] for arm in range(len(weights)))
+    return contrast_arms([Arm(part, direction, drawn, replicates, seed) for part in parts], weights, confidence)
+
+
+def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Estimate the weighted sum of arms: its noise over training seeds and over clusters of items, crossed.
 
-    `weights`: one per arm; (1, -1) for child and parent. `clusters`: the number of each item's cluster, one array
-    [items] per subset; None: each item is one of its own. The variance of a mean over seeds is s^2 / S. The items' is
+    `weights`: one per arm; (1, -1) for child and parent. The variance of a mean over seeds is s^2 / S. The items' is
     the covariance between seeds of what clusters contribute: the noise that more seeds do not remove. Adding the two
     counts the seed-by-item residual once, where one joint bootstrap of crossed factors counts it three times (Owen,
     2007, Annals of Applied Statistics 1, 386-411). With one seed the interval holds item noise only.
-
-    `names`: one per arm, that of its values with these clusters; the draws of an arm, which cost most, are then left
-    in `known` for the next contrast that it is part of. The numbers are the same without.
     """
-    arms = np.asarray(weights, dtype=float)
-    means = subset_means(values)
-    if not np.isfinite(means).all():
-        raise ValueError("an item value is not finite")
-    sizes = [subset.shape[2] for subset in values]
-    drawn = clusters if isinstance(clusters, Clusters) else number_clusters(sizes, clusters)
-    folds = isinstance(direction, dict)
-    share = unfolding(values, means) if folds else np.ones((means.shape[0], means.shape[2]))
-    unfolded = draw_together(means, share)
+    weighed, (first, *_) = np.asarray(weights, dtype=float), arms
+    direction, drawn = first.direction, first.clusters
+    values = [np.concatenate(of) for of in zip(*(arm.values for arm in arms), strict=True)]
+    means, unfolded, slopes = (
+        np.concatenate([getattr(arm, name) for arm in arms]) for name in ("means", "unfolded", "slopes")
+    )
     seeds, items = means.shape[1], sum(subset.shape[2] for subset in values)
 
     def of_gains(gains: Array) -> Array:
-        return np.tensordot(gains.mean(axis=-1), arms, ([-2], [0]))  # [..., seeds]
+        return np.tensordot(gains.mean(axis=-1), weighed, ([-2], [0]))  # [..., seeds]
 
-    slopes = _slopes(unfolded, direction)
     per_seed = of_gains(gain(means, direction))
     centre = float(of_gains(gain(unfolded, direction)).mean())
-    deviations = contributions(values, drawn)
-    linear = of_gains(slopes * deviations)  # [clusters, seeds]
-    item_df = item_degrees(drawn, _correlation(values, arms, slopes, drawn))
+    linear = np.tensordot(np.concatenate([arm.linear for arm in arms], axis=1), weighed, ([-2], [0]))
+    found = by_item(values, weighed, slopes)
+    item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
     products = linear.T @ linear
-    seed_variance = _seed_variance(_resolution(values, arms), means, direction, slopes, of_gains)
+    resolution = _resolution(values, [arm.ordered for arm in arms], weighed)
+    seed_variance = _seed_variance(resolution, means, direction, slopes, of_gains)
     drawn_means = linear.mean(axis=1)
 
     def draw_items() -> Array:
-        return np.zeros(replicates) if items_only else draw_sums(drawn_means, replicates, seed)
+        return np.zeros(first.replicates) if items_only else draw_sums(drawn_means, first.replicates, first.seed)
 
     crossing = Crossing(1.0, 0.0, np.full(1, centre))
-    if folds and not items_only and (chance := _chance_to_cross(unfolded, deviations, direction)) > _NEVER:
-
-        def draw_arm(arm: int) -> ArmDraws:
-            return _draws_of_arm((replicates, seed), means[arm], deviations[:, arm], share[arm], direction)
-
-        gains, together = _draws_of_arms(draw_arm, len(means), names, known)
-        folded = np.tensordot(gains, arms, ([0], [0])) - per_seed
+    chance = 0.0
+    if isinstance(direction, dict) and not items_only:
+        chance = _chance(unfolded, np.concatenate([arm.spread for arm in arms]), direction)
+    if chance > _NEVER:
+        gains, together = (np.stack(part) for part in zip(*(arm.draws for arm in arms), strict=True))
+        folded = np.tensordot(gains, weighed, ([0], [0])) - per_seed
         other = np.cov(folded.T, ddof=0).reshape(products.shape)
         if shared_variance(other) > shared_variance(products):
             products, drawn_folded = other, folded.mean(axis=1)
@@ -266,7 +334,7 @@ def contrast(
             def draw_items() -> Array:
                 return drawn_folded
 
-        crossing = _crossing(np.tensordot(together, arms, ([0], [0])).mean(axis=1), chance, seed_variance, seeds)
+        crossing = _crossing(np.tensordot(together, weighed, ([0], [0])).mean(axis=1), chance, seed_variance, seeds)
 
     effect = float(per_seed.mean())
     noise = Noise(
@@ -274,7 +342,7 @@ def contrast(
         seeds - 1,
         0.0 if items_only else shared_variance(products),
         inf if items_only else item_df,
-        0.0 if items_only else unseen(values, arms, slopes, drawn),
+        0.0 if items_only else unseen(values, weighed, slopes, drawn, found),
     )
     return Estimate(
         effect=effect,
@@ -289,45 +357,16 @@ def contrast(
         per_seed=tuple(per_seed.tolist()),
         draw_items=draw_items,
         crossing=crossing,
-        by_cluster=_few_counts(values, arms, slopes, drawn),
+        by_cluster=_few_counts(values, found, drawn),
     )
 
 
-def _few_counts(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> tuple[float, ...]:
+def _few_counts(values: Sequence[Array], found: Sequence[Array], clusters: Clusters) -> tuple[float, ...]:
     """What each cluster adds to a difference of means, where values are 0 or 1 and clusters few; else nothing."""
-    if len(arms) < 2 or clusters.count >= ENOUGH_COUNTS or not all(np.isin(subset, (0, 1)).all() for subset in values):
+    few = len(values[0]) > 1 and clusters.count < ENOUGH_COUNTS
+    if not few or not all(np.isin(subset, (0, 1)).all() for subset in values):
         return ()
-    found = np.stack([clusters.sums(of / len(of), n) for n, of in enumerate(by_item(values, arms, slopes))])
-    return tuple(found.sum(axis=0).tolist())
-
-
-def _draws_of_arm(
-    draws: tuple[int, int], means: Array, deviations: Array, share: Array, direction: Direction
-) -> ArmDraws:
-    """Gains [replicates, seeds] of one arm under draws of the items: as drawn, and with its means drawn together.
-
-    A draw may move a mean across the target, which the slopes do not know. `means` are [seeds, subsets], `deviations`
-    [clusters, seeds, subsets], `share` [subsets].
-    """
-    replicates, seed = draws
-    moved = means + draw_sums(deviations, replicates, seed)
-    unfolded = draw_together(moved[:, None], share[None])[:, 0]
-    return gain(moved, direction).mean(axis=-1), gain(unfolded, direction).mean(axis=-1)
-
-
-def _draws_of_arms(
-    draw: Callable[[int], ArmDraws],
-    arms: int,
-    names: Sequence[Hashable],
-    known: MutableMapping[Hashable, ArmDraws] | None,
-) -> tuple[Array, Array]:
-    """What `draw` gives for every arm, [arms, replicates, seeds]; of a name it is taken from `known`, or left there."""
-    kept = [None if known is None else known.get(name) for name in names] or [None] * arms
-    found = [drawn or draw(arm) for arm, drawn in enumerate(kept)]
-    if known is not None:
-        known.update(zip(names, found, strict=False))
-    gains, together = (np.stack(part) for part in zip(*found, strict=True))
-    return gains, together
+    return tuple(np.stack([clusters.sums(of / len(of), n) for n, of in enumerate(found)]).sum(axis=0).tolist())
 
 
 def _crossing(reach: Array, chance: float, seed_variance: float, seeds: int) -> Crossing:
@@ -343,12 +382,10 @@ def _smaller_side(draws: Array) -> float:
     return min(1.0, 2 * (least + 1) / (len(draws) + 1))
 
 
-def _chance_to_cross(means: Array, deviations: Array, direction: Direction) -> float:
+def _chance(means: Array, spread: Array, direction: dict[str, float]) -> float:
     """Chance, by normal tails added over arms and subsets, that noise of the items moved a mean across its target."""
-    target = direction["target"] if isinstance(direction, dict) else 0.0
-    spread = np.sqrt(np.square(deviations).sum(axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        away = np.where(spread > 0, np.abs(means - target) / spread, inf)
+        away = np.where(spread > 0, np.abs(means - direction["target"]) / spread, inf)
     return float(special.ndtr(-away).max(axis=1).sum())
 
 
@@ -378,7 +415,7 @@ def _seed_variance(
     return (spread + resolution) / seeds
 
 
-def _resolution(values: Sequence[Array], arms: Array) -> float:
+def _resolution(values: Sequence[Array], ordered: Sequence[Sequence[Array]], arms: Array) -> float:
     """Variance that rounding to whole items hides in a paired contrast (Sheppard).
 
     0 where all arms agree, and where a run is one value: what its steps are, no item tells. Two seeds whose 0/1 items
@@ -389,12 +426,8 @@ def _resolution(values: Sequence[Array], arms: Array) -> float:
     if agree or all(subset.shape[2] == 1 for subset in values):
         return 0.0
     steps = []
-    for subset in values:
-        between = np.diff(np.sort(subset, axis=None))
+    for subset, *parts in zip(values, *ordered, strict=True):
+        between = np.diff(np.sort(np.concatenate(parts), kind="stable"))  # which merges what is in order
         steps.append(between[between > 1e-9 * between.sum()].min(initial=inf) / subset.shape[2])
     hidden = sum(step**2 for step in steps if np.isfinite(step)) / len(values) ** 2
     return float(hidden * (arms**2).sum() / 12)
-
-
-def _correlation(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> float:
-    return 0.0 if clusters.single else correlation_within(by_item(values, arms, slopes), clusters)

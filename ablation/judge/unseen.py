@@ -1,21 +1,21 @@
 """What the items did not show: a cluster that changes, and was not among those drawn. Formulas in docs/statistics.md.
 
-    unseen(values, arms, slopes, clusters) -> what one such cluster would add to the contrast
+    unseen(values, arms, slopes, clusters, found) -> what one such cluster would add to the contrast
 
-`values` is one array [arms, seeds, items] per subset.
+`values` is one array [arms, seeds, items] per subset, `found` the contrast of each item [items] per subset.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from ablation.judge.resampling import Clusters, by_item
+from ablation.judge.resampling import Clusters
 from ablation.judge.significance import Array
 
 _A_CHANGE = 0.1  # of the range: a cluster that changed by as much has changed
 
 
-def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters) -> float:
+def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters, found: Sequence[Array]) -> float:
     """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
 
     That none of n clusters changed only says that the share which would is below -ln(alpha / 2) / n, on either side
@@ -33,7 +33,6 @@ def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Cluste
     most = clusters.shares @ np.array(reach)  # [clusters]: every item of it changes as much as it can
     if not most.any():
         return 0.0
-    found = by_item(values, arms, slopes)
     changed = sum(clusters.sums(v / (len(v) * len(values)), index) for index, v in enumerate(found))
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = np.where(most > 0, np.minimum(np.abs(changed) / most, 1.0), 0.0)
@@ -48,7 +47,8 @@ def _differing(
     """Whether each cluster's items differ between the arms [clusters], in [0, 1]; `found`: of items, over seeds."""
     size = differ = mean = np.zeros(clusters.count)
     for index, subset in enumerate(values):
-        by_seed = np.abs(np.einsum("a,as,asi->si", arms, slopes[:, :, index], subset)).max(axis=0)
+        factors = arms[:, None] * slopes[:, :, index]
+        by_seed = np.abs((factors[:, :, None] * subset).sum(axis=0)).max(axis=0)
         change = _A_CHANGE * max(_range(subset), np.finfo(float).tiny)
         items = np.minimum(by_seed / change, 1.0)
         size = size + clusters.sums(np.ones(len(items)), index)

@@ -7,7 +7,7 @@ interaction_table(judged)      -> DataFrame, one row per declared combination
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -16,8 +16,7 @@ from ablation.judge import interactions
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.interactions import judge_interactions
 from ablation.judge.measurements import Measurements, read_measurements
-from ablation.judge.pairing import Reuse
-from ablation.judge.paths import add_paths
+from ablation.judge.paths import with_paths
 from ablation.store.database import Store
 
 EDGE_COLUMNS = [
@@ -59,7 +58,6 @@ class JudgedStudy:
     measurements: Measurements
     edges: list[Edge]
     interactions: list[dict[str, Any]]
-    reuse: Reuse = field(default_factory=Reuse, repr=False)  # what further comparisons of it need not find again
 
     @property
     def name(self) -> str:
@@ -74,10 +72,9 @@ class JudgedStudy:
 
 def judge_study(store: Store, name: str) -> JudgedStudy:
     """Read one study and judge it."""
-    measurements, reuse = read_measurements(store, name), Reuse()
-    edges = judge_edges(measurements, reuse=reuse)
-    add_paths(measurements, edges, reuse)
-    return JudgedStudy(measurements, edges, judge_interactions(measurements), reuse)
+    measurements = read_measurements(store, name)
+    edges = with_paths(measurements, judge_edges(measurements))
+    return JudgedStudy(measurements, edges, judge_interactions(measurements))
 
 
 def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ablation.judge import edges, pairing, significance, statistics
+from ablation.judge import edges, measurements, significance, statistics
 from ablation.judge.certificate.certify import Size, certify
 from ablation.judge.family import Family
 from ablation.judge.measurements import read_measurements
@@ -22,50 +22,48 @@ from ablation.judge.statistics import Crossing
 from ablation.store.database import Store
 from tests.ablation.judge.studies import let_judge, normal_study
 
-JUDGE, CONTRAST, PRIOR, OF = edges.judge_edges, edges.contrast, edges.seed_prior, Family.of
+JUDGE, CONTRAST, PRIOR, OF = edges.judge_edges, edges.contrast_arms, measurements.seed_prior, Family.of
 HALF, SQUARE = significance.half_width, significance.critical_square
 
 
 def planned(**changes):
     """Judge by another plan than the study's."""
 
-    def judge(study, *, reuse=None, **how):
+    def judge(study, **how):
         made = {name: change(study.analysis) if callable(change) else change for name, change in changes.items()}
-        return JUDGE(replace(study, analysis=study.analysis.model_copy(update=made)), reuse=reuse, **how)
+        return JUDGE(replace(study, analysis=study.analysis.model_copy(update=made)), **how)
 
     return ("judge", judge)
 
 
-def without_clusters(study, *, reuse=None, **how):
-    return JUDGE(replace(study, clusters={}), **how)
+def without_clusters(study, **how):
+    return JUDGE(replace(study, clusters={}, numbered={}), **how)
 
 
 def other_way_round(study, **how):
-    found = JUDGE(study, **how)
-    for edge in found:
-        edge.detail = {"better": "worse", "worse": "better"}.get(edge.detail, edge.detail)
-    return found
+    turned = {"better": "worse", "worse": "better"}
+    return [replace(edge, detail=turned.get(edge.detail, edge.detail)) for edge in JUDGE(study, **how)]
 
 
 def with_noise(change):
-    """Let `change(values, estimate)` say which noise an estimate has."""
+    """Let `change(arms, estimate)` say which noise an estimate has."""
 
-    def contrast(values, *arguments, **how):
-        found = CONTRAST(values, *arguments, **how)
-        return replace(found, noise=change(values, found)) if found.seeds > 1 else found
+    def contrast(arms, *arguments):
+        found = CONTRAST(arms, *arguments)
+        return replace(found, noise=change(arms, found)) if found.seeds > 1 else found
 
     return contrast
 
 
-def unpaired(values, found):
-    gains = statistics.run_statistics(values, "max")
+def unpaired(arms, found):
+    gains = np.concatenate([arm.means.mean(axis=2) for arm in arms])
     return replace(
         found.noise, seed_variance=gains.var(axis=1, ddof=1).sum() / found.seeds, seed_df=2 * found.seeds - 2
     )
 
 
-def unguarded(*arguments, **how):
-    found = CONTRAST(*arguments, **how)
+def unguarded(*arguments):
+    found = CONTRAST(*arguments)
     return replace(found, crossing=Crossing(1.0, 0.0, np.full(1, found.centre)))
 
 
@@ -93,21 +91,21 @@ FAULTS: dict[str, Any] = {
         (Family, "adjusted", lambda self, p, most=1.0: as_they_are(p)),
     ],
     "max-t over all edges as one": [(Family, "of", as_one)],
-    "the prior taken as known": [(edges, "seed_prior", known_prior)],
-    "unpaired": [(edges, "contrast", with_noise(unpaired))],
+    "the prior taken as known": [(measurements, "seed_prior", known_prior)],
+    "unpaired": [(edges, "contrast_arms", with_noise(unpaired))],
     "seed variance dropped": [
-        (edges, "contrast", with_noise(lambda _, found: replace(found.noise, seed_variance=0.0))),
-        (edges, "seed_prior", lambda gains: None),
+        (edges, "contrast_arms", with_noise(lambda _, found: replace(found.noise, seed_variance=0.0))),
+        (measurements, "seed_prior", lambda gains: None),
     ],
     "item variance dropped": [
-        (edges, "contrast", with_noise(lambda _, found: replace(found.noise, item_variance=0.0)))
+        (edges, "contrast_arms", with_noise(lambda _, found: replace(found.noise, item_variance=0.0)))
     ],
     "clusters ignored": [("judge", without_clusters)],
     "looks ignored": [planned(looks=[])],
     "margin x 1.5": [planned(margin=lambda analysis: 1.5 * analysis.margin)],
     "signs": [("judge", other_way_round)],
-    "position": [(pairing, "_item_faults", lambda study, runs: iter(()))],
-    "folding unguarded": [(edges, "contrast", unguarded)],
+    "position": [(measurements, "_item_faults", lambda study, runs: [])],
+    "folding unguarded": [(edges, "contrast_arms", unguarded)],
     "`rare` not asked": [planned(rare=1.0)],
     "nothing unseen": [(statistics, "unseen", lambda *_: 0.0)],
     "20% too narrow": [

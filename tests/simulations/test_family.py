@@ -12,7 +12,7 @@ import pytest
 
 from ablation.judge.edges import judge_edges
 from ablation.judge.measurements import Measurements
-from ablation.judge.paths import add_paths
+from ablation.judge.paths import with_paths
 from tests.ablation.judge.studies import measurements
 from tests.simulations.test_coverage import error
 
@@ -148,8 +148,7 @@ def test_intervals_of_all_edges_and_all_paths_hold_at_once():
     means, missed = world.means(), np.zeros(2)
     for _ in range(replicates):
         study = world.measure(world.draw(rng))
-        edges = judge_edges(study)
-        add_paths(study, edges)
+        edges = with_paths(study, judge_edges(study))
         at = [(edge, means[int(edge.child[1:])], means[int(edge.parent[1:])]) for edge in edges]
         missed[0] += any(not edge.joint_low <= own - above <= edge.joint_high for edge, own, above in at)
         missed[1] += any(not edge.root_low <= own <= edge.root_high for edge, own, _ in at)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ablation.judge.edges import correct, judge_edges, study_prior
+from ablation.judge.edges import correct, judge_edges
 from ablation.judge.planning import MOST_SEEDS, fewest_seeds, split
 from tests.ablation.judge.studies import lineage, measurements
 
@@ -25,7 +25,7 @@ def deciding(replicates, *, pilot_seeds, pilot_items, items, effect, **world):
     for _ in range(replicates):
         pilot = drawn(rng, seeds=pilot_seeds, items=pilot_items, effect=effect, **world)
         edges = judge_edges(pilot)
-        level = correct(pilot, edges, study_prior(pilot)).level
+        level = correct(pilot, edges).level
         planned = fewest_seeds(split(edges[0]), effect, items, lambda _, level=level: level, 0.8) or MOST_SEEDS
         study = drawn(rng, seeds=planned, items=items, effect=effect, **world)
         found.append(judge_edges(study, planning=False)[0].detail == "better")

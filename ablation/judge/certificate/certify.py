@@ -15,7 +15,6 @@ from ablation.judge.certificate.tally import Judged, Trial, power, tally, verdic
 from ablation.judge.certificate.worlds import FORMS, NOISY, World, forms_of, parts_of, worlds
 from ablation.judge.edges import NOT_COMPARED, judge_edges, study_pairs
 from ablation.judge.measurements import Measurements
-from ablation.judge.pairing import Reuse
 from ablation.judge.scope import DECIDED
 
 SEED = 20260101
@@ -64,11 +63,10 @@ def judge(form: str, world: World) -> Trial:
     study = world.study
     found: dict[tuple[str, str], Judged] = {}
     for seen in _looks(study):
-        for edge in judge_edges(seen, planning=False, reuse=Reuse(clusters=dict(world.clusters))):
-            pair = (edge.child, edge.parent)
-            if edge.detail not in NOT_COMPARED and (pair not in found or found[pair].word not in DECIDED):
+        for edge in judge_edges(seen, planning=False):
+            if edge.detail not in NOT_COMPARED and (edge.pair not in found or found[edge.pair].word not in DECIDED):
                 truth = world.gains[edge.child] - world.gains[edge.parent]
-                found[pair] = Judged(truth, edge.detail, edge.low, edge.high)
+                found[edge.pair] = Judged(truth, edge.detail, edge.low, edge.high)
     return Trial(form, tuple(found.values()))
 
 

@@ -27,10 +27,9 @@ import pandas as pd
 
 from ablation.config.study_schema import Analysis
 from ablation.judge.edges import study_pairs
-from ablation.judge.measurements import Measurements
+from ablation.judge.measurements import Measurements, item_clusters
 from ablation.judge.moderation import LEAST, fit_prior, squeeze
-from ablation.judge.pairing import Numbers, item_clusters
-from ablation.judge.resampling import Clusters, number_clusters
+from ablation.judge.resampling import Numbers, number_clusters
 from ablation.judge.scope import share_otherwise
 from ablation.judge.significance import Array
 from ablation.judge.statistics import gain
@@ -76,7 +75,6 @@ class World:
 
     study: Measurements
     gains: Mapping[str, float]  # each variant's expected gain
-    clusters: Mapping[tuple[str, int], Clusters]  # of each run's items, where all worlds share them
 
 
 def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
@@ -195,15 +193,12 @@ def worlds(study: Measurements, parts: Parts, form: str, *, rounds: int, mde: fl
     """Make `rounds` worlds of one form; `mde`: the effect that `planted` uses beside the margin."""
     maker = _Maker(study, parts, np.random.default_rng([seed, FORMS.index(form)]))
     make = {"seeds": maker.in_some_seeds, "rare": maker.of_few_items, "unpaired": maker.beyond_doubt}
-    made = [(variant, run) for variant, seeds in parts.runs.items() for run in seeds]
-    numbered = number_clusters([len(of) for of in parts.clusters], parts.clusters)
+    clusters = number_clusters([len(of) for of in parts.clusters], parts.clusters)
+    study = replace(study, numbered={(variant, run): clusters for variant in parts.runs for run in parts.runs[variant]})
     for number in range(rounds):
         values, gains = make[form]() if form in make else maker.noisy(form, number, mde)
-        clusters = dict.fromkeys(made, numbered) if form != "unpaired" else {}
         mispaired = ("items", "seeds")[number % 2] if form == "unpaired" else ""
-        yield World(
-            _as_study(study, parts, values, mispaired), dict(zip(parts.runs, gains.tolist(), strict=True)), clusters
-        )
+        yield World(_as_study(study, parts, values, mispaired), dict(zip(parts.runs, gains.tolist(), strict=True)))
 
 
 def _as_study(study: Measurements, parts: Parts, values: Sequence[Array], mispaired: str) -> Measurements:

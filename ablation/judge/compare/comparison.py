@@ -23,7 +23,7 @@ from ablation.judge.compare.arms import Arm, Options, check, common_items, name_
 from ablation.judge.compare.flips import Flips, most_changed
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.measurements import Measurements
-from ablation.judge.paths import add_paths
+from ablation.judge.paths import with_paths
 from ablation.judge.statistics import contrast
 from ablation.plan.plan_file import PlannedVariant
 from ablation.readers.sheet import ANY, Sheet, Wanted
@@ -108,8 +108,7 @@ def compare(name: str, arms: Sequence[Arm], lineage: Mapping[str, Lineage], rule
     analysis, more = plan_analysis(list(arms), rules.direction, rules.margin, **rules.analysis)
     notes += [*more, *_other_choices(arms, rules.chosen), *_shared(arms), *_reported(arms)]
     measured = measurements(name, list(arms), analysis, lineage)
-    edges = judge_edges(measured)
-    add_paths(measured, edges)
+    edges = with_paths(measured, judge_edges(measured))
     found = tuple(_beside(edge, named, measured, rules.flips) for edge in edges)
     return Comparison(name, named, measured, found, tuple(dict.fromkeys(notes)))
 

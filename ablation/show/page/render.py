@@ -202,7 +202,7 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
         return found if found and found.digest == digest_of(judged(study).measurements) else None
 
     def compare(study: str) -> Sequence[Pair]:
-        return judge_all_pairs(judged(study).measurements, judged(study).reuse)
+        return judge_all_pairs(judged(study).measurements)
 
     def quote() -> Quoted:
         studies = [judged(name) for name in store.studies()]

@@ -1,14 +1,14 @@
 """Studies in memory, with known truth, and a pipeline with the faults that a certificate has to find."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from ablation.config.study_schema import Analysis
 from ablation.judge.certificate import certify
-from ablation.judge.edges import Edge
-from ablation.judge.measurements import Measurements
-from ablation.judge.pairing import paired_values
+from ablation.judge.measurements import Measurements, paired_values
 from ablation.plan.plan_file import PlannedVariant
 
 
@@ -90,14 +90,15 @@ def let_judge(patch, judge):
     patch.setattr(certify, "judge_edges", judge)
 
 
-def naive_edges(study, *, planning=True, holm=True, items=True, reuse=None):
+def naive_edges(study, *, planning=True, holm=True, items=True):
     """A pipeline with the faults of old: items independent, no bound on what was not seen, no guard at a target."""
     alpha, edges = study.analysis.alpha, []
     for variant in study.variants:
         if variant.parent is None:
             continue
         arrays, _, problem = paired_values(study, [variant.name, variant.parent])
-        edge = Edge(study.name, variant.parent, variant.name)
+        edge = SimpleNamespace(child=variant.name, parent=variant.parent, pair=(variant.name, variant.parent))
+        edge.detail, edge.low, edge.high, edge.mde, edge.estimate = "invalid", np.nan, np.nan, np.nan, None
         edges.append(edge)
         if problem:
             continue
@@ -111,7 +112,7 @@ def naive_edges(study, *, planning=True, holm=True, items=True, reuse=None):
             item_variance += difference.var(ddof=1) / len(difference) / len(arrays) ** 2 if items else 0.0
         difference = np.mean(gains, axis=0)
         difference = difference[0] - difference[1]
-        edge.seeds = count = len(difference)
+        count = len(difference)
         edge.effect = float(difference.mean())
         if count < 2:
             edge.detail = "undecided"
@@ -128,11 +129,10 @@ def naive_edges(study, *, planning=True, holm=True, items=True, reuse=None):
         )
         edge.mde = float((critical + stats.norm.ppf(0.8)) * total)
     for edge in edges:
-        if edge.seeds >= 2:
+        if not np.isnan(edge.low):
             found = edge.p <= (alpha / len(edges) if holm else alpha)
             inside = max(abs(edge.low), abs(edge.high)) <= study.analysis.margin
             edge.detail = (
                 "equivalent" if inside else ("better" if edge.effect > 0 else "worse") if found else "undecided"
             )
-        edge.verdict = edge.detail
     return edges

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ablation.judge import pairing, statistics
-from ablation.judge.edges import judge_edges, measure, study_prior
+from ablation.judge import measurements as pairing
+from ablation.judge import statistics
+from ablation.judge.edges import judge_edges, measure
 from ablation.judge.pairs import judge_all_pairs, judge_pair
 from tests.ablation.judge.studies import measurements, normal_study
 
@@ -32,12 +33,12 @@ def with_configs(study, configs, changes=()):
 @pytest.mark.parametrize("direction", ["max", "min", {"target": 0.6}])
 def test_all_pairs_have_the_numbers_that_each_has_alone(direction):
     study = normal_study(variants=5, seeds=4, items=120, size=2, seed=3, direction=direction)
-    prior, pairs = study_prior(study), judge_all_pairs(study)
+    pairs = judge_all_pairs(study)
     assert [(pair.edge.parent, pair.edge.child) for pair in pairs] == list(
         itertools.combinations([variant.name for variant in study.variants], 2)
     )
     for pair in pairs:
-        assert numbers(pair.edge) == numbers(measure(study, pair.edge.child, pair.edge.parent, prior))
+        assert numbers(pair.edge) == numbers(measure(study, pair.edge.child, pair.edge.parent))
         assert pair.edge.p_adjusted == pair.edge.p
 
 
@@ -98,7 +99,7 @@ def test_a_pair_whose_run_is_under_way_is_not_run():
 
 def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch):
     """Draws about a target, checks of runs and the clusters of items: 6 variants make 15 pairs."""
-    calls = dict.fromkeys(("_draws_of_arm", "_fault", "item_clusters"), 0)
+    calls = dict.fromkeys(("draw_sums", "_fault", "item_clusters"), 0)
 
     def counted(module, name):
         inner = getattr(module, name)
@@ -109,8 +110,8 @@ def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch)
 
         monkeypatch.setattr(module, name, call)
 
-    counted(statistics, "_draws_of_arm")
+    counted(statistics, "draw_sums")
     counted(pairing, "_fault")
     counted(pairing, "item_clusters")
     judge_all_pairs(normal_study(variants=6, seeds=4, direction={"target": 0.6}))
-    assert calls == {"_draws_of_arm": 6, "_fault": 24, "item_clusters": 5}
+    assert calls == {"draw_sums": 6, "_fault": 24, "item_clusters": 1}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ablation.judge.significance import Noise
-from ablation.judge.statistics import Crossing, contrast, gain, run_statistics
+from ablation.judge.statistics import Crossing, contrast, gain
 
 TARGET = {"target": 0.5}
 
@@ -34,7 +34,7 @@ def test_gain_is_positive_for_improvement():
 def test_statistic_of_a_run_is_the_mean_of_distances_of_subset_means():
     first = np.array([[[1, 1, 1, 0]]], float)  # mean 0.75, distance 0.25
     second = np.array([[[0, 1]]], float)  # mean 0.5, distance 0: distances of single items would be 0.5
-    assert run_statistics([first, second], TARGET) == pytest.approx(np.array([[-0.125]]))
+    assert contrast([first, second], (1,), TARGET).effect == pytest.approx(-0.125)
 
 
 def test_effect_by_hand():

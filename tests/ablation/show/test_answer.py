@@ -3,19 +3,17 @@
 import pandas as pd
 import pytest
 
-from ablation.judge.edges import Edge
-from ablation.judge.verdicts import edge_rows
+from ablation.judge.verdicts import EDGE_COLUMNS
 from ablation.show.answer import answer
 
 
 def edge(child, verdict, effect=0.01, half=0.005, **words):
-    return Edge(
-        "s", "v1", child, verdict=verdict, effect=effect, low=effect - half, high=effect + half, seeds=5, **words
-    )
+    known = {"parent": "v1", "child": child, "verdict": verdict, "effect": effect, "seeds": 5} | words
+    return known | {"low": effect - half, "high": effect + half}
 
 
 def said(*edges):
-    return answer(edge_rows(edges), margin=0.02)
+    return answer(pd.DataFrame(edges, columns=EDGE_COLUMNS).astype({"seeds_needed": "Int64"}), margin=0.02)
 
 
 def test_what_moved_is_named_with_its_interval_the_largest_first_and_the_rest_is_counted():
@@ -39,7 +37,7 @@ def test_what_is_open_says_what_the_cheapest_needs():
     ("edges", "text"),
     [
         ([], "Nothing has been judged yet."),
-        ([Edge("s", "v1", "v2")], "1 change cannot be compared."),
+        ([edge("v2", "invalid")], "1 change cannot be compared."),
         ([edge("a", "not run"), edge("b", "not run")], "2 changes have still to run."),
         ([edge("a", "confounded"), edge("b", "confounded")], "2 changes mix several factors."),
     ],

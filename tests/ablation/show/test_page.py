@@ -15,7 +15,8 @@ import pytest
 from ablation import audit
 from ablation.cli.main import main
 from ablation.config.judging_rules import RULES
-from ablation.judge import edges, verdicts
+from ablation.judge import measurements as judged
+from ablation.judge import verdicts
 from ablation.judge.measurements import read_measurements
 from ablation.judge.pairs import judge_all_pairs
 from ablation.show.page import plan_words, published
@@ -372,10 +373,8 @@ def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
     read = []
     whole = verdicts.read_measurements
     monkeypatch.setattr(verdicts, "read_measurements", lambda store, name: (read.append(name), whole(store, name))[1])
-    priors, prior_of = [], edges._seed_prior
-    monkeypatch.setattr(
-        edges, "_seed_prior", lambda study, reuse: (priors.append(study.name), prior_of(study, reuse))[1]
-    )
+    priors, prior_of = [], judged._seed_prior
+    monkeypatch.setattr(judged, "_seed_prior", lambda study: (priors.append(study.name), prior_of(study))[1])
     write_report(database, tmp_path / "index.html")
     assert read == ["a", "b"]
     assert priors == ["a", "b"]  # for edges, paths and pairs
