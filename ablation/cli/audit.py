@@ -9,8 +9,8 @@ from ablation.audit.finding import Finding
 from ablation.audit.reproduction import Measured
 from ablation.cli.folders import results_folder
 from ablation.cli.terminal import print_json
+from ablation.config.names import suggest
 from ablation.config.published_schema import PublishedFile
-from ablation.config.settings import suggest
 from ablation.contract.errors import ConfigError
 
 OF_A_TABLE = ("items", "target", "batch_size", "runs", "spread", "best", "percent", "columns")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ablation.cli.configs import settings_of
 from ablation.cli.folders import results_folder
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import StageState, read_state

@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.config.study_schema import Target
 from ablation.contract.errors import ConfigError
 from ablation.store.database import Store

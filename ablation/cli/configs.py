@@ -16,7 +16,8 @@ from ablation.cli.terminal import print_json
 from ablation.config import dotted
 from ablation.config.changes import diff
 from ablation.config.lineage import in_natural_order, walk
-from ablation.config.settings import Settings, load_settings, suggest
+from ablation.config.names import suggest
+from ablation.config.settings import Settings, load_settings
 from ablation.config.study import Change, Study, Variant
 from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError

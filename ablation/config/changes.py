@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from ablation.config import dotted
 from ablation.config.constraints import factor_of
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.config.study import Change, Study
 from ablation.contract.errors import ConfigError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from ablation.config.formats import formats_of
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.config.study_schema import StageDefinition, StudyFile
 from ablation.config.validation import check_key
 from ablation.contract.command import Placeholder, placeholders

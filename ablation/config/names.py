@@ -1,16 +1,34 @@
 """What the declared forms share: how names look, and models that refuse unknown keys."""
 
+import difflib
 import re
-from typing import Annotated
+from collections.abc import Hashable, Iterable
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+_Each = TypeVar("_Each", bound=Hashable)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 def is_safe_name(name: str) -> bool:
     """Return whether a name may become a folder: letters, digits, `.`, `-`, `_`; no leading dot or dash, no `..`."""
     return bool(_NAME.fullmatch(name)) and ".." not in name and len(name) <= 100
+
+
+def suggest(name: str, known: Iterable[object]) -> str:
+    """Return the remedy for an unknown name: the close match if there is one, and what is known."""
+    names = [str(other) for other in known]
+    close = difflib.get_close_matches(str(name)[:200], names, n=1)  # of a very long one it would take minutes
+    shown = ", ".join(names) if len(names) <= 25 else ", ".join(names[:25]) + f" and {len(names) - 25} more"
+    return (f"did you mean {close[0]!r}? " if close else "") + f"known: {shown or 'none'}"
+
+
+def distinct(values: tuple[_Each, ...]) -> tuple[_Each, ...]:
+    """Return the values. Raises ValueError where two are equal."""
+    if len(set(values)) != len(values):
+        raise ValueError("holds a value twice; list each once")
+    return values
 
 
 def _simple(name: str) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ablation.config.names import suggest
 from ablation.config.printed import Cell, Printed
 from ablation.config.published_schema import PublishedFile, StatedTest, is_target, largest
-from ablation.config.settings import suggest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import read_bytes
 

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablation.config import dotted
+from ablation.config.names import suggest
 from ablation.config.scale_schema import ScaleFile, ScaleStudy
-from ablation.config.settings import Settings, suggest
+from ablation.config.settings import Settings
 from ablation.config.validation import check_key, check_known, validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ablation.config import dotted
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError, Mistakes
 
 Model = TypeVar("Model", bound=BaseModel)

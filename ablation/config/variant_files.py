@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablation.config.lineage import ancestors, in_natural_order, walk
-from ablation.config.names import is_safe_name
-from ablation.config.settings import suggest
+from ablation.config.names import is_safe_name, suggest
 from ablation.config.validation import check_known
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError, Mistakes

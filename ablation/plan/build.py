@@ -1,11 +1,12 @@
 """Variants times seeds become content-addressed stages: what runs, where it goes, and what it is made of."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablation.config.settings import Settings, suggest
+from ablation.config.names import suggest
+from ablation.config.settings import Settings
 from ablation.config.study import Study, Variant
 from ablation.config.study_schema import ASSET_MODEL, StageDefinition
 from ablation.config.variants import load_studies
@@ -32,13 +33,13 @@ def build_plan(settings: Settings, gpu_pool: int | None = None, *, root: Path = 
         ConfigError: the configuration is wrong, or the selection is empty.
     """
     if gpu_pool is not None:
-        settings = replace(settings, gpus=gpu_pool)
+        settings = settings.model_copy(update={"gpus": gpu_pool})
     studies = load_studies(settings)
     builder = _Builder(settings, studies, root)
     plan = builder.plan()
     chosen = [study for study in studies.values() if settings.study in (None, study.name)]
     names = [name for study in chosen for name in study.variants]
-    for variant in settings.variants:
+    for variant in settings.variant:
         if variant not in names:
             raise ConfigError("--config", "variant", variant, "there is no such variant", suggest(variant, names))
     return plan

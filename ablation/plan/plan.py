@@ -88,9 +88,9 @@ class Plan:
         """Return study -> variants that run since their children were named: a change is judged against the parent."""
         added = {}
         for study in self._chosen_studies():
-            named = [variant for variant in study.variants if variant.name in self.settings.variants]
+            named = [variant for variant in study.variants if variant.name in self.settings.variant]
             parents = dict.fromkeys(variant.parent for variant in named if variant.parent is not None)
-            if new := [parent for parent in parents if parent not in self.settings.variants]:
+            if new := [parent for parent in parents if parent not in self.settings.variant]:
                 added[study.name] = new
         return added
 
@@ -110,7 +110,7 @@ class Plan:
     def _select(self, study: str | None) -> list[PlannedStage]:
         wanted: set[Address] = set()
         for planned in self._chosen_studies():
-            variants = {*self.settings.variants, *self.parents_added.get(planned.name, ())}
+            variants = {*self.settings.variant, *self.parents_added.get(planned.name, ())}
             for run in planned.runs if study in (None, planned.name) else ():
                 if (not variants or run.variant in variants) and self.settings.seed in (None, run.seed):
                     wanted |= {(f"{planned.name}.{stage}", key) for stage, key in run.stages.items()}

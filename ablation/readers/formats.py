@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from ablation.config.formats import formats_of
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError
 from ablation.readers.run import Reader
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import one_line, regular
 from ablation.readers.run import as_number

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import printable
 from ablation.show.table_formats import show_cell

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.status import read_state
 from ablation.plan.collected import PLAN_FILE

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ablation.config.lineage import walk
-from ablation.config.names import Strict, Text
-from ablation.config.settings import suggest
+from ablation.config.names import Strict, Text, suggest
 from ablation.config.study_schema import Analysis
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml

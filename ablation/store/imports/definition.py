@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ablation.config.display_schema import ColumnDefinition, CurveDefinition, TableDefinition
 from ablation.config.logged import LOGGED
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis
 from ablation.contract.errors import ConfigError
 from ablation.plan.keys import key_of

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis
 from ablation.contract.atomic import update_text
 from ablation.contract.errors import ConfigError, TrackerError

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ablation.config.constraints import factor_of
 from ablation.config.lineage import ancestors, natural, walk
-from ablation.config.settings import suggest
+from ablation.config.names import suggest
 from ablation.config.study import Change
 from ablation.contract.errors import ConfigError
 from ablation.plan.plan_file import PlannedVariant

@@ -11,8 +11,7 @@ from pydantic import Field, ValidationError
 
 from ablation.config.display_schema import CurveDefinition, TableDefinition
 from ablation.config.logged import LOGGED, LOGGED_VALUE
-from ablation.config.names import Strict, Text, is_safe_name
-from ablation.config.settings import suggest
+from ablation.config.names import Strict, Text, is_safe_name, suggest
 from ablation.config.study_schema import Analysis
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml

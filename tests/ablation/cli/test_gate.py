@@ -80,4 +80,4 @@ def test_a_comment_has_what_a_reviewer_asks(results, capsys, monkeypatch, tmp_pa
     assert len([line for line in text.splitlines() if line.startswith("  - ")]) == 3
     (tmp_path / "configs/config.yaml").write_text("cost_per_device_hour: much\n")
     assert main(["gate", "known", "--results", str(results)]) == 2
-    assert "cost_per_device_hour = 'much': is not a valid price" in capsys.readouterr().err
+    assert "cost_per_device_hour = 'much': input should be a valid number" in capsys.readouterr().err

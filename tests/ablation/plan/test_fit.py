@@ -247,8 +247,8 @@ def test_the_commands_exit_status_says_whether_all_fits(capsys):
     ("words", "said"),
     [
         (["gat"], "there is no such study; did you mean 'gad'?"),
-        (["gad", "--device-memory", "nan"], "device_memory = 'nan': is not a valid size"),
-        (["gad", "--device-memory", "-1"], "device_memory = '-1.0': is not a valid size"),
+        (["gad", "--device-memory", "nan"], "device_memory = 'nan': input should be a valid number"),
+        (["gad", "--device-memory", "-1"], "device_memory = '-1.0': input should be a valid number"),
         (["gad", "--devices", "1", "0"], "--devices = 0: is not a valid number of devices"),
     ],
 )
