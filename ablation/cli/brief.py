@@ -25,7 +25,7 @@ def run_brief(arguments: argparse.Namespace) -> int:
 
 def _started_since(results: Path, file: Path) -> bool:
     """Tell whether a grid has started since the file was written: one that was refused has not, and changed nothing."""
-    lock = results / ".lock"  # as old as the last start (workflow/rules/common.smk)
+    lock = results / ".lock"  # as old as the last start (ablation/plan/start.py)
     return lock.exists() and lock.stat().st_mtime_ns >= file.stat().st_mtime_ns
 
 

@@ -102,7 +102,9 @@ def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
 
     stages = tuple(checked(stage) for address, stage in plan.stages.items() if address in wanted)
     only = {"results": place, "studies": (study.model_copy(update={"runs": (run,)}),), "stages": stages}
-    return replace(plan, settings=replace(plan.settings, results=place), content=plan.content.model_copy(update=only))
+    return replace(
+        plan, settings=plan.settings.model_copy(update={"results": place}), content=plan.content.model_copy(update=only)
+    )
 
 
 def _run(plan: Plan, stage: PlannedStage) -> StageState:

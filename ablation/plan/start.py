@@ -1,69 +1,147 @@
 """What happens once, in the process that starts the jobs, before the first of them; the workflow imports this module.
 
+load_jobs(workflow, config, scheduler) -> Jobs, by which the rules look up what they name.
 prepare(plan, states) -> lines to say. From here on the files of the plan are those of `plan`.
 """
 
+import _thread
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ablation.config.settings import load_settings
-from ablation.config.study_schema import COMMAND_ENTRY
 from ablation.contract.errors import ConfigError, TrackerError, explained
 from ablation.plan.build import PROJECT, build_plan
 from ablation.plan.clock import settle_times
 from ablation.plan.dirty_tree import check_trees
 from ablation.plan.first import waits_of
 from ablation.plan.fit import check_fit
-from ablation.plan.groups import Groups, groups_of, request_of
 from ablation.plan.idle_devices import idle_devices
-from ablation.plan.nodes import check_nodes
+from ablation.plan.jobs import Jobs
 from ablation.plan.packages import check_packages
 from ablation.plan.plan import Plan
 from ablation.plan.pool import check_pool
 from ablation.plan.reports import claim_reports
-from ablation.plan.retry import (
-    States,
-    Waits,
-    pending,
-    refuse_links,
-    release,
-    repair,
-    reread,
-    retry_failed,
-    states_of,
-    to_do,
-)
+from ablation.plan.retry import States, pending, refuse_links, release, repair, reread, retry_failed, states_of
 from ablation.plan.why import reasons
 
 # The workflow imports this module only, so what it needs besides is here too.
-__all__ = [
-    "COMMAND",
-    "FORK_CLIENT",
-    "WORKFLOW",
-    "Groups",
-    "Plan",
-    "States",
-    "TrackerError",
-    "Waits",
-    "build_plan",
-    "check_nodes",
-    "check_pool",
-    "explained",
-    "groups_of",
-    "load_settings",
-    "prepare",
-    "reasons",
-    "refuse_hiding",
-    "request_of",
-    "selection_note",
-    "states_of",
-    "to_do",
-    "waits_of",
-]
-
-COMMAND = COMMAND_ENTRY  # entry of the stages that are commands
-FORK_CLIENT = str(PROJECT / "ablation" / "runner" / "fork_client.py")
+__all__ = ["WORKFLOW", "TrackerError", "build_plan", "explained", "load_jobs", "load_settings", "prepare"]
 
 WORKFLOW = str(Path(__file__).resolve().parents[1] / "workflow")  # rules, profiles, captions
+
+
+_HELD: list[int] = []  # the locked files, for the life of this process
+
+
+def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs:
+    """Return the jobs of the plan for configs/ and `--config`.
+
+    Only the process that starts the jobs writes the plan down and holds the results; a dry run, `--lint` and the
+    processes of the jobs change nothing. The latter, which a scheduler starts on its nodes, are not told of
+    `--resources`: nothing is checked or limited there.
+
+    Args:
+        workflow: Snakemake's object of that name.
+        config: the values of `--config`.
+        scheduler: Snakemake's class.
+
+    Raises:
+        TrackerError: the configuration is wrong, or the grid cannot start.
+        OSError: the results cannot be written.
+    """
+    given = workflow.global_resources.get("gpu")
+    pool = None if given is None else given.value
+    main, dry_run = workflow.is_main_process, workflow.output_settings.dryrun
+    refuse_hiding()
+    plan = build_plan(load_settings(config), pool if main else sys.maxsize)
+    if plan.settings.wandb:
+        os.environ.update(ABLATION_WANDB=plan.settings.wandb)  # what the stages read
+    _say(selection_note(plan) if main else [])
+    states = None
+    if main and dry_run:
+        states = states_of(plan)
+        check_pool(plan, states)
+        _say(reasons(plan, states))
+    elif main and "--lint" not in sys.argv:  # at this point Snakemake itself does not know yet that it only lints
+        with _holding(plan.settings.results):
+            end_within(30, scheduler)
+            _prefer_own_sacct()
+            states = states_of(plan)
+            _say(prepare(plan, states))
+    if pool is None and main:  # without a number nothing would be limited
+        workflow.register_resource("gpu", plan.settings.gpus)
+    return Jobs(plan, workflow, states)
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _holding(results: Path) -> Iterator[None]:
+    """Lock the results for the life of this process, so that no second Snakemake runs the same stages.
+
+    Snakemake's own lock is off (the profile's `nolock`): it outlives a kill, this one does not. The file is as old as
+    the last start: results that are younger are of this run, or of a killed one's jobs. What is refused in the `with`
+    has not started.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    lock = results / ".lock"
+    last = lock.stat().st_mtime_ns if lock.exists() else 0
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    _HELD.append(handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        remedy = "wait for it, or set results=... and reports=..."
+        raise TrackerError(f"{results}: another snakemake runs here; {remedy}") from None
+    except OSError as error:  # Lustre without `flock`, say
+        problem = f"cannot be locked ({error.strerror})"
+        remedy = "mount its file system with locks, or set results=... and reports=..."
+        raise TrackerError(f"{lock}: {problem}; {remedy}") from None
+    os.utime(handle)
+    try:
+        yield
+    except (TrackerError, OSError):
+        with contextlib.suppress(PermissionError):  # the file is another user's
+            os.utime(handle, ns=(last, last))
+        raise
+
+
+def end_within(seconds: float, scheduler: type) -> None:
+    """Let SIGTERM end Snakemake: it starts no more jobs, and what still runs after so many seconds ends with it.
+
+    Its own handler takes a lock that the main thread, which Python runs it in, may be holding already: then it waits
+    for itself, for good, and holds the results (docs/faults.md). A thread of its own waits for nobody but the others.
+    """
+    gracefully = scheduler.exit_gracefully  # type: ignore[attr-defined]
+
+    def end() -> None:
+        time.sleep(seconds)
+        os.write(2, b"error: ended by SIGTERM; repeat the call to go on\n")
+        os._exit(128 + signal.SIGTERM)  # jobs on this machine end with it, those of a scheduler go on
+
+    def handle(scheduler: Any, *signal_and_frame: Any) -> None:
+        _thread.start_new_thread(gracefully, (scheduler,))  # `threading` would take locks here
+        _thread.start_new_thread(end, ())
+
+    scheduler.exit_gracefully = handle  # type: ignore[attr-defined]
+
+
+def _prefer_own_sacct() -> None:
+    """Let the Slurm plugin find our `sacct` first; the file says why. Without Slurm nothing happens."""
+    if shutil.which("sbatch"):
+        folder = os.path.join(WORKFLOW, "profiles", "slurm", "bin")
+        os.environ.update(PATH=os.pathsep.join([folder, *os.get_exec_path()]))
 
 
 def refuse_hiding(project: Path = Path()) -> None:

@@ -47,7 +47,7 @@ def test_every_rule_says_what_it_logs_and_needs(block):
         assert resource in block, resource
     assert not re.search(r"\n +run:", block)
     if "RUN_STAGE" in block:  # a stage: schedulers that do not know `gpu` are asked in their own words
-        assert "**scheduler_request(id)" in block
+        assert "**JOBS.scheduler_request(id)" in block
     assert "lambda" not in block  # in a loop it would see the last stage only
 
 

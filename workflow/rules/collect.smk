@@ -19,7 +19,7 @@ rule collect:
         runtime=30,
         gpu=0,
     params:
-        plan=PLAN_DIGEST,
+        plan=PLAN.digest,
     message:
         "collect the results of the stages in {output}"
     shell:

@@ -4,7 +4,7 @@ TABLE_FILES = expand(
     f"{REPORTS}/{{study}}/{{file}}", study=STUDIES, file=("table.md", "table.csv", "table.tex", "runs.csv")
 )
 METRICS = {study: f"{REPORTS}/{study}/metric.svg" for study in STUDIES}
-CURVES = {study: f"{REPORTS}/{study}/curves.svg" for study in STUDIES if has_curves(study)}
+CURVES = {study: f"{REPORTS}/{study}/curves.svg" for study in STUDIES if PLAN.studies[study].written.curves}
 LINEAGES = {study: f"{REPORTS}/{study}/lineage.svg" for study in STUDIES}
 DECLARED = {
     (study, figure.title): f"{REPORTS}/{study}/{figure.name}.svg"

@@ -9,26 +9,26 @@ for id in PLAN.stage_ids():
         name:
             id.replace(".", "_")
         input:
-            ancient(inputs_of(id)),
+            ancient(JOBS.inputs_of(id)),
         output:
-            f"{folder_of(id)}/status.json",
+            f"{JOBS.folder_of(id)}/status.json",
         log:
-            f"{folder_of(id)}/log.txt",
+            f"{JOBS.folder_of(id)}/log.txt",
         group:
-            group_of(id)
+            JOBS.group_of(id)
         conda:
             ENVIRONMENT
-        threads: resource_of(id, "threads")
+        threads: JOBS.resource_of(id, "threads")
         resources:
-            **scheduler_request(id),
-            **nodes_of(id),
-            mem_mb=resource_of(id, "mem_mb"),
-            runtime=resource_of(id, "runtime"),
-            gpu=resource_of(id, "gpu"),
+            **JOBS.scheduler_request(id),
+            **JOBS.nodes_of(id),
+            mem_mb=JOBS.resource_of(id, "mem_mb"),
+            runtime=JOBS.resource_of(id, "runtime"),
+            gpu=JOBS.resource_of(id, "gpu"),
         params:
-            label=label_of(id),
-            arguments=arguments_of(id),
-            start=start_of(id),
+            label=JOBS.label_of(id),
+            arguments=JOBS.arguments_of(id),
+            start=JOBS.start_of(id),
         message:
             f"{id}  {{params.label}}"
         shell:

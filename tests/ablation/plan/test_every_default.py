@@ -9,7 +9,6 @@ import contextlib
 import pkgutil
 import sys
 from copy import deepcopy
-from dataclasses import replace
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -186,7 +185,7 @@ def changes(module, name, field):
 
 def loaded(studies):
     settings = load_settings({"scale": "demo", "seeds": 1}, configs=ROOT / "configs")
-    settings = replace(settings, studies=tuple(studies))
+    settings = settings.model_copy(update={"studies": tuple(studies)})
     return settings, variants.load_studies(settings)
 
 

@@ -1,0 +1,245 @@
+"""The functions by which the rules of the workflow look up their jobs in the plan. The rules only name files.
+
+`workflow` is Snakemake's object of that name: how it was called, which it knows in parts only while it reads the rules.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ablation.config.study_schema import COMMAND_ENTRY
+from ablation.contract.errors import TrackerError
+from ablation.plan.build import PROJECT
+from ablation.plan.first import waits_of
+from ablation.plan.groups import Groups, groups_of, request_of
+from ablation.plan.nodes import check_nodes
+from ablation.plan.plan import Plan
+from ablation.plan.retry import States, Waits, states_of, to_do
+
+FORK_CLIENT = PROJECT / "ablation" / "runner" / "fork_client.py"
+_LOOKED_AT = {"mtime", "params"}  # reasons to run that the plan knows
+
+
+class Jobs:
+    """The jobs of a plan, as this Snakemake runs them. `states` are those of the stages, where they have been read."""
+
+    def __init__(self, plan: Plan, workflow: Any, states: States | None = None) -> None:
+        self.plan, self.workflow = plan, workflow
+        if states is not None:
+            self.states = states
+
+    @cached_property
+    def states(self) -> States:
+        """Return the states of the stages."""
+        return states_of(self.plan)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Return which commands wait for the first run of their study."""
+        commands = any(stage.entry == COMMAND_ENTRY for stage in self.plan.stages.values())
+        return waits_of(self.plan, self.states) if commands else {}
+
+    @cached_property
+    def groups(self) -> Groups:
+        """Return the groups of stages; none where this Snakemake runs the jobs itself."""
+        return {} if self.runs_here else groups_of(self.plan, {each for ahead in self.waits.values() for each in ahead})
+
+    # How Snakemake was called
+
+    @property
+    def runs_here(self) -> bool:
+        """Return whether this Snakemake runs the jobs itself; of a dry run only `--jobs`, or the profile, says so."""
+        if self.workflow.output_settings.dryrun:
+            return self.workflow.resource_settings.nodes is None
+        return self.workflow.is_main_process and self.workflow.local_exec
+
+    @property
+    def _on_slurm(self) -> bool:
+        """Return whether Slurm runs the jobs; with `--jobs` or a profile a dry run does not know, and it may be so."""
+        if self.workflow.output_settings.dryrun:
+            return not self.runs_here
+        return self.workflow.executor_plugin.name == "slurm"
+
+    @property
+    def _only_missing(self) -> bool:
+        """Return whether jobs are to start (or, in a dry run, to be named) for what is missing, and nothing else.
+
+        Then stages that have ended can be left out of Snakemake's graph, which costs a millisecond and more for each.
+        Summaries, graphs, reports and `--delete-all-output` (which execute nothing), `--forcerun`, `--until`, `--touch`
+        and the like, and reasons to run that only Snakemake knows, are about all stages.
+        """
+        asked = self.workflow.dag_settings
+        return (
+            self.workflow.is_main_process
+            and self.workflow.execution_settings is not None
+            and not self.workflow.touch
+            and not (asked.forceall or asked.forcerun or asked.until or asked.omit_from or asked.batch)
+            and {str(trigger) for trigger in asked.rerun_triggers} <= _LOOKED_AT
+        )
+
+    @property
+    def python(self) -> str:
+        """Return the interpreter of the jobs: that of Snakemake, unless each job has an environment of its own."""
+        return "python" if self._deployed else shlex.quote(sys.executable)
+
+    @property
+    def folders(self) -> str:
+        """Return the options of commands that name the folders."""
+        settings = self.plan.settings
+        return shlex.join(["--results", str(settings.results), "--reports", str(settings.reports)])
+
+    @property
+    def _forks(self) -> bool:
+        """Return whether jobs start from a process that has torch imported.
+
+        Never on a scheduler's nodes, where each job has a Snakemake of its own, and not in an environment of the job.
+        """
+        usable = sys.platform == "linux" and not self._deployed
+        return self.plan.settings.fork_server and self.workflow.is_main_process and usable
+
+    @property
+    def _deployed(self) -> bool:
+        return bool(self.workflow.deployment_settings.deployment_method)
+
+    # What all jobs are
+
+    def statuses(self, wildcards: Any) -> list[Path]:
+        """Return the status files of the grid; where only what is missing is asked for, without those that are there.
+
+        It is an input function, so that it is called when Snakemake knows what it was asked for.
+        """
+        if self.runs_here and self.workflow.scheduling_settings is not None:
+            # 100 jobs a second by default: each round of the scheduler starts a timer, and each timer another round.
+            self.workflow.scheduling_settings.max_jobs_per_timespan = None
+        if not self._only_missing:
+            return self.plan.statuses()
+        try:
+            check_nodes(self.plan, self.states, on_slurm=self._on_slurm)
+        except TrackerError as error:
+            sys.exit(f"error: {error}")
+        return [stage.status for stage in to_do(self.plan, self.states)]
+
+    def render_what_is_there(self) -> None:
+        """Collect and render after an error that kept the rules from doing so: a stage that left no status."""
+        if all(status.exists() for status in self.plan.statuses()):
+            return
+        for command in ("collect", "tables", "figures", "report"):
+            subprocess.run(shlex.split(f"{self.python} -m ablation {command} {self.folders}"), check=False)
+
+    # What the job of one stage is: functions that Snakemake calls with its wildcards. `id` is as `debias.train`
+
+    def folder_of(self, id: str) -> str:
+        """Return the folder of a stage, with the wildcard {key}."""
+        return f"{self.plan.settings.results}/stages/{id.replace('.', '/')}/{{key}}"
+
+    def inputs_of(self, id: str) -> Callable[[Any], list[str]]:
+        """Return the function for the status files of the stages that a stage reads, and of the first run."""
+
+        def statuses(wildcards: Any) -> list[str]:
+            folders = [*self.plan.stage(id, wildcards.key).inputs.values(), *self._first_run(id, wildcards.key)]
+            return [f"{folder}/status.json" for folder in folders]
+
+        return statuses
+
+    def _first_run(self, id: str, key: str) -> list[Path]:
+        """Return the folders of the first run, whose files must have been read before a command of another starts."""
+        return [self.plan.stage(*address).dir for address in self.waits.get((id, key), ())]
+
+    def resource_of(self, id: str, name: str) -> Callable[[Any], int]:
+        """Return the function for threads, mem_mb, runtime (minutes) or gpu."""
+        return lambda wildcards: getattr(self.plan.stage(id, wildcards.key).resources, name)
+
+    def nodes_of(self, id: str) -> dict[str, Any]:
+        """Return the resources of a stage on several machines, in the words of the Slurm plugin; none for others.
+
+        With `mpi` it starts the job in the batch script, on the first machine, and no step around it: the stage starts
+        a step of its own on all of them. `--gpus`, of the plugin, are all devices of the job.
+        """
+        needs = next((stage.resources for address, stage in self.plan.stages.items() if address[0] == id), None)
+        if needs is None or needs.nodes == 1:
+            return {}
+        extra, nodes = self._default_resources.get("slurm_extra"), needs.nodes
+
+        def asked(wildcards: Any) -> str:
+            each = self.plan.stage(id, wildcards.key).resources.gpu // nodes  # a variant may have another `gpu`
+            return f"{f'{extra} ' if extra else ''}--gpus-per-node={each} --ntasks-per-node=1"
+
+        return {
+            "nodes": nodes,
+            "mpi": "srun",
+            "tasks": nodes,
+            "tasks_per_gpu": 0,  # or `tasks` would be for each device
+            "slurm_extra": asked,
+        }
+
+    def group_of(self, id: str) -> Callable[[Any], str | None]:
+        """Return the function for the name of a stage's group: on a scheduler it is submitted as one job."""
+
+        def name(wildcards: Any) -> str | None:
+            group = self.groups.get((id, wildcards.key))
+            return group.name if group else None
+
+        return name
+
+    def scheduler_request(self, id: str) -> dict[str, Callable[[Any], int | str]]:
+        """Return the resources by which the profile asks its scheduler, in its own words, for what a stage needs.
+
+        They are the default resources that contain `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or `{seconds}`, as in
+        `lsf_extra: -gpu num={gpu}`; what contains `{gpu}` is empty, or 0, where the stage needs no device. A plugin
+        that reads `gpu`, `mem_mb` and `runtime` itself needs none.
+        """
+
+        def in_words(word: str) -> Callable[[Any], int | str]:
+            def request(wildcards: Any) -> int | str:
+                # What plain numbers come to in a group Snakemake finds itself; minutes, and text, must be the group's.
+                groups = {} if word in ("{gpu}", "{mem_mb}") else self.groups
+                needs = request_of(self.plan, groups, (id, wildcards.key))
+                if "{gpu}" in word and not needs.gpu:
+                    return 0 if word == "{gpu}" else ""
+                numbers = {"gpu": needs.gpu, "mem_mb": needs.mem_mb, "runtime": needs.runtime}
+                text = word.format(**numbers, seconds=60 * needs.runtime)
+                return int(text) if text.isdigit() else text
+
+            return request
+
+        words = self._default_resources.items()
+        return {name: in_words(word) for name, word in words if re.search(r"\{(gpu|mem_mb|runtime|seconds)\}", word)}
+
+    @property
+    def _default_resources(self) -> dict[str, str]:
+        defaults = self.workflow.resource_settings.default_resources or {}
+        return {name: str(default.raw or "") for name, default in defaults.items()}
+
+    # Params. They take `output`, which makes them derived: a variant that joins a shared stage changes the label, and
+    # only params that are not derived make Snakemake run a job again
+
+    def label_of(self, id: str) -> Callable[[Any, Any], str]:
+        """Return the function for the variants and the seed that a stage serves."""
+        return lambda wildcards, output: self.plan.stage(id, wildcards.key).label
+
+    def arguments_of(self, id: str) -> Callable[[Any, Any], str]:
+        """Return the function for the arguments of `ablation.runner.run`."""
+
+        def arguments(wildcards: Any, output: Any) -> str:
+            first = [word for folder in self._first_run(id, wildcards.key) for word in ("--first", str(folder))]
+            return shlex.join([*self.plan.stage(id, wildcards.key).arguments, *first])
+
+        return arguments
+
+    def start_of(self, id: str) -> Callable[[Any, Any], str]:
+        """Return the function for what Python starts: a fork of a process that has torch imported, or a new process.
+
+        A command is a process of its own in any case.
+        """
+
+        def start(wildcards: Any, output: Any) -> str:
+            if self._forks and self.plan.stage(id, wildcards.key).entry != COMMAND_ENTRY:
+                return f"-I -S {shlex.quote(str(FORK_CLIENT))}"
+            return "-m ablation.runner.run"
+
+        return start

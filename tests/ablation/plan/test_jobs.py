@@ -1,0 +1,106 @@
+"""What the rules of the workflow are told of a job; tests/workflow starts Snakemake itself."""
+
+import os
+import threading
+from types import SimpleNamespace as Some
+
+import pytest
+
+from ablation.config.settings import load_settings
+from ablation.contract.errors import TrackerError
+from ablation.plan.build import build_plan
+from ablation.plan.jobs import Jobs
+from ablation.plan.start import _holding, end_within
+from tests.ablation.plan.test_to_do import finish
+
+DEFAULTS = {"lsf_extra": "-gpu num={gpu}", "request_gpus": "{gpu}", "runtime_s": "{seconds}", "disk_mb": "10"}
+
+
+def jobs_of(toy, *, dry_run=False, nodes=None, defaults=(), main=True, plan=None, **asked):
+    """The jobs of a `snakemake` call; nodes: of `--jobs`, where a scheduler runs them."""
+    names = ("forceall", "forcerun", "until", "omit_from", "batch")
+    workflow = Some(
+        is_main_process=main,
+        local_exec=nodes is None,
+        touch=False,
+        executor_plugin=Some(name="local" if nodes is None else "lsf"),
+        output_settings=Some(dryrun=dry_run),
+        execution_settings=Some(),
+        scheduling_settings=Some(max_jobs_per_timespan=100),
+        deployment_settings=Some(deployment_method=()),
+        resource_settings=Some(nodes=nodes, default_resources={k: Some(raw=v) for k, v in dict(defaults).items()}),
+        dag_settings=Some(**{"rerun_triggers": ["mtime"], **dict.fromkeys(names), **asked}),
+    )
+    return Jobs(plan or build_plan(load_settings({"group_minutes": 600}, configs=toy.configs), root=toy.root), workflow)
+
+
+def first(jobs, id):
+    """The wildcards of the first stage of this kind."""
+    return Some(key=next(stage.key for stage in jobs.plan.content.stages if stage.id == id))
+
+
+def test_a_job_reads_the_statuses_of_its_inputs(toy):
+    jobs = jobs_of(toy)
+    wildcards = first(jobs, "toy.evaluate")
+    stage = jobs.plan.stage("toy.evaluate", wildcards.key)
+    assert jobs.inputs_of("toy.evaluate")(wildcards) == [f"{folder}/status.json" for folder in stage.inputs.values()]
+    assert jobs.folder_of("toy.evaluate").format(key=stage.key) == str(stage.dir)
+    assert jobs.resource_of("toy.evaluate", "mem_mb")(wildcards) == stage.resources.mem_mb
+    assert f"--out {stage.dir}" in jobs.arguments_of("toy.evaluate")(wildcards, None)
+
+
+def test_what_has_ended_is_left_out_unless_all_is_asked_for(toy):
+    plan = jobs_of(toy).plan
+    ended = plan.content.stages[0]
+    finish(ended)
+    assert set(jobs_of(toy, plan=plan).statuses(None)) == {stage.status for stage in plan.content.stages} - {
+        ended.status
+    }
+    for everything in ({"forceall": True}, {"rerun_triggers": ["code"]}, {"main": False}):
+        assert ended.status in jobs_of(toy, plan=plan, **everything).statuses(None)
+
+
+def test_a_scheduler_is_asked_in_its_own_words_for_a_group_as_a_whole(toy):
+    jobs = jobs_of(toy, nodes=4, defaults=DEFAULTS)
+    wildcards = first(jobs, "toy.train")
+    asked = {name: request(wildcards) for name, request in jobs.scheduler_request("toy.train").items()}
+    members = [jobs.plan.stages[each] for each in jobs.groups["toy.train", wildcards.key].members]
+    minutes = sum(stage.resources.runtime for stage in members)
+    assert len(members) > 1
+    assert asked == {"lsf_extra": "-gpu num=1", "request_gpus": 1, "runtime_s": 60 * minutes}
+    evaluated = jobs.scheduler_request("toy.prepare")
+    assert [evaluated[name](first(jobs, "toy.prepare")) for name in ("lsf_extra", "request_gpus")] == ["", 0]
+    assert jobs.group_of("toy.train")(wildcards) == jobs.groups["toy.train", wildcards.key].name
+    assert jobs_of(toy).group_of("toy.train")(wildcards) is None
+
+
+def test_jobs_fork_on_this_machine_only(toy):
+    for main, start in ((True, "fork_client.py"), (False, "-m ablation.runner.run")):
+        jobs = jobs_of(toy, main=main)
+        assert jobs.start_of("toy.train")(first(jobs, "toy.train"), None).endswith(start)
+
+
+def test_one_snakemake_holds_the_results_and_a_refused_start_leaves_no_trace(tmp_path):
+    with _holding(tmp_path):
+        os.utime(tmp_path / ".lock", (5, 5))
+        with pytest.raises(TrackerError, match="another snakemake runs here"), _holding(tmp_path):
+            pass
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".lock").touch()
+    os.utime(other / ".lock", (5, 5))
+    with pytest.raises(TrackerError, match="refused"), _holding(other):
+        raise TrackerError("refused")
+    assert (other / ".lock").stat().st_mtime == 5
+
+
+def test_the_handler_of_sigterm_does_not_wait_in_the_main_thread():
+    called = threading.Event()
+
+    class Scheduler:
+        def exit_gracefully(self, *_):
+            called.set()
+
+    end_within(1e8, Scheduler)
+    Scheduler().exit_gracefully(15, None)
+    assert called.wait(10)
