@@ -92,6 +92,8 @@ def test_a_killed_snakemake_takes_everything_with_it(tmp_path, finished):
 
 
 TERMINATE_IN_LOCK = """
+import signal
+
 from snakemake.scheduling.job_scheduler import JobScheduler
 
 finish_jobs = JobScheduler._finish_jobs
@@ -120,9 +122,9 @@ def test_sigterm_ends_snakemake_also_where_its_own_handler_would_wait_for_itself
 
 def test_sigterm_waits_half_a_minute_for_what_runs(tmp_path, finished):
     disturbed = fresh(finished, tmp_path / "project")
-    rules = disturbed.read("workflow/rules/common.smk")
-    assert rules.count("end_within(30)") == 1
-    disturbed.write("workflow/rules/common.smk", rules.replace("end_within(30)", "end_within(5)"))  # a shorter half
+    start = disturbed.read("ablation/plan/start.py")
+    assert start.count("end_within(30,") == 1
+    disturbed.write("ablation/plan/start.py", start.replace("end_within(30,", "end_within(5,"))  # a shorter half
     text = disturbed.read("configs/studies/debias/_study.yaml")
     disturbed.write("configs/studies/debias/_study.yaml", text.replace("pause: 0.05", "pause: 30.0"))
     process = disturbed.start()
