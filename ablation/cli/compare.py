@@ -56,7 +56,7 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
         raise ConfigError("compare", "", None, "two evaluations are needed, or a study", remedy)
     sides = expand(arguments.files), expand(arguments.other)
     options = Options(
-        Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster),
+        Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster, arguments.item),
         arguments.seed_from,
         arguments.latest,
     )
@@ -81,7 +81,7 @@ def _from_study(arguments: argparse.Namespace) -> Comparison:
 
     given = [
         f"--{name.replace('_', '-')}"
-        for name in ("names", "metric", "filter", "cluster", "tasks", "margin", "direction", "seed_from")
+        for name in ("names", "metric", "item", "filter", "cluster", "tasks", "margin", "direction", "seed_from")
         if getattr(arguments, name) not in (None, [])
     ]
     if arguments.files or arguments.other or given:

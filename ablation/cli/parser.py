@@ -315,6 +315,7 @@ def _compare(commands: _Commands) -> None:
         "--names", nargs=2, metavar=("A", "B"), help="what the sides are called (default: by their paths)"
     )
     both.add_argument("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
+    both.add_argument("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
     both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
     both.add_argument(
         "--cluster", metavar="doc.FIELD", help="lm-eval's field that items which err together share, such as a passage"

@@ -69,8 +69,8 @@ FORMATS = {
         "Hugging Face Trainer, TRL",
         "an output folder, or a folder of them",
         "`trainer_state.json` of the HF Trainer and TRL, of checkpoints the last one; settings from "
-        "`training_args.json`, `args.json` or YAML in the same folder (`training_args.bin` is a pickle, which is never "
-        "loaded); TRL's `completions/*.parquet` as items",
+        "`training_args.json`, `args.json` or YAML in the same folder, else from `training_args.bin` (plain "
+        "values only: nothing of the pickle is run); TRL's `completions/*.parquet` as items",
     ),
     "verl": Format(
         ("import", "collect"),

@@ -191,7 +191,7 @@ def _rows(path: Path, metric: str, hashes: list[str]) -> dict[str, Any]:
         tabular.query(
             path,
             f"""SELECT doc_id, filter, doc_hash, {"".join(f"{part}, " for part in parts if part)}
-                CASE {value} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {tabular.sql_number(value)} END AS value,
+                {tabular.sql_number(value)} AS value,
                 CASE WHEN {tabular.sql_number(value)} IS NULL THEN {value} END AS raw
                 FROM read_json({{file}}, format = 'newline_delimited', maximum_object_size = {tabular.LARGEST_ROW},
                     columns = {{{form}}})""",

@@ -33,6 +33,7 @@ class Wanted:
     filter: str | None = None
     tasks: tuple[str, ...] = ()  # subsets; none named: all
     cluster: str | None = None  # `doc.FIELD`: what items of one cluster share
+    item: str | None = None  # the column of a table that names items; with it every file is a table
 
     def wants(self, subset: str) -> bool:
         """Whether a subset was asked for."""

@@ -29,12 +29,12 @@ _SCANS = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether the file is a table by its name; JSON lines must have the columns in their first row."""
+    """Whether the file is a table by its name; JSON lines must name an item in their first row."""
     if path.suffix == ".jsonl":
         from ablation.readers.lm_eval import first_row
 
         row = first_row(path)
-        return isinstance(row, dict) and {"item", "value"} <= row.keys()
+        return isinstance(row, dict) and "item" in row
     return path.suffix in _SCANS
 
 
@@ -46,14 +46,14 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """
     own = "a plain table has a column cluster of its own"
     refuse_options(path, wanted, cluster=own, filter="a plain table has no filters")
-    value = wanted.metric or "value"
-    columns = columns_of(path, value)
+    value, item = wanted.metric or "value", wanted.item or "item"
+    columns = columns_of(path, value, item)
     optional = [column for column in COLUMNS[2:] if column in columns]
     asked = [column for column in ("prompt", "target") if column in columns]
     rows = tabular.query(
         path,
-        f"""SELECT CAST(item AS VARCHAR) AS item, {tabular.sql_number(tabular.sql_name(value))} AS value,
-            CAST({tabular.sql_name(value)} AS VARCHAR) AS raw
+        f"""SELECT CAST({tabular.sql_name(item)} AS VARCHAR) AS item,
+            {tabular.sql_number(tabular.sql_name(value))} AS value, CAST({tabular.sql_name(value)} AS VARCHAR) AS raw
             {"".join(f", CAST({column} AS VARCHAR) AS {column}" for column in optional)}
             {"".join(f", {tabular.sql_digest(f'CAST({column} AS VARCHAR)')} AS {column}" for column in asked)}
             FROM {_SCANS[path.suffix]}""",
@@ -68,18 +68,22 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
         at = dict(zip(keys, key, strict=True))
         if not wanted.wants(at.get("subset", "all")):
             continue
-        yield _sheet(path, value, group, columns, (int(at["seed"]) if "seed" in at else None, at.get("subset", "all")))
+        seed = int(at["seed"]) if "seed" in at else None
+        yield _sheet(path, (item, value), group, columns, (seed, at.get("subset", "all")))
 
 
-def columns_of(path: Path, value: str = "value") -> list[str]:
-    """The columns of a table. Raises ConfigError where `item` or the value is not among them."""
+def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str]:
+    """The columns of a table. Raises ConfigError where item or value is not among them, or the file is no table."""
+    if path.suffix not in _SCANS:
+        raise ConfigError(path, "", None, "is not a table", f"give {', '.join(_SCANS)}")
     if not path.stat().st_size:
         raise ConfigError(path, "", None, "is empty", "give a table with an evaluation in it")
     columns = list(tabular.query(path, f"SELECT * FROM {_SCANS[path.suffix]} LIMIT 0"))
-    for column in ("item", value):
+    for option, column in (("item", item), ("metric", value)):
         if column not in columns:
             problem = f"has no column {column!r}, only {', '.join(columns) or 'none'}"
             remedy = "a plain table has item, value and, if it likes, seed, subset, cluster"
+            remedy += f"; --{option} names another column"
             raise ConfigError(path, "", None, problem, remedy)
     return columns
 
@@ -101,8 +105,10 @@ def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]
             raise ConfigError(path, column, shown, f"row {wrong[0] + 1} has no {column}", remedy)
 
 
-def _sheet(path: Path, value: str, group: pd.DataFrame, columns: Sequence[str], of: tuple[int | None, str]) -> Sheet:
-    seed, subset = of
+def _sheet(
+    path: Path, names: tuple[str, str], group: pd.DataFrame, columns: Sequence[str], of: tuple[int | None, str]
+) -> Sheet:
+    (item, value), (seed, subset) = names, of
     group = group.sort_values("item", kind="stable")
     items = pd.Index(group["item"].astype(str))
     if items.has_duplicates:
@@ -123,28 +129,29 @@ def _sheet(path: Path, value: str, group: pd.DataFrame, columns: Sequence[str], 
         asked={name: group[name].to_numpy() for name in ("prompt", "target") if name in columns},
         clusters=dict(zip(items, group["cluster"], strict=True)) if "cluster" in columns else {},
         facts=Facts(metrics=(value,)),
-        texts=partial(_texts, path, columns, seed, subset),
+        texts=partial(_texts, path, item, columns, of),
     )
 
 
 def _texts(
-    path: Path, columns: Sequence[str], seed: int | None, subset: str, items: Sequence[str]
+    path: Path, item: str, columns: Sequence[str], of: tuple[int | None, str], items: Sequence[str]
 ) -> dict[str, ItemText]:
     words = [column for column in _WORDS if column in columns]
     if not words:
         return {}
-    keys = [(c, v) for c, v in (("seed", seed), ("subset", subset)) if c in columns]
+    keys = [(c, v) for c, v in zip(("seed", "subset"), of, strict=True) if c in columns]
+    name = tabular.sql_name(item)
     rows = tabular.query(
         path,
-        f"""SELECT CAST(item AS VARCHAR) AS item{"".join(f", CAST({word} AS VARCHAR) AS {word}" for word in words)}
-            FROM {_SCANS[path.suffix]} WHERE list_contains(?, CAST(item AS VARCHAR))
+        f"""SELECT CAST({name} AS VARCHAR) AS item{"".join(f", CAST({word} AS VARCHAR) AS {word}" for word in words)}
+            FROM {_SCANS[path.suffix]} WHERE list_contains(?, CAST({name} AS VARCHAR))
             {"".join(f" AND CAST({column} AS VARCHAR) = ?" for column, _ in keys)}""",
         [list(items), *(str(key) for _, key in keys)],
     )
     found = {}
-    for place, item in enumerate(rows["item"]):
+    for place, name in enumerate(rows["item"]):
         said = {word: rows[word][place] or "" for word in words}
-        found[item] = ItemText(
+        found[name] = ItemText(
             said.get("prompt") or said.get("text", ""), said.get("target", ""), said.get("answer", "")
         )
     return found

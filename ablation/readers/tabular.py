@@ -168,8 +168,10 @@ def sql_name(value: str) -> str:
 
 
 def sql_number(column: str) -> str:
-    """A text column as DOUBLE in SQL, NULL where it is not a number; for DuckDB alone `1_0` would be 10."""
-    return f"CASE WHEN NOT contains(CAST({column} AS VARCHAR), '_') THEN TRY_CAST({column} AS DOUBLE) END"
+    """A column as DOUBLE in SQL, of a truth value 1 or 0, NULL of anything else; for DuckDB alone `1_0` would be 10."""
+    text = f"lower(trim(CAST({column} AS VARCHAR)))"
+    number = f"WHEN NOT contains({text}, '_') THEN TRY_CAST({column} AS DOUBLE)"
+    return f"CASE WHEN {text} = 'true' THEN 1.0 WHEN {text} = 'false' THEN 0.0 {number} END"
 
 
 def sql_digest(expression: str) -> str:

@@ -169,7 +169,7 @@ def _settings(value: Any) -> dict[str, Any]:
 
         data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
         found = sorted(data.session_start_info.hparams.items())  # a map of protobuf's has no order
-        return {name: getattr(each, each.WhichOneof("kind") or "string_value") for name, each in found}
+        return {name: _whole(getattr(each, each.WhichOneof("kind") or "string_value")) for name, each in found}
     if value.WhichOneof("value") != "tensor" or value.metadata.plugin_data.plugin_name != "text":
         return {}
     text = b"".join(value.tensor.string_val).decode("utf-8", "replace")
@@ -183,6 +183,11 @@ def _settings(value: Any) -> dict[str, Any]:
             return {}
         return as_plain(content) if isinstance(content, dict) else {}
     return {}
+
+
+def _whole(value: Any) -> Any:
+    """Return a whole number as one: hparams have no others than floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _typed(text: str) -> Any:

@@ -2,9 +2,9 @@
 
 A run is an output folder. Its history stands in the folder itself (`trainer.save_state()`) and in each checkpoint,
 where that of a later step holds that of an earlier one: the longest that can be read counts. Of two that are not parts
-of each other, as where a folder was used again, it is the newer file. Rows of training, of
-evaluation and the last one of totals stand in one list; each number keeps its name. The settings of the run are in a
-pickle, which is not read; a JSON or YAML file of them beside it is, where there is one (`SETTINGS`).
+of each other, as where a folder was used again, it is the newer file. Rows of training, of evaluation and the last one
+of totals stand in one list; each number keeps its name. Settings are those of a JSON or YAML file in the folder, where
+there is one (`SETTINGS`), else of `training_args.bin` there or in the newest checkpoint.
 """
 
 import hashlib
@@ -30,6 +30,7 @@ from ablation.readers.run import (
     name_below,
     read_settings,
 )
+from ablation.readers.training_args import FILE, read_training_args
 
 STATE = "trainer_state.json"
 SETTINGS = ("training_args.json", "args.json", "training_args.yaml", "args.yaml", ".hydra/config.yaml", "config.yaml")
@@ -54,7 +55,8 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
 
 def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> ImportedRun | None:
     best: dict[str, Any] = {}
-    for state in sorted(states, key=lambda path: path.stat().st_mtime_ns):
+    newest_last = sorted(states, key=lambda path: path.stat().st_mtime_ns)
+    for state in newest_last:
         content = _read_state(state, problem)
         if content is None or (best and _begins_with(best, content) and _reach(content) < _reach(best)):
             continue
@@ -65,6 +67,9 @@ def _run(root: Path, folder: Path, states: list[Path], problem: Problem) -> Impo
         return None
     metrics = metric_table(_logged(best, folder, problem))
     settings = read_settings([folder / name for name in SETTINGS], problem)
+    pickled = [place / FILE for place in (folder, *(state.parent for state in reversed(newest_last)))]
+    if not settings and (path := next((path for path in pickled if path.is_file()), None)):
+        settings = read_training_args(path, problem)
     trial = best.get("trial_params")
     config = {key: best[key] for key in _KEPT if best.get(key) is not None}
     config |= trial if isinstance(trial, dict) else {}

@@ -21,6 +21,7 @@ import numpy as np
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
+from ablation.readers import table
 from ablation.readers.evaluation import IN_FOLDERS, reader_of
 from ablation.readers.sheet import ANY, Sheet, Wanted, some
 
@@ -111,7 +112,7 @@ def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
     for path in paths:
         if samples and re.fullmatch(r".*results_.*\.json", path.name):  # they are read beside their samples
             continue
-        yield from reader_of(path).sheets(path, wanted)
+        yield from (table if wanted.item else reader_of(path)).sheets(path, wanted)
 
 
 def _date(path: Path) -> tuple[str, int]:

@@ -36,6 +36,7 @@ class EvaluationStudyFile(Strict):
 
     title: Text | None = None
     metric: Text | None = None
+    item: Text | None = None
     filter: Text | None = None
     cluster: Text | None = None
     tasks: list[Text] = Field(default=[], description="Only these; none: all in the files.")
@@ -58,7 +59,8 @@ class EvaluationStudy:
     def compare(self, *, allow: Set[str], common_items: bool, latest: bool, flips: int) -> Comparison:
         """Read all files, and judge; `allow` and `common_items` add to what the file says."""
         file = self.file
-        options = Options(Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster), file.seed_from, latest)
+        wanted = Wanted(file.metric, file.filter, tuple(file.tasks), file.cluster, file.item)
+        options = Options(wanted, file.seed_from, latest)
         arms = [read_arm(name, expand(file.variants[name].files, self.path.parent), options) for name in self.lineage]
         return compare(
             file.title or self.path.stem,

@@ -16,8 +16,12 @@ DIGITS = 4  # as many as the page shows
 FEWEST_BINS, MOST_BINS = 40, 400
 
 SERIES = """
-SELECT study, stage, metric, count(DISTINCT step) AS steps, count(DISTINCT (variant, seed)) AS series
-FROM curves GROUP BY ALL HAVING count(DISTINCT step) > 1 ORDER BY ALL"""
+WITH runs AS (SELECT study, stage, metric, min(value) < max(value) OR NOT isfinite(max(value)) AS moves
+    FROM curves GROUP BY study, stage, metric, variant, seed)
+SELECT study, stage, metric, count(DISTINCT step) AS steps, count(DISTINCT (variant, seed)) AS series, moves
+FROM curves
+JOIN (SELECT study, stage, metric, bool_or(moves) AS moves FROM runs GROUP BY ALL) USING (study, stage, metric)
+GROUP BY ALL HAVING count(DISTINCT step) > 1 ORDER BY ALL"""
 
 # A bin holds `per_bin` neighbouring logged steps of one metric of one stage, whichever runs logged them.
 BINNED = """
@@ -44,12 +48,14 @@ class CurveBudget:
 def plan_curves(store: Store, definitions: Mapping[str, StudyDefinition], values: int = VALUES) -> CurveBudget:
     """Choose metrics and bins so that about `values` numbers are shown in all.
 
-    Curves that `_study.yaml` declares come first, in its order, and are never left out; then the other logged metrics.
+    Curves that `_study.yaml` declares come first, in its order, and are never left out; then the other logged metrics
+    that change within some run.
     """
     found = store.sql(SERIES)
     declared = {(s, c.metric): i for s, d in definitions.items() for i, c in enumerate(d.curves)}
     names = list(zip(found["study"], found["metric"], strict=True))
     found["rank"] = [declared.get(name, len(declared)) for name in names]
+    found = found[found["moves"] | (found["rank"] < len(declared))]
     found = found.sort_values(["rank", "study", "metric", "stage"], kind="stable")
     kept = (found["rank"] < len(declared)) | (found["series"].cumsum() <= values // FEWEST_BINS)
     series = int(found.loc[kept, "series"].sum())

@@ -35,15 +35,15 @@ class KnownRun:
 
 
 def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
-    """Return a run with the names in its rows."""
-    rows = metrics.group_by("name").aggregate([("step", "count_distinct")]).to_pylist()
+    """Return a run with the names in its rows; what kept its value has no curve."""
+    rows = metrics.group_by("name").aggregate([("value", "count_distinct")]).to_pylist()
     kinds = [] if items is None else items.group_by(["protocol", "name", "subset"]).aggregate([]).to_pylist()
     return KnownRun(
         record,
         key,
         {row["name"] for row in rows},
         {(row["protocol"], row["name"], row["subset"]) for row in kinds},
-        {row["name"] for row in rows if row["step_count_distinct"] > 1},
+        {row["name"] for row in rows if row["value_count_distinct"] > 1},
     )
 
 

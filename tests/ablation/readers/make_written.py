@@ -122,8 +122,10 @@ def trl(folder: Path) -> None:
         made = GRPOTrainer(LlamaForCausalLM(config), [length, has_a], arguments, data, processing_class=tokenizer)
         made.train()
         made.save_state()
+        made.save_model()
+        kept = {"trainer_state.json", "training_args.bin"}
         for path in sorted(place.rglob("*"), reverse=True):
-            if path.is_file() and path.name != "trainer_state.json" and path.suffix != ".parquet":
+            if path.is_file() and path.name not in kept and path.suffix != ".parquet":
                 path.unlink()
 
 

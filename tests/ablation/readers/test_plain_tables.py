@@ -9,13 +9,15 @@ from tests.ablation.readers.command import read, refused
 from tests.ablation.readers.samples import ITEMS, hits
 
 
-def table(path, seeds=3, gain=0.0, **more):
+def table(path, seeds=3, gain=0.0, named=(), **more):
     rows = [
         {"item": f"i{at}", "value": value, "seed": seed, **{key: f(at) for key, f in more.items()}}
         for seed in range(seeds)
         for at, value in enumerate(hits(seed, gain))
     ]
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame(rows).rename(columns=dict(named))
+    if "correct" in frame:
+        frame = frame.astype({"correct": bool})
     if path.suffix == ".parquet":
         frame.to_parquet(path)
     elif path.suffix == ".jsonl":
@@ -31,6 +33,25 @@ def test_a_plain_table_of_any_form_gives_the_same_numbers(suffix, arms, tmp_path
     found, same = read(capsys, a, "--with", b), read(capsys, arms[0], "--with", arms[1])
     for key in ("effect", "low", "high", "p", "mde", "verdict", "seeds", "items", "child", "parent"):
         assert found[key] == pytest.approx(same[key]), key
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_columns_with_other_names_and_truth_values(suffix, tmp_path, capsys):
+    named = {"item": "question id", "value": "correct"}
+    same, sides = (
+        [
+            table(tmp_path / f"{name}{stem}{suffix}", gain=gain, named=names)
+            for name, gain in (("base", 0.0), ("new", 0.25))
+        ]
+        for stem, names in (("", {}), ("_own", named))
+    )
+    want = read(capsys, same[0], "--with", same[1])
+    found = read(capsys, sides[0], "--with", sides[1], "--item", "question id", "--metric", "correct")
+    for key in ("effect", "low", "high", "items", "verdict"):
+        assert found[key] == want[key], key
+    assert refused(capsys, sides[0], "--with", sides[1], "--item", "question id").endswith(
+        "--metric names another column\n"
+    )
 
 
 def test_subsets_clusters_and_words_of_a_table(tmp_path, capsys):

@@ -2,8 +2,10 @@
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -124,6 +126,56 @@ def test_completions_are_items_of_their_step_with_a_value_per_reward(written, tm
     assert str(broken) in problems[0]
 
 
+def test_settings_are_read_from_the_pickle_of_a_real_run(written):
+    config = read(trainer_state, written / "trl")[0]["grpo-s1"].config
+    assert {name: config[name] for name in ("seed", "num_generations", "lr_scheduler_type", "learning_rate")} == {
+        "seed": 1,
+        "num_generations": 2,
+        "lr_scheduler_type": "linear",
+        "learning_rate": 1e-06,
+    }
+    assert config["accelerator_config"]["even_batches"] is True
+    assert not {name for name in config if name.startswith("_") or name.endswith("_token")}
+
+
+class Command:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+NESTED = [0]
+for _ in range(40):
+    NESTED = [NESTED, NESTED]
+
+
+@pytest.mark.parametrize(
+    ("pickled", "why"),
+    [
+        (pickle.dumps({"learning_rate": Command()}, 2), "it names posix.system, which is not a class of the Trainer"),
+        (b"\x80\x02ctransformers\nA\n)\x81}X\x01\x00\x00\x00x" + pickle.dumps(NESTED, 2)[2:-1] + b"sb.", "too many"),
+        (b"\x80\x02}r\xff\xff\xff\x7f.", "it is damaged"),  # of the memo a place that would take 16 GB
+        (b"\x80\x02U\x01aQ.", "persistent"),
+        (b"\x80\x02}q\x00", "exhausted"),
+        (pickle.dumps({"learning_rate": 1.0}, 2), "it holds no settings"),
+        (None, "not a zip file"),
+    ],
+)
+def test_a_pickle_of_something_else_is_refused_with_the_line_to_add(pickled, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(WRITTEN / "trl/grpo-s0", tmp_path / "run")
+    file = tmp_path / "run/training_args.bin"
+    file.write_bytes(b"")
+    if pickled is not None:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("archive/data.pkl", pickled)
+    runs, [problem] = read(trainer_state, tmp_path)
+    assert f"{file}: not read, " in problem
+    assert why in problem
+    assert "trainer.args.to_json_string()" in problem
+    assert "learning_rate" not in runs["run"].config
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -201,7 +253,7 @@ def test_a_restart_counts_from_its_first_step_on_and_no_point_is_left_out():
     assert all(value == pytest.approx(1.0 - step / 1000) for step, value in loss[:200])
     assert all(value == pytest.approx(2.0 - step / 1000) for step, value in loss[200:])
     assert course(run, "eval/accuracy") == []  # of step 250, before the restart went back to 200
-    assert list(run.config.items()) == [("lr", 0.1), ("seed", 0)]  # hparams are a map of protobuf's, without order
+    assert json.dumps(run.config) == '{"lr": 0.1, "seed": 0}'  # hparams are a map of protobuf's, without order
     assert run.started
 
 

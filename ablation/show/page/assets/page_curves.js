@@ -10,11 +10,17 @@
   const { bridged, summary, smoothed, extremes, interpolated } = window.ablation;
   const dark = window.matchMedia("screen and (prefers-color-scheme: dark)");
 
-  function show(value) {
-    if (value === null || value === undefined) return "–";
-    const size = Math.abs(value);
-    const text = size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : value.toPrecision(4);
-    return text.replace("-", "−");
+  // How to write the numbers of one row: with the same decimals, four digits of the largest and two of the smallest.
+  function writer(values) {
+    const sizes = values.filter((value) => value).map(Math.abs);
+    const places = (size, digits) => digits - 1 - Math.floor(Math.log10(size));
+    const most = Math.max(...sizes), least = Math.min(...sizes);
+    const tiny = sizes.length > 0 && (most < 1e-3 || most >= 1e5);
+    const decimals = sizes.length ? Math.max(places(most, 4), Math.min(places(least, 2), places(most, 6)), 0) : 3;
+    return (value) => {
+      if (value === null || value === undefined) return "–";
+      return (tiny ? value.toExponential(2) : value.toFixed(decimals)).replace("-", "−");
+    };
   }
 
   function element(name, text, className) {
@@ -287,8 +293,9 @@
         const bad = part.seeds.reduce((sum, seed) => sum + seed.bad, 0);
         const lost = part.seeds.length - ok.length;
         const notes = [`${ok.length}`, lost ? `${lost} not ended well (dotted)` : "", bad ? `${bad} values not finite` : ""].filter(Boolean);
-        const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
         const ends = extremes(part.mean);
+        const show = writer([part.mean[index], part.low[index], part.high[index], ...Object.values(ends || {}).map((end) => end[0])]);
+        const spread = part.low[index] === null || ok.length < 2 ? "–" : `${show(part.low[index])} to ${show(part.high[index])}`;
         const at = (point) => (point ? `${show(point[0])} at ${this.metric.steps[point[1]]}` : "–");
         const along = ["min", "max", "last"].map((name) => element("td", at(ends && ends[name]), "n"));
         row.append(name, element("td", show(part.mean[index]), "n"), element("td", spread, "n"), ...along, element("td", notes.join(", ")));
@@ -301,7 +308,8 @@
       const names = this.names.join(", ") || "no variant chosen";
       const ends = this.parts.map((part) => {
         const values = part.mean.filter((value) => value !== null);
-        return `${part.name} ends at ${show(values[values.length - 1])}`;
+        const end = values[values.length - 1];
+        return `${part.name} ends at ${writer([end])(end)}`;
       });
       this.find(".plot").setAttribute("aria-label", `${this.metric.label} over steps, to step ${this.metric.steps[last]}: ${ends.join("; ") || names}`);
       this.find(".chart-title").textContent = this.metric.label;
