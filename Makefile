@@ -18,9 +18,10 @@ GRID := $(BIN)/snakemake --cores $(CORES) --resources gpu=$(GPUS)
 
 .PHONY: demo smoke decide venv lock test test-fast test-parallel simulations test-accelerators test-cluster peers test-peers vllm test-vllm chaos lint format docs screens clean help
 
-demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias]
+demo: venv ## the grid at demo scale: make demo [SEEDS=8] [STUDY=debias] [WATCH=1, which serves the page meanwhile]
 	@touch $(VENV)/.demo
-	$(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
+	@echo "The page, reports/index.html, comes with the first results, and again after each seed."
+	$(if $(WATCH),$(BIN)/python -m ablation --parent $$$$ serve &) $(GRID) $(if $(strip $(CONFIG)),--config $(CONFIG)); status=$$?; \
 	$(BIN)/python -m ablation verdicts $(STUDY) --brief --since $(VENV)/.demo && ls reports/index.html; exit $$status
 
 smoke: venv ## the same grid with everything tiny, in its own folders

@@ -18,7 +18,8 @@ from ablation.plan.build import PROJECT
 from ablation.plan.first import waits_of
 from ablation.plan.groups import Groups, groups_of, request_of
 from ablation.plan.nodes import check_nodes
-from ablation.plan.plan import Plan
+from ablation.plan.order import priorities
+from ablation.plan.plan import Address, Plan
 from ablation.plan.retry import States, Waits, states_of, to_do
 
 FORK_CLIENT = PROJECT / "ablation" / "runner" / "fork_client.py"
@@ -48,6 +49,10 @@ class Jobs:
     def groups(self) -> Groups:
         """Return the groups of stages; none where this Snakemake runs the jobs itself."""
         return {} if self.runs_here else groups_of(self.plan, {each for ahead in self.waits.values() for each in ahead})
+
+    @cached_property
+    def _priorities(self) -> dict[Address, int]:
+        return priorities(self.plan)
 
     # How Snakemake was called
 
@@ -153,6 +158,10 @@ class Jobs:
     def resource_of(self, id: str, name: str) -> Callable[[Any], int]:
         """Return the function for threads, mem_mb, runtime (minutes) or gpu."""
         return lambda wildcards: getattr(self.plan.stage(id, wildcards.key).resources, name)
+
+    def priority_of(self, id: str) -> Callable[[Any], int]:
+        """Return the function for the priority: of what can start, Snakemake takes the highest first."""
+        return lambda wildcards: self._priorities[id, wildcards.key]
 
     def nodes_of(self, id: str) -> dict[str, Any]:
         """Return the resources of a stage on several machines, in the words of the Slurm plugin; none for others.

@@ -26,6 +26,7 @@ from ablation.plan.fit import check_fit
 from ablation.plan.idle_devices import idle_devices
 from ablation.plan.jobs import Jobs
 from ablation.plan.packages import check_packages
+from ablation.plan.pages import follow
 from ablation.plan.plan import Plan
 from ablation.plan.pool import check_pool
 from ablation.plan.reports import claim_reports
@@ -76,6 +77,7 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
             _prefer_own_sacct()
             states = states_of(plan)
             _say(prepare(plan, states))
+        follow(plan, states)
     if pool is None and main:  # without a number nothing would be limited
         workflow.register_resource("gpu", plan.settings.gpus)
     return Jobs(plan, workflow, states)

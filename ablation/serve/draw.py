@@ -41,13 +41,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def draw(results: Path, folder: Path, seconds: float) -> Path:
     """Write the page of the results as they are now into `folder`; `seconds` as of `live_parts`. Return its path."""
-    with Store(_database(results, folder)) as store:
+    with Store(database_now(results, folder)) as store:
         page = render(store, live=live_parts(seconds))
     write_text(folder / PAGE, page, sync=False)
     return folder / PAGE
 
 
-def _database(results: Path, folder: Path) -> Path:
+def database_now(results: Path, folder: Path) -> Path:
+    """Return a database that holds all that there is: the results' own, or one that is collected into `folder`."""
     ours = results / DATABASE
     if ours.exists() and _is_current(results):
         return ours

@@ -19,6 +19,7 @@ for id in PLAN.stage_ids():
         conda:
             ENVIRONMENT
         threads: JOBS.resource_of(id, "threads")
+        priority: JOBS.priority_of(id)
         resources:
             **JOBS.scheduler_request(id),
             **JOBS.nodes_of(id),
