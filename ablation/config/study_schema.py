@@ -52,6 +52,11 @@ def _reader_and_place(item: Any) -> Any:
     return item
 
 
+def _list_of_readers(value: Any) -> Any:
+    """Return `{metrics: log.csv, items: ...}` as the list of its entries."""
+    return [{reader: told} for reader, told in value.items()] if isinstance(value, dict) else value
+
+
 class Collected(Strict):
     """Files of a command that become metrics and evaluation items."""
 
@@ -83,7 +88,10 @@ class StageDefinition(Strict):
     code: list[Annotated[Text, AfterValidator(_relative)]] = Field(
         default=[], description="Of a command: its files, folders and patterns; a change of one runs the stage again."
     )
-    collect: list[Annotated[Collected, BeforeValidator(_reader_and_place), WithJsonSchema(_COLLECTED)]] = Field(
+    collect: Annotated[
+        list[Annotated[Collected, BeforeValidator(_reader_and_place), WithJsonSchema(_COLLECTED)]],
+        BeforeValidator(_list_of_readers),
+    ] = Field(
         default=[],
         description="Of a command: readers of the files that it leaves, `name`, `name: place` or "
         "`name: {path: place, item: column, values: [column]}`.",

@@ -45,6 +45,7 @@ def file_at(path: Path, stem: str) -> Path:
             names = ", ".join(f"{stem}{suffix}" for suffix in SUFFIXES)
             problem = "is there more than once" if found else "is not there"
             others = sorted(other.name for other in path.iterdir() if other.suffix in SUFFIXES)
+            others.sort(key=lambda name: name.startswith(("metrics.", "items.")))  # which another reader takes
             told = "" if found or not others else f"; or name what is there: `{{{stem}: {others[0]}}}`"
             raise ConfigError(path, "", stem, problem, f"let the program write one of {names}{told}")
         return found[0]

@@ -91,19 +91,19 @@ PREDICTIONS = "id,label,prediction,right,task\n7,1,2,0,a\n8,1,1,1,b\n"
 
 def test_a_table_that_calls_its_columns_otherwise(tmp_path, capsys):
     (tmp_path / "predictions.csv").write_text(PREDICTIONS)
-    (tmp_path / "log.csv").write_text("iteration,loss,lr\n3,0.5,1\n")
+    (tmp_path / "metrics.csv").write_text("iteration,loss,lr\n3,0.5,1\n")
     entry = {"reader": "items", "place": "predictions.csv", "columns": {"item": "id", "subset": "task"}}
     expected = [("7", "a", "test", "right", 0.0, None), ("8", "b", "test", "right", 1.0, None)]
     assert collected(tmp_path, entry)[1] == collected(tmp_path, {**entry, "values": ["right"]})[1] == expected
     assert "label, prediction may number classes, and are not read" in capsys.readouterr().err
     labels = [row[4] for row in collected(tmp_path, {**entry, "values": ["label"]})[1]]
     assert labels == [1.0, 1.0]
-    log = {"reader": "metrics", "place": "log.csv", "columns": {"step": "iteration"}, "values": ["loss"]}
+    log = {"reader": "metrics", "place": "metrics.csv", "columns": {"step": "iteration"}, "values": ["loss"]}
     assert collected(tmp_path, log)[0] == {(3, "loss"): 0.5}
     for wrong, problem in (
         ({"place": "predictions.csv"}, "or its column: `{items: {path: predictions.csv, item: id}}`"),
         ({**entry, "columns": {"item": "idd"}}, "'idd': there is no such column; did you mean 'id'"),
-        ({"place": "."}, "or name what is there: `{items: log.csv}`"),
+        ({"place": "."}, "or name what is there: `{items: predictions.csv}`"),
         ({"place": "prediction.csv"}, "did you mean 'predictions.csv'"),
     ):
         with pytest.raises(ConfigError, match=problem):

@@ -20,7 +20,7 @@ STAGES = {
         "inputs": {"train": "train"},
         "reads": ["eval"],
         "seeded": False,
-        "collect": ["metrics", {"items": {"path": "scores/*.csv", "item": "id", "values": ["correct"]}}],
+        "collect": {"metrics": ".", "items": {"path": "scores/*.csv", "item": "id", "values": ["correct"]}},
     },
 }
 VARIANTS = {
