@@ -227,6 +227,8 @@ def _import_everything() -> dict[str, ModuleType]:
         for name in HEAVY:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+        with contextlib.suppress(ImportError, AttributeError):  # a table that is built when it is first looked at
+            importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("gpt2")
     finally:
         builtins.__import__ = ordinary
     for name, value in before.items():
