@@ -69,7 +69,7 @@ def compare(
         )
         return int(found.mask.sum())
 
-    def one_at_a_time() -> int:  # the loop of seed 004
+    def one_at_a_time() -> int:  # the loop of the GSPO notes
         total = 0
         for row, keep in zip(ids, mask, strict=True):
             prompt = row[keep.bool()][None]

@@ -39,7 +39,7 @@ def rules(study):
 
 @pytest.fixture
 def frozen(monkeypatch):
-    """Weights are handed over once and never again, as in seed 002, section 18."""
+    """Weights are handed over once and never again, as in the GAD notes, section 18."""
     original = vllm_engine.VllmEngine.hand_over
 
     def once(engine):

@@ -180,8 +180,8 @@ class Rce(_Strict):
     lr: float = Field(default=2e-3, gt=0, le=1, description="Learning rate.")
     weights: Literal["reward", "rank", "position", "best"] = Field(
         default="reward",
-        description="Weights by reward; by rank in the query, ties shared (rank) or broken by position (seed 003); "
-        "best: the best sequence only, without tau.",
+        description="Weights by reward; by rank in the query, ties shared (rank) or broken by place "
+        "(position); best: the best sequence only, without tau.",
     )
     best_epochs: Annotated[int, Absent(0)] = Field(
         default=0, ge=0, description="Earlier epochs that imitate only the best sequence."
@@ -198,7 +198,7 @@ class Grpo(_Strict):
     enabled: bool = Field(default=True, description="false: stop after RCE.")
     advantage: Literal["zscore", "rank", "position"] = Field(
         default="zscore",
-        description="Within a query: z-scores, or ranks with ties shared (rank) or broken by position (seed 003).",
+        description="Within a query: z-scores, or ranks with ties shared (rank) or broken by place (position).",
     )
     epochs: int = Field(default=8, ge=1, description="Passes over the queries.")
     batch_size: int = Field(default=64, ge=1, description="Queries per step.")
@@ -225,7 +225,7 @@ class DemonstrationsConfig(_Strict):
     embedder: Asset | None = Field(default=None, description="CLIP, for task vision.")
     data: Asset | None = Field(default=None, description="Questions; null for concepts.")
     offline: Asset | None = Field(
-        default=None, description="Scored sequences in seed 003's JSON, instead of proposals."
+        default=None, description="Scored sequences in the demonstrations notes' JSON, instead of proposals."
     )
     offline_names: Literal["id", "position"] = Field(
         default="id", description="How `offline` names questions: by id, or by place in the training file from 0."

@@ -1,4 +1,4 @@
-"""Scored sequences in the JSON of the source (seed 003, `rl_data.json`), with the pools that their pointers index."""
+"""Scored sequences in the JSON of the demonstrations notes (`rl_data.json`), and the pools that pointers index."""
 
 import json
 import math

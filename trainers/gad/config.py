@@ -1,6 +1,6 @@
 """Configuration of the study `gad`: generative adversarial distillation in three stages.
 
-The defaults are the published ones (seed 002) where it states them. Only pydantic is imported: `_study.yaml` names
+The defaults are the published ones (GAD notes) where these state them. Only pydantic is imported: `_study.yaml` names
 `GadConfig`, and validating and planning read it without torch. Every field has a default, as a stage is given the keys
 that it reads and no others. What the study shares with `innovations` and `gspo` comes from their engine's settings.
 """

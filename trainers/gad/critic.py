@@ -36,7 +36,7 @@ def build_loss(config: GadConfig, discriminator: Loss) -> Loss:
 def difference_limit(config: GadConfig) -> float:
     """Return the difference of scores above which it is too large; the hinges of v1 and v2 ask for more than others.
 
-    Seed 002: section 19 has 1; section 12.4 allows 5 under v2.
+    The GAD notes: section 19 has 1; section 12.4 allows 5 under v2.
     """
     return config.hinge.max_margin if config.discriminator in ("v1", "v2") else 1.0
 

@@ -82,7 +82,7 @@ class Actor:
     def batch(self, sequences: Sequences, advantages: Tensor) -> Batch:
         """Return what the update needs of all responses, with advantages (N,) or (N, T).
 
-        A response without advantage has no policy term, but its KL and its entropy count (seed 004): only where there
+        A response without advantage has no policy term, but its KL and its entropy count (GSPO notes): only where there
         is neither can `drop_zero_advantage` leave it out.
         """
         needed = None

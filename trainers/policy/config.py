@@ -1,8 +1,8 @@
 """Configuration of the studies `innovations` and `gspo`: group policy optimisation on a task with verifiable answers.
 
-The defaults of a method are its published ones (KL control: seed 004; clipping: PPO, GRPO). Only pydantic is imported:
-`_study.yaml` names `PolicyConfig`, and validating and planning read it without torch. Every field has a default, as a
-stage is given the keys that it reads and no others.
+The defaults of a method are its published ones (KL control: GSPO notes; clipping: PPO, GRPO). Only pydantic is
+imported: `_study.yaml` names `PolicyConfig`, and validating and planning read it without torch. Every field has a
+default, as a stage is given the keys that it reads and no others.
 """
 
 import math

@@ -177,7 +177,7 @@ def test_the_paper_scale_is_the_recipe_of_section_20_and_trains_on_1000_rows():
     assert steps["warmup"] > final.warmup.critic_warmup
 
 
-# --- rules: seed 002, section 19 ----------------------------------------------------------------------------------
+# --- rules: the GAD notes, section 19 -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Seed 004's own formulas, transcribed, beside the variants that compute them."""
+"""The GSPO notes' own formulas, transcribed, beside the variants that compute them."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The six innovations against the formulas of their source (seed 001), written down here again, token by token."""
+"""The six innovations against the formulas of the innovations notes, written down here again, token by token."""
 
 import math
 from functools import partial

@@ -56,7 +56,7 @@ def frozen(run):
 
 @pytest.mark.parametrize("study", ["gspo", "innovations"])
 def test_a_sampler_that_keeps_old_weights_is_warned_of_and_ends_the_run(prepared, tmp_path, study):
-    """What seed 002, section 18, believes of vLLM: weights of the start, for ever."""
+    """What the GAD notes, section 18, believe of vLLM: weights of the start, for ever."""
     problems = read_problems(prepared["task_data"] / "train.jsonl")
     fresh, stale = trainer(tmp_path / "fresh", prepared), frozen(trainer(tmp_path / "stale", prepared))
     steps = [[run.step(number, problems) for number in range(4)] for run in (fresh, stale)]
