@@ -2,7 +2,7 @@
 
 The modules behind `-m` count as well, and what they and the Python files among the code import from the project.
 
-Python counts by its syntax tree, as in `ablation.contract.fingerprint`; of all else every byte does. What the
+Python counts by its syntax tree, as in `ablation.contract.definitions`; of all else every byte does. What the
 interpreter and the tools leave there (`__pycache__`, hidden files) is not code, nor is what is not a regular file.
 """
 
@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ablation.contract.command import mentions
+from ablation.contract.definitions import LENGTH, imported_names, tree_digest
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import imported_names, tree_digest
-
-_LENGTH = 16
 
 
 class FileCode(NamedTuple):
@@ -168,12 +166,12 @@ def _read(path: Path) -> tuple[str, tuple[tuple[int, str], ...]]:
     with path.open("rb") as file:
         content = hashlib.file_digest(file, "sha256")
     if path.suffix != ".py":
-        return content.hexdigest()[:_LENGTH], ()
+        return content.hexdigest()[:LENGTH], ()
     key = (path.name, content.digest())
     if key not in _CACHE:
         try:
-            nodes = list(ast.walk(tree := ast.parse(path.read_bytes())))
-            _CACHE[key] = tree_digest(tree, nodes), tuple(imported_names(nodes))
+            tree = ast.parse(path.read_bytes())
+            _CACHE[key] = tree_digest(tree), tuple(imported_names(ast.walk(tree)))
         except (SyntaxError, ValueError):  # a template, say; whoever runs it will be told
-            _CACHE[key] = content.hexdigest()[:_LENGTH], ()
+            _CACHE[key] = content.hexdigest()[:LENGTH], ()
     return _CACHE[key]

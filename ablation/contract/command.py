@@ -32,7 +32,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablation.contract.fingerprint import imported_names
+from ablation.contract.definitions import imported_names
 from ablation.contract.nested import leaves
 
 OUTPUT = "output"  # the command's folder in that of its stage, whose other files are the tracker's

@@ -1,79 +1,99 @@
-"""The code that a stage can reach: comments, docstrings and layout do not count, everything else does.
+"""The code that a stage can reach: comments, docstrings, layout and unused definitions do not count, all else does.
 
-The syntax trees of all project modules that are imported, statically and transitively, from the given ones; installed
-packages are left to provenance. The text form of a tree belongs to a minor version of Python, and so does its digest.
+What counts are the definitions that a stage names (functions, classes, values at the top level of a file) and all that
+these refer to by name, at any depth and across files, up to installed packages, which are left to provenance. Of a file
+that is imported on the way, the statements that do something count as well. A module that is used other than by its
+attributes counts whole, and where code looks definitions up without naming them (`import_module`, `globals()`), every
+file counts whole that is imported.
 """
 
-import ast
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ablation.contract.definitions import LENGTH, File, Import, digest_of, file_of
 from ablation.contract.errors import ConfigError
+from ablation.contract.parts import PACKAGES
 
-PACKAGES = ("trainers", "ablation")
-# An entry need not import them, but every stage runs them.
-HARNESS = ("ablation.runner.threads", "trainers.harness")
-_LENGTH = 16
+# An entry need not name them, but every stage runs them.
+HARNESS = (
+    "ablation.runner.threads.prepare_process",
+    "ablation.runner.stage.load_config",
+    "ablation.contract.health.parse_rules",
+    "trainers.harness.fix_randomness",
+    "trainers.harness.Stage",
+)
+# Of an entry `module:run`, the other names by which the runner finds out how to run it.
+_OF_ENTRIES = ("RANKS", "NEEDS_TORCH")
+_IMPORTED, _ALL = "", "*"  # in the place of a definition: the module as it is imported, and all that it defines
+_Node = tuple[str, str]  # module, definition
 
 
 class Code(NamedTuple):
-    """The project's modules that a stage can reach.
+    """The project's code that a stage can reach.
 
-    modules: those that were asked for. exclude: config models, whose values are in the key. trees: module name ->
-    digest of its syntax tree. text: one digest of the files as they are, which is quick to compare. parts: slot ->
+    names: what was asked for. exclude: config models, whose values are in the key. modules: those that are imported ->
+    digest of what counts of them. text: one digest of the files as they are, which is quick to compare. parts: slot ->
     dotted name, of the variant (`ablation.contract.parts`).
     """
 
-    modules: tuple[str, ...]
+    names: tuple[str, ...]
     exclude: tuple[str, ...]
-    trees: dict[str, str]
+    modules: dict[str, str]
     text: str
     parts: dict[str, str]
 
     @property
     def digest(self) -> str:
         """Return what a key holds of the code."""
-        return digest_of(self.trees | {f"parts.{slot}": name for slot, name in self.parts.items()})
+        return combined(self.modules | {f"parts.{slot}": name for slot, name in self.parts.items()})
+
+
+def of_entry(module: str) -> tuple[str, ...]:
+    """Return the names whose code a stage runs with this entry module."""
+    return (f"{module}:run", *HARNESS)
 
 
 def code_of(
-    modules: Iterable[str],
+    names: Iterable[str],
     root: Path,
     *,
     parts: Mapping[str, str] | None = None,
     exclude: Iterable[str] = (),
     sources: "Sources | None" = None,
 ) -> Code:
-    """Return the code reachable from `modules`.
+    """Return the code reachable from `names`.
 
     Args:
-        modules: dotted names, which must exist under `root`.
+        names: `module` for all of it, `module.definition`, or `module:function` for an entry.
         root: the folder that holds the project's packages.
         parts: slot -> dotted name, of a module or of something in one.
         exclude: modules that do not count and are not followed: the config models. Their values are in the key.
         sources: of this root; files that it has read are not read again.
 
     Raises:
-        ConfigError: a module is missing or is not Python.
+        ConfigError: something is missing or is not Python.
     """
-    modules, exclude, parts = tuple(modules), tuple(sorted(exclude)), dict(parts or {})
+    names, exclude, parts = tuple(names), tuple(sorted(exclude)), dict(parts or {})
     sources = sources or Sources(root)
-    of_parts = (name if sources.find(name) else name.rpartition(".")[0] for name in parts.values())
-    read = {name: sources.read(name) for name in sorted(_reachable((*modules, *of_parts), sources, exclude))}
-    trees = {name: module.tree for name, module in read.items()}
-    return Code(modules, exclude, trees, _combined({name: module.text for name, module in read.items()}), parts)
+    nodes = sources.reached((*names, *parts.values()), frozenset(exclude))
+    found: dict[str, set[str]] = {}
+    for module, name in nodes:
+        found.setdefault(module, set()).add(name)
+    modules = {module: sources.digest(module, frozenset(found[module])) for module in sorted(found)}
+    return Code(names, exclude, modules, _joined({name: sources.read(name).text for name in modules}), parts)
 
 
-def fingerprint(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> str:
-    """Return 64 hex digits for the code reachable from `modules`; see `code_of`."""
-    return digest_of(code_of(modules, root, exclude=exclude).trees)
+def definitions(code: Code, root: Path) -> set[_Node]:
+    """Return (module, definition) of all that counts."""
+    nodes = Sources(root).reached((*code.names, *code.parts.values()), frozenset(code.exclude))
+    return {node for node in nodes if node[1] not in (_IMPORTED, _ALL)}
 
 
-def digest_of(trees: Mapping[str, str]) -> str:
-    """Return 64 hex digits for modules and the digests of their trees."""
-    lines = "".join(f"{name} {tree}\n" for name, tree in sorted(trees.items()))
+def combined(digests: Mapping[str, str]) -> str:
+    """Return 64 hex digits for names and their digests."""
+    lines = "".join(f"{name} {digest}\n" for name, digest in sorted(digests.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -82,62 +102,34 @@ def changed(code: Code, root: Path) -> list[str]:
 
     Where no byte of the files has changed, no file is parsed: this takes milliseconds.
     """
-    if _combined(texts_of(code, root)) == code.text:
+    if _joined(texts_of(code, root)) == code.text:
         return []
-    now = code_of(code.modules, root, parts=code.parts, exclude=code.exclude).trees
-    return sorted(name for name in {**code.trees, **now} if code.trees.get(name) != now.get(name))
+    now = code_of(code.names, root, parts=code.parts, exclude=code.exclude).modules
+    return sorted(name for name in {**code.modules, **now} if code.modules.get(name) != now.get(name))
 
 
 def texts_of(code: Code, root: Path) -> dict[str, bytes]:
     """Return a digest of each module's file as it is now; those that have gone are left out."""
-    found = {name: sha_of(name, root) for name in code.trees}
+    found = {name: sha_of(name, root) for name in code.modules}
     return {name: digest for name, digest in found.items() if digest is not None}
 
 
 def sha_of(name: str, root: Path) -> bytes | None:
     """Return the digest of a module's file as it is now; None where it has gone."""
     path = _find(name, root)
-    return None if path is None else _sha(path)
-
-
-def reachable(modules: Iterable[str], root: Path, *, exclude: Iterable[str] = ()) -> set[str]:
-    """Return the dotted names of all project modules reachable from `modules`; see `code_of`."""
-    return _reachable(modules, Sources(root), exclude)
-
-
-def _reachable(modules: Iterable[str], sources: "Sources", exclude: Iterable[str]) -> set[str]:
-    skipped = frozenset(exclude)
-    found: set[str] = set()
-    waiting = []
-    for name in modules:
-        if sources.find(name) is None:
-            raise ConfigError(sources.root, "", name, "there is no such module", "create it, or correct the name")
-        waiting.append(name)
-    while waiting:
-        name = waiting.pop()
-        if name in found or name in skipped:
-            continue
-        if sources.find(name) is None:  # an attribute of a module, or a package that is not the project's
-            continue
-        found.add(name)
-        waiting += sources.read(name).imports
-        waiting += [name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)]
-    return found
-
-
-class _Module(NamedTuple):
-    tree: str
-    text: bytes
-    imports: tuple[str, ...]
+    return None if path is None else hashlib.sha256(read_source(path)).digest()
 
 
 class Sources:
-    """The project's modules as they are when they are first asked for."""
+    """The project's modules as they are when they are first asked for, and what refers to what in them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._paths: dict[str, Path | None] = {}
-        self._modules: dict[str, _Module] = {}
+        self._files: dict[str, File] = {}
+        self._references: dict[_Node, tuple[_Node, ...]] = {}
+        self._reached: dict[tuple[_Node, frozenset[str]], frozenset[_Node]] = {}
+        self._digests: dict[tuple[str, frozenset[str]], str] = {}
 
     def find(self, name: str) -> Path | None:
         """Return a module's file; None where the project has no such module."""
@@ -145,13 +137,141 @@ class Sources:
             self._paths[name] = _find(name, self.root)
         return self._paths[name]
 
-    def read(self, name: str) -> _Module:
-        """Return a module that was found: its digests, and the names that it imports."""
-        if name not in self._modules:
+    def read(self, name: str) -> File:
+        """Return what a module that was found defines."""
+        if name not in self._files:
             path = self.find(name)
             assert path is not None  # whoever asks has found it
-            self._modules[name] = _read(name, path)
-        return self._modules[name]
+            self._files[name] = file_of(name, path, read_source(path))
+        return self._files[name]
+
+    def reached(self, names: Iterable[str], exclude: frozenset[str]) -> frozenset[_Node]:
+        """Return all that these names reach, except in the modules `exclude`. Raises ConfigError for a missing one."""
+        starts = [node for name in names for node in self._named(name)]
+        nodes = frozenset[_Node]().union(*(self._reached_from(start, exclude) for start in starts))
+        if not any(map(self._searches, nodes)):
+            return nodes
+        while more := {(module, _ALL) for module, _ in nodes} - nodes:  # whatever is imported can be found
+            nodes = nodes.union(*(self._reached_from(node, exclude) for node in more))
+        return nodes
+
+    def digest(self, module: str, names: frozenset[str]) -> str:
+        """Return 16 hex digits for these definitions of a module, in the order in which they stand there."""
+        if (module, names) not in self._digests:
+            file = self.read(module)
+            bound = {(name, each) for name in names for each in file.bindings.get(name, ())}
+            numbers = {each for _, each in bound if isinstance(each, int)} | set(file.always)
+            imports = sorted(f"{name}={each.module}.{each.name}" for name, each in bound if isinstance(each, Import))
+            self._digests[module, names] = digest_of(
+                [*(file.statements[number].digest for number in sorted(numbers)), *imports]
+            )
+        return self._digests[module, names]
+
+    def _named(self, name: str) -> Iterator[_Node]:
+        """Yield what a name that was asked for means."""
+        module, colon, function = name.partition(":")
+        if not colon and self.find(name) is None:
+            module, _, function = name.rpartition(".")
+        if self.find(module) is None:
+            raise ConfigError(
+                self.root, "", module or name, "there is no such module", "create it, or correct the name"
+            )
+        if not function:
+            yield module, _ALL
+            return
+        bindings = self.read(module).bindings
+        if function not in bindings:
+            problem = f"there is no {function} in it"
+            raise ConfigError(self.root, "", module, problem, f"define {function}, or correct the name")
+        for each in (function, *(_OF_ENTRIES if colon else ())):
+            if each in bindings:
+                yield from self._meant(module, each, ())
+
+    def _reached_from(self, start: _Node, exclude: frozenset[str]) -> frozenset[_Node]:
+        if (start, exclude) not in self._reached:
+            found: set[_Node] = set()
+            waiting = [start]
+            while waiting:
+                node = waiting.pop()
+                if node not in found and node[0] not in exclude:
+                    found.add(node)
+                    if node not in self._references:
+                        self._references[node] = tuple(dict.fromkeys(self._referred(*node)))
+                    waiting += self._references[node]
+            self._reached[start, exclude] = frozenset(found)
+        return self._reached[start, exclude]
+
+    def _referred(self, module: str, name: str) -> Iterator[_Node]:
+        """Yield what one node refers to."""
+        file = self.read(module)
+        if name == _IMPORTED:
+            packages = (module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1))
+            yield from ((package, _IMPORTED) for package in packages if self.find(package) is not None)
+            for each in file.imports:
+                yield from self._executed(each)
+            for number in file.always:
+                yield from self._of_statement(module, number)
+            return
+        yield module, _IMPORTED
+        if name == _ALL:
+            for defined in file.bindings:
+                yield from self._meant(module, defined, ())
+        for bound in file.bindings.get(name, ()):
+            if isinstance(bound, int):
+                yield from self._of_statement(module, bound)
+
+    def _of_statement(self, module: str, number: int) -> Iterator[_Node]:
+        file = self.read(module)
+        statement = file.statements[number]
+        for each in statement.imports:
+            yield from self._executed(each)
+        for dotted in statement.names:
+            head, *rest = dotted.split(".")
+            for each in statement.imports:
+                if each.bound == head:
+                    yield from self._meant(each.module, each.name, rest)
+            if head in file.bindings:
+                yield from self._meant(module, head, rest)
+
+    def _executed(self, statement: Import) -> Iterator[_Node]:
+        """Yield the modules that an import statement imports."""
+        for name in (statement.module, f"{statement.module}.{statement.name}"):
+            if self.find(name) is not None:
+                yield name, _IMPORTED
+        if statement.name == _ALL and self.find(statement.module) is not None:
+            yield statement.module, _ALL
+
+    def _meant(self, module: str, name: str, rest: Sequence[str]) -> Iterator[_Node]:
+        """Yield what a name in a module means, followed by these attributes; without a name, the module itself."""
+        waiting, seen = [(module, name, tuple(rest))], set()
+        while waiting:
+            module, name, rest = step = waiting.pop()
+            if step in seen or self.find(module) is None:
+                continue
+            seen.add(step)
+            if not name:
+                if rest:
+                    waiting.append((module, rest[0], rest[1:]))
+                else:
+                    yield module, _ALL
+                continue
+            bound = self.read(module).bindings.get(name, ())
+            if bound:
+                yield module, name
+            waiting += [(each.module, each.name, rest) for each in bound if isinstance(each, Import)]
+            if self.find(f"{module}.{name}") is not None:
+                waiting.append((f"{module}.{name}", "", rest))
+            elif not bound:  # found by the module's own `__getattr__`, or in what it imports with a star
+                yield module, _ALL
+
+    def _searches(self, node: _Node) -> bool:
+        """Whether a definition may reach others that it does not name. What the runner looks up, the plan names."""
+        module, name = node
+        if module.partition(".")[0] == "ablation":
+            return False
+        file = self.read(module)
+        numbers = file.always if name == _IMPORTED else file.bindings.get(name, ())
+        return any(isinstance(number, int) and file.statements[number].searches for number in numbers)
 
 
 def _find(name: str, root: Path) -> Path | None:
@@ -168,66 +288,7 @@ def read_source(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _sha(path: Path) -> bytes:
-    return hashlib.sha256(read_source(path)).digest()
-
-
-def _combined(texts: Mapping[str, bytes]) -> str:
+def _joined(texts: Mapping[str, bytes]) -> str:
     """Return one digest for modules and the digests of their files."""
     joined = b"".join(name.encode() + b" " + texts[name] for name in sorted(texts))
-    return hashlib.sha256(joined).hexdigest()[:_LENGTH]
-
-
-_CACHE: dict[tuple[str, bytes], _Module] = {}
-
-
-def _read(name: str, path: Path) -> _Module:
-    """Return a module's digest and the names that it imports; remembered for as long as its text stays."""
-    source = read_source(path)
-    key = (f"{name} {path.name}", hashlib.sha256(source).digest())
-    if key not in _CACHE:
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError) as error:
-            raise ConfigError(path, "", None, f"is not valid Python ({error})", "correct it") from None
-        nodes = list(ast.walk(tree))
-        imported = tuple(_imports(nodes, name, is_package=path.name == "__init__.py"))
-        _CACHE[key] = _Module(tree_digest(tree, nodes), key[1], imported)
-    return _CACHE[key]
-
-
-def tree_digest(tree: ast.Module, nodes: Iterable[ast.AST] | None = None) -> str:
-    """Return 16 hex digits for a syntax tree, of which the docstrings are removed. nodes: all of it, where at hand."""
-    _drop_docstrings(ast.walk(tree) if nodes is None else nodes)
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:_LENGTH]
-
-
-def _imports(nodes: Iterable[ast.AST], name: str, *, is_package: bool) -> Iterable[str]:
-    """Yield every name that may be an imported module."""
-    parts = name.split(".")
-    for level, module in imported_names(nodes):
-        above = parts[: len(parts) - level + is_package] if level else []
-        yield ".".join([*above, *([module] if module else [])])
-
-
-def imported_names(nodes: Iterable[ast.AST]) -> Iterable[tuple[int, str]]:
-    """Yield (dots, name) of all that may be imported modules; `from .a import b` gives (1, "a") and (1, "a.b")."""
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            yield node.level, base
-            yield from ((node.level, f"{base}.{alias.name}".lstrip(".")) for alias in node.names)
-
-
-def _drop_docstrings(nodes: Iterable[ast.AST]) -> None:
-    for node in nodes:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body = node.body[1:]
+    return hashlib.sha256(joined).hexdigest()[:LENGTH]

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from ablation.contract.fingerprint import PACKAGES
-
+PACKAGES = ("trainers", "ablation")  # of the project
 Parts = dict[str, Any]  # slot -> function, class or module
 PartsOf = Callable[[Any, str], Mapping[str, Any]]  # of a configuration and a stage
 

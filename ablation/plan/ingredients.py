@@ -13,7 +13,7 @@ from ablation.config.study import Study, Variant
 from ablation.config.study_schema import ASSET_PREFIX, Resources, StageDefinition
 from ablation.contract.code_files import FileCode, code_files, named_files
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import HARNESS, Code, Sources, code_of, digest_of
+from ablation.contract.fingerprint import Code, Sources, code_of, combined, of_entry
 from ablation.contract.parts import names_of
 from ablation.contract.reading import files_at
 from ablation.plan.keys import canonical, config_modules, file_digest, key_of, key_values
@@ -64,7 +64,7 @@ class Ingredients:
     @cached_property
     def code_digest(self) -> str:
         """Return what the key holds of the code."""
-        return self.code.digest if isinstance(self.code, Code) else digest_of(self.code.files)
+        return self.code.digest if isinstance(self.code, Code) else combined(self.code.files)
 
 
 class Finder:
@@ -145,7 +145,7 @@ class Finder:
         asked = entry, tuple(parts.items()), exclude
         if asked not in self._codes:
             self._codes[asked] = code_of(
-                (entry, *HARNESS), self._root, parts=parts, exclude=exclude, sources=self._sources
+                of_entry(entry), self._root, parts=parts, exclude=exclude, sources=self._sources
             )
         return self._codes[asked]
 

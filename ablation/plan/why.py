@@ -89,7 +89,7 @@ def _changes(before: Mapping[str, Any], plan: Plan, address: Address, old: Plann
 
 def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield which files, or modules, of the code are others."""
-    kind = "files" if "files" in now["code"] else "trees"
+    kind = "files" if "files" in now["code"] else "modules"
     one, other = before.get("code", {}).get(kind, {}), now["code"][kind]
     if names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
         yield f"{_some(names)} changed"

@@ -39,10 +39,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from ablation.contract.atomic import remove_leftovers, write_json, write_text
 from ablation.contract.code_files import FileCode, changed_files
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import HARNESS, PACKAGES, Code, sha_of, texts_of
+from ablation.contract.fingerprint import HARNESS, Code, sha_of, texts_of
 from ablation.contract.fingerprint import changed as changed_modules
 from ablation.contract.lifetime import end_with_parent
-from ablation.contract.parts import Loaded
+from ablation.contract.parts import PACKAGES, Loaded
 from ablation.contract.reading import one_line, read_json, read_text
 from ablation.contract.status import ENDED, KEPT_STATUS, STATUS, altered, left_files, read_state
 from ablation.runner.devices import Lease, lease, visible_devices
@@ -166,7 +166,7 @@ def known_modules(job: Job) -> frozenset[str]:
 def check_modules(job: Job, known: Collection[str]) -> None:
     """Raise RuntimeError where the stage imported code of the project that is not in its key."""
     assert isinstance(job.code, Code)
-    counted = {*known, *job.code.trees, *job.code.exclude}
+    counted = {*known, *job.code.modules, *job.code.exclude}
     if found := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
         raise RuntimeError(
             f"imported {', '.join(found)}, which no key of the stage holds: a change of it would be a stale number; "

@@ -100,8 +100,10 @@ PUBLISHED: dict[str, Any] = {
 CODE = {
     "trainers/__init__.py": "",
     "trainers/assets.py": "def run(stage):\n    return None\n",
-    "ablation/runner/threads.py": "",
-    "trainers/harness.py": "SEED = 0\n",
+    "ablation/runner/threads.py": "def prepare_process(threads):\n    return None\n",
+    "ablation/runner/stage.py": "def load_config(model, values, reads):\n    return None\n",
+    "ablation/contract/health.py": "def parse_rules(rules):\n    return []\n",
+    "trainers/harness.py": "def fix_randomness(seed):\n    return 0\n\n\nclass Stage:\n    seed = 0\n",
     "trainers/shared.py": "LIMIT = 3\n",
     "trainers/toy/__init__.py": '"""Toy."""\n',
     "trainers/toy/prepare.py": "from trainers import shared\n\ndef run(stage):\n    return shared.LIMIT\n",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ablation.contract.fingerprint import HARNESS, code_of
+from ablation.contract.fingerprint import code_of, of_entry
 from ablation.plan.keys import config_modules
 from tests import warm
 from tests.make_stage import part_names
@@ -28,7 +28,7 @@ def write_stage(out, *, id, entry, config, inputs, seed):
     plan = {"stage": id, "key": "0" * 16, "seed": seed, "entry": entry, "abort_rules": []}
     model, parts = type(config), part_names(config, id.rpartition(".")[2])
     plan |= {"model": f"{model.__module__}:{model.__name__}", "reads": list(model.model_fields)}
-    plan["code"] = code_of((entry, *HARNESS), ROOT, parts=parts, exclude=config_modules(model))._asdict()
+    plan["code"] = code_of(of_entry(entry), ROOT, parts=parts, exclude=config_modules(model))._asdict()
     plan["config"] = config.model_dump(mode="json")
     (out / "config.json").write_text(json.dumps(plan))
     named = [word for name, path in inputs.items() for word in ("--input", f"{name}={path}")]

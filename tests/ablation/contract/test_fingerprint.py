@@ -1,8 +1,11 @@
 import pytest
 
 from ablation.contract.errors import ConfigError
-from ablation.contract.fingerprint import fingerprint, reachable
+from ablation.contract.fingerprint import code_of, definitions, of_entry
 from tests.ablation.toy_study import CODE
+
+A = "trainers/objectives/a.py"
+USER = "trainers/toy/user.py"
 
 
 @pytest.fixture
@@ -18,6 +21,22 @@ def write(root, files):
         path.write_text(text)
 
 
+def reachable(names, root):
+    return set(code_of(names, root).modules)
+
+
+def fingerprint(names, root, **words):
+    return code_of(names, root, **words).digest
+
+
+def differs(root, before, after, of="trainers.toy.user:run"):
+    """Whether the code of an entry is another one where these files are replaced."""
+    write(root, before)
+    old = fingerprint([of], root)
+    write(root, after)
+    return fingerprint([of], root) != old
+
+
 def test_closure_has_relative_imports_and_packages(root):
     assert reachable(["trainers.toy.train"], root) == {
         "trainers",
@@ -25,25 +44,120 @@ def test_closure_has_relative_imports_and_packages(root):
         "trainers.toy.train",
         "trainers.toy.helper",
     }
-    assert "trainers.shared" in reachable(["trainers.toy.prepare"], root)
+    assert "trainers.shared" in reachable(["trainers.toy.prepare:run"], root)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "import trainers.shared",
-        "import trainers.shared as s",
-        "from trainers import shared",
-        "from trainers.shared import LIMIT",
-        "from .. import shared",
-        "from ..shared import LIMIT",
-        "def f():\n    from ..shared import LIMIT",
-        "if True:\n    try:\n        import trainers.shared\n    except ImportError:\n        pass",
+        "import trainers.shared\nX = trainers.shared.LIMIT",
+        "import trainers.shared as s\nX = s.LIMIT",
+        "import trainers.shared as s\nX = {'s': s}",
+        "import trainers.shared as s\nX = getattr(s, 'LIMIT')",
+        "from trainers import shared\nX = shared.LIMIT",
+        "from trainers.shared import LIMIT as X",
+        "from trainers.shared import *\nX = LIMIT",
+        "from .. import shared\nX = shared.LIMIT",
+        "from ..shared import LIMIT\nX: 'LIMIT' = 1",
+        "def X():\n    from ..shared import LIMIT\n    return LIMIT",
+        "def X():\n    import trainers.shared\n    return trainers.shared.LIMIT",
+        "if True:\n    try:\n        from trainers.shared import LIMIT as X\n    except ImportError:\n        pass",
+        "from trainers.between import LIMIT as X",
+        "from trainers import between\nX = between.shared.LIMIT",
+        "from trainers.shared import LIMIT\ndef X(y=LIMIT):\n    return y",
+        "from trainers import shared\nclass X:\n    def f(self):\n        return lambda: shared.LIMIT",
+        "from trainers.shared import LIMIT\nif LIMIT > 1:\n    print()\nX = 1",
     ],
 )
-def test_every_form_of_import_is_followed(root, line):
-    write(root, {"trainers/toy/evaluate.py": line + "\n"})
-    assert "trainers.shared" in reachable(["trainers.toy.evaluate"], root)
+def test_every_form_of_reference_is_followed(root, line):
+    write(root, {"trainers/between.py": "from trainers import shared\nfrom trainers.shared import LIMIT\n"})
+    files = {USER: f"{line}\n\ndef run(stage):\n    return X\n"}
+    other = {"trainers/shared.py": "LIMIT = 4\n"}
+    assert differs(root, files, other)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from trainers.shared import LIMIT",
+        "from trainers import shared\ndef unused():\n    return shared.LIMIT",
+        "from trainers.shared import LIMIT",
+        "if __name__ == '__main__':\n    import trainers.shared",
+    ],
+)
+def test_what_is_not_used_is_not_followed(root, line):
+    files = {USER: f"{line}\n\ndef run(stage):\n    return 1\n"}
+    assert not differs(root, files, {"trainers/shared.py": "LIMIT = 4\n"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("from math import sin as f", "from math import cos as f"),
+        ("f = abs\ng = f", "f = round\ng = f"),
+        ("def f(): return 1", "def f(): return 2"),
+        ("def f(x=1): return x", "def f(x=2): return x"),
+        ("def f(): return 1\ndef f(): return 2", "def f(): return 2\ndef f(): return 1"),
+        ("f = []\nf.append(1)", "f = []\nf.append(2)"),
+        ("import torch\ntorch.set_num_threads(1)\nf = 1", "import torch\ntorch.set_num_threads(2)\nf = 1"),
+        ("from functools import cache\n@cache\ndef f(): pass", "from functools import cache\ndef f(): pass"),
+        (
+            "D = {}\ndef f(): return D\n@D.get\ndef g(): return 1",
+            "D = {}\ndef f(): return D\n@D.get\ndef g(): return 2",
+        ),
+        ("class A:\n    x = 1\nclass B(A): pass\nf = B", "class A:\n    x = 2\nclass B(A): pass\nf = B"),
+        ("class f:\n    a: int = 1\n    b: int = 2", "class f:\n    b: int = 2\n    a: int = 1"),
+        ("def f():\n    'd'\n    'e'", "def f():\n    'd'"),
+        ("L = 1\ndef f():\n    global L\n    L += 1", "L = 2\ndef f():\n    global L\n    L += 1"),
+        ("K = 1\nf = lambda: g()\ndef g(): return K", "K = 2\nf = lambda: g()\ndef g(): return K"),
+        ("K = 1\nf = lambda: globals()['K']", "K = 2\nf = lambda: globals()['K']"),
+        ("import importlib as i\nK = 1\nf = i.import_module", "import importlib as i\nK = 2\nf = i.import_module"),
+        ("from sys import modules as m\nK = 1\nf = m", "from sys import modules as m\nK = 2\nf = m"),
+        ("K = 1\ndef f(): return object.__subclasses__()", "K = 2\ndef f(): return object.__subclasses__()"),
+        ("K = 1\ndef f(): return __import__('sys').modules", "K = 2\ndef f(): return __import__('sys').modules"),
+    ],
+)
+def test_code_counts(root, before, after):
+    run = "\n\ndef run(stage):\n    return f\n"
+    assert differs(root, {USER: before + run}, {USER: after + run})
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "def f(x): return K * x",
+        "# new\n\n\ndef f(x):\n\n    '''Other text.'''\n    return (K * x)",
+        "import os, re\ndef g(x): return x\nM = 3\nclass C:\n    a: int = 1\n\n\ndef f(x): return K * x",
+        "def f(x): return K * x\ndef g(x): return f(x) + 1",
+    ],
+)
+def test_words_layout_and_unused_neighbours_do_not_count(root, after):
+    run = "\nK = 2\n\ndef run(stage):\n    return f\n"
+    assert not differs(root, {USER: 'def f(x):\n    """Return it."""\n    return K * x' + run}, {USER: after + run})
+
+
+def test_a_name_that_is_imported_under_that_of_another_counts(root):
+    swapped = [
+        f"from trainers.objectives.a import loss as {one}\nfrom trainers.objectives.b import loss as {two}\n"
+        "def run(stage):\n    return one, two\n"
+        for one, two in (("one", "two"), ("two", "one"))
+    ]
+    assert differs(root, {USER: swapped[0]}, {USER: swapped[1]})
+
+
+def test_names_of_an_entry_that_say_how_it_is_run_count(root):
+    run = "\ndef run(stage):\n    return 1\n"
+    assert differs(root, {USER: "NEEDS_TORCH = True" + run}, {USER: "NEEDS_TORCH = False" + run})
+    assert differs(root, {USER: run}, {USER: "from trainers.shared import LIMIT as RANKS" + run})
+
+
+def test_cycles_and_foreign_packages(root):
+    write(root, {"trainers/shared.py": "import os, numpy, trainers.toy.prepare, ablation.missing\nLIMIT = 3\n"})
+    found = reachable(["trainers.toy.prepare"], root)
+    assert {"trainers.shared", "trainers.toy.prepare"} <= found
+    assert not any(name.startswith(("os", "numpy", "ablation")) for name in found)
+    write(root, {A: "from trainers.objectives.b import x\n", "trainers/objectives/b.py": "from .a import x\n"})
+    assert "trainers.objectives.b" in reachable(["trainers.objectives.a.x"], root)
 
 
 def test_imports_inside_a_package_file_are_relative_to_it(root):
@@ -51,47 +165,10 @@ def test_imports_inside_a_package_file_are_relative_to_it(root):
     assert "trainers.toy.helper" in reachable(["trainers.toy.evaluate"], root)
 
 
-def test_cycles_and_foreign_packages(root):
-    write(root, {"trainers/shared.py": "import os, numpy, trainers.toy.prepare, ablation.contract.health.rules\n"})
-    assert "trainers.shared" in reachable(["trainers.toy.prepare"], root)
-    assert not any(name.startswith(("os", "numpy", "ablation")) for name in reachable(["trainers.toy.prepare"], root))
-
-
-A = "trainers/objectives/a.py"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def loss(x): return x",
-        "# new\n\n\ndef loss(x):\n\n    '''Other text.'''\n    return (x)\n",
-    ],
-)
-def test_comments_docstrings_and_layout_do_not_count(root, text):
-    before = fingerprint(["trainers.objectives.a"], root)
-    write(root, {A: text})
-    assert fingerprint(["trainers.objectives.a"], root) == before
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def loss(x): return -x",
-        "def loss(y): return y",
-        "def loss(x): return x\nZ = 1\n",
-        "def loss(x):\n    'd'\n    'e'\n",
-    ],
-)
-def test_code_counts(root, text):
-    before = fingerprint(["trainers.objectives.a"], root)
-    write(root, {A: text})
-    assert fingerprint(["trainers.objectives.a"], root) != before
-
-
 def test_only_reachable_code_counts(root):
-    before = {name: fingerprint([f"trainers.toy.{name}"], root) for name in ("prepare", "train", "evaluate")}
+    before = {name: fingerprint([f"trainers.toy.{name}:run"], root) for name in ("prepare", "train", "evaluate")}
     write(root, {"trainers/toy/helper.py": "def add(a, b):\n    return a - b\n"})
-    after = {name: fingerprint([f"trainers.toy.{name}"], root) for name in before}
+    after = {name: fingerprint([f"trainers.toy.{name}:run"], root) for name in before}
     assert {name for name in before if before[name] != after[name]} == {"train"}
 
 
@@ -102,20 +179,33 @@ def test_excluded_modules_are_not_followed(root):
     assert fingerprint(["trainers.toy.prepare"], root) != before
 
 
-def test_moving_code_between_modules_counts_and_order_does_not(root):
+def test_moving_code_between_modules_counts_and_the_order_of_names_does_not(root):
     names = ["trainers.objectives.a", "trainers.objectives.b"]
     one = fingerprint(names, root)
     assert fingerprint(reversed(names), root) == one
     a, b = (root / "trainers/objectives/a.py").read_text(), (root / "trainers/objectives/b.py").read_text()
-    write(root, {A: b + "# swapped\n", "trainers/objectives/b.py": a + "# swapped\n"})
+    write(root, {A: b, "trainers/objectives/b.py": a})
     assert fingerprint(names, root) != one
 
 
+def test_definitions_are_told_with_their_modules(root):
+    code = code_of(of_entry("trainers.toy.train"), root, parts={"loss": "trainers.objectives.a.loss"})
+    ours = {name for name in definitions(code, root) if name[0].startswith(("trainers.toy", "trainers.objectives"))}
+    assert ours == {
+        ("trainers.toy.train", "run"),
+        ("trainers.toy.train", "add"),
+        ("trainers.toy.helper", "add"),
+        ("trainers.objectives.a", "loss"),
+    }
+
+
 def test_missing_and_broken_modules(root):
-    with pytest.raises(ConfigError, match="no such module"):
-        fingerprint(["trainers.toy.nothing"], root)
-    with pytest.raises(ConfigError, match="no such module"):
-        fingerprint(["os"], root)
+    for name in ("trainers.nothing.at_all", "os", "trainers.nothing:run"):
+        with pytest.raises(ConfigError, match="no such module"):
+            code_of([name], root)
+    for name in ("trainers.toy.train:walk", "trainers.toy.train.walk"):
+        with pytest.raises(ConfigError, match="there is no walk in it"):
+            code_of([name], root)
     write(root, {A: "def ("})
     with pytest.raises(ConfigError, match="not valid Python"):
-        fingerprint(["trainers.objectives.a"], root)
+        code_of(["trainers.objectives.a"], root)

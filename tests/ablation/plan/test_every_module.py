@@ -1,6 +1,7 @@
-"""One edit in every module that a stage can reach: arithmetic changes the stage's key, words do not."""
+"""Edits in every module that a stage can reach: arithmetic changes the stage's key, words and neighbours do not."""
 
 import ast
+import random
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,13 @@ from ablation.contract import fingerprint
 from ablation.plan.build import build_plan
 
 ROOT = Path(__file__).resolve().parents[3]
+NEIGHBOURS = b"""
+import json as _other_name
+NEIGHBOUR = 3
+def neighbour(x: int = NEIGHBOUR) -> int:
+    from pathlib import Path
+    return x + 1
+"""
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +26,7 @@ def codes():
     """The code of every kind of stage of every study, as the plan writes it."""
     plan = build_plan(load_settings({"scale": "demo", "seeds": 1}, configs=ROOT / "configs"), root=ROOT)
     found = [fingerprint.Code(**config["code"]) for config in plan.configs.values()]
-    return list({(code.modules, *code.parts.items()): code for code in found}.values())
+    return list({(code.names, *code.parts.items()): code for code in found}.values())
 
 
 @pytest.fixture(autouse=True)
@@ -51,12 +59,13 @@ class OneMore(ast.NodeTransformer):
         return super().generic_visit(node)
 
 
-def with_arithmetic(source):
-    """Return the source with one edit; a module that computes nothing begins to."""
-    edit = OneMore()
-    tree = edit.visit(ast.parse(source))
+def with_arithmetic(source, name):
+    """Return the source with one edit in this definition; one that computes nothing begins to."""
+    edit, tree = OneMore(), ast.parse(source)
+    (node,) = [node for node in tree.body if getattr(node, "name", None) == name]
+    edit.generic_visit(node)
     if not edit.done:
-        tree.body += ast.parse("MORE = 1 + 1").body
+        node.body += ast.parse("MORE = 1 + 1").body
     return ast.unparse(ast.fix_missing_locations(tree)).encode()
 
 
@@ -71,29 +80,39 @@ def with_words(source):
     return "\n".join([*lines, "# the end", ""]).encode()
 
 
-def test_every_module_counts_for_the_stages_that_reach_it_and_no_others(codes, monkeypatch):
-    modules = sorted(set().union(*(code.trees for code in codes)))
+@pytest.fixture
+def edits(monkeypatch):
+    """Path -> the content that it seems to have."""
+    read, found = cache(fingerprint.read_source), {}
+    monkeypatch.setattr(fingerprint, "read_source", lambda path: found.get(path) or read(path))
+    return found
+
+
+def test_an_edit_counts_for_the_stages_that_reach_the_definition_and_no_others(codes, edits):
+    reached = {id(code): fingerprint.definitions(code, ROOT) for code in codes}
+    draw, modules = random.Random(0), sorted(set().union(*(code.modules for code in codes)))
     assert len(modules) > 80
-    read, edits = cache(fingerprint.read_source), {}
-    monkeypatch.setattr(fingerprint, "read_source", lambda path: edits.get(path) or read(path))
+    edited = 0
     for module in modules:
         path = file_of(module)
-        edits[path] = with_arithmetic(read(path))
-        reached = [code for code in codes if module in code.trees]
-        for code in reached[:2]:
-            assert fingerprint.changed(code, ROOT) == [module]  # what the runner refuses
-            trees = fingerprint.code_of(code.modules, ROOT, parts=code.parts, exclude=code.exclude).trees
-            assert fingerprint.digest_of(trees) != fingerprint.digest_of(code.trees), module
-        for code in [code for code in codes if code not in reached][:10]:
-            assert fingerprint.changed(code, ROOT) == [], module
-        del edits[path]
+        defined = [node for node in ast.parse(path.read_bytes()).body if hasattr(node, "name")]
+        for node in draw.sample(defined, min(2, len(defined))):
+            edits[path] = with_arithmetic(path.read_bytes(), node.name)
+            using = [code for code in codes if (module, node.name) in reached[id(code)]]
+            others = [code for code in codes if (module, node.name) not in reached[id(code)]]
+            for code in using[:1]:
+                assert fingerprint.changed(code, ROOT) == [module], node.name  # what the runner refuses
+                edited += 1
+            for code in draw.sample(others, min(2, len(others))):
+                assert fingerprint.changed(code, ROOT) == [], (module, node.name)
+            del edits[path]
+    assert edited > 80
 
 
-def test_words_count_nowhere(codes, monkeypatch):
+def test_words_and_unused_neighbours_count_nowhere(codes, monkeypatch):
     read = fingerprint.read_source
-    monkeypatch.setattr(fingerprint, "read_source", cache(lambda path: with_words(read(path))))
+    monkeypatch.setattr(fingerprint, "read_source", cache(lambda path: with_words(read(path)) + NEIGHBOURS))
     for code in codes:
-        assert fingerprint.changed(code, ROOT) == []
-        now = fingerprint.code_of(code.modules, ROOT, parts=code.parts, exclude=code.exclude)
-        assert now.trees == code.trees
+        assert set(fingerprint.changed(code, ROOT)) <= {*code.parts.values()}  # a module as a part counts whole
+        now = fingerprint.code_of(code.names, ROOT, parts=code.parts, exclude=code.exclude)
         assert now.text != code.text  # the edit was seen

@@ -250,21 +250,23 @@ def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
     file = copy / "trainers/objectives/debias/rcs_adaptive.py"
     file.write_text("# a comment\n" + file.read_text() + "\n# another\n")
     assert changed(before, debias(copy)) == set()
-    file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
+    edit(file, "1.0 + strength", "1.0 - strength")
     assert changed(before, debias(copy)) == names(BELOW, V8_FAMILY)
 
 
 def test_editing_the_fairness_term_rekeys_v10_only(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/debias/fairness.py"
-    file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
+    edit(copy / "trainers/objectives/debias/fairness.py", "(stereo_logp - anti_logp)", "(stereo_logp + anti_logp)")
     assert changed(before, debias(copy)) == names(BELOW, ("v10",))
 
 
 def test_editing_the_edit_loss_rekeys_everything(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/debias/bias_edit.py"
-    file.write_text(file.read_text() + "\n_ARITHMETIC = 1\n")
+    edit(
+        copy / "trainers/objectives/debias/bias_edit.py",
+        "kl_div(anti_logp, stereo_p) +",
+        "kl_div(anti_logp, stereo_p) -",
+    )
     assert names(BELOW, before.studies["debias"].variants) <= changed(before, debias(copy))
 
 

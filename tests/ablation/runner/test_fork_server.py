@@ -221,7 +221,7 @@ def test_code_is_loaded_anew_in_each_fork(toys, stage):
     assert losses[1] == pytest.approx([4 * loss for loss in losses[0]])
     refused = stage("refused")
     plan = json.loads((refused / "config.json").read_text())
-    plan["code"]["text"], plan["code"]["trees"]["ablation.runner.stage"] = "other", "other"
+    plan["code"]["text"], plan["code"]["modules"]["ablation.runner.stage"] = "other", "other"
     (refused / "config.json").write_text(json.dumps(plan))
     assert forked(refused, toys).returncode == 78
 

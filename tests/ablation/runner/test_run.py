@@ -320,13 +320,13 @@ def test_a_broken_plan_of_a_stage_is_one_line_and_no_result(tmp_path):
 def edited_plan(out, **code):
     """Make the plan's config.json one of another state of the code."""
     plan = json.loads((out / "config.json").read_text())
-    plan["code"] |= {name: plan["code"][name] | value if name == "trees" else value for name, value in code.items()}
+    plan["code"] |= {name: plan["code"][name] | value if name == "modules" else value for name, value in code.items()}
     (out / "config.json").write_text(json.dumps(plan))
 
 
 def test_code_that_is_not_the_plans_is_refused(tmp_path):
     out = write_stage(tmp_path)
-    edited_plan(out, text="other", trees={"trainers.checkpoint": "0123"})
+    edited_plan(out, text="other", modules={"trainers.checkpoint": "0123"})
     done = run_stage(out)
     assert done.returncode == 78
     assert not (out / "status.json").exists()  # under this key there must be no result of other code
@@ -337,7 +337,7 @@ def test_code_that_is_not_the_plans_is_refused(tmp_path):
 
 def test_a_module_that_is_reached_no_more_is_a_change(tmp_path):
     out = write_stage(tmp_path)
-    edited_plan(out, text="other", trees={"trainers.gone": "0123"})
+    edited_plan(out, text="other", modules={"trainers.gone": "0123"})
     assert "(trainers.gone)" in run_stage(out).stderr
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from ablation.contract.fingerprint import reachable
+from ablation.contract.fingerprint import code_of
 from ablation.contract.footprint import GIB, ModelAsset
 from trainers.assets_config import Asset
 from trainers.debias.config import DebiasConfig
@@ -238,7 +238,7 @@ def test_no_torch_is_imported():
 def test_no_stage_reaches_it_so_that_it_is_in_no_key():
     entries = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.glob("trainers/*/*.py")]
     entries = [name for name in entries if "footprint" not in name]
-    assert not {name for name in reachable(entries, ROOT) if "footprint" in name}
+    assert not {name for name in code_of(entries, ROOT).modules if "footprint" in name}
 
 
 @pytest.mark.parametrize("targets", [None, ("q_proj", "down_proj")])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ablation.contract.fingerprint import HARNESS, code_of
+from ablation.contract.fingerprint import code_of, of_entry
 from tests.peers.environment import python_of
 from tests.trainers.parallel.updates import CASES, WITH_PEFT
 from trainers.parallel.group import Group
@@ -89,7 +89,7 @@ def test_the_parts_of_the_ranks_are_all_rows_in_order_and_as_many():
 
 def test_the_code_of_the_ranks_is_part_of_the_stages_that_can_have_them_and_of_no_other():
     def modules(entry):
-        return code_of((entry, *HARNESS), ROOT).trees
+        return code_of(of_entry(entry), ROOT).modules
 
     for entry in (
         *("policy.reinforce", "policy.warm_start", "policy.judge", "policy.evaluate"),

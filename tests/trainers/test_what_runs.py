@@ -1,0 +1,131 @@
+"""What runs is what a key holds: each definition of the project that a stage executes is in its fingerprint.
+
+The tracer knows nothing of how names are resolved, so it finds a reference that the fingerprint overlooks.
+"""
+
+import ast
+import sys
+import threading
+from functools import cache
+from importlib import import_module
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+
+import pytest
+
+from ablation.contract.fingerprint import code_of, definitions, of_entry
+from ablation.plan.keys import config_modules
+from tests.make_stage import part_names
+from tests.trainers.debias import helpers as debias
+from tests.trainers.demonstrations import helpers as demonstrations
+from tests.trainers.gad import helpers as gad
+from tests.trainers.policy import helpers as policy
+from trainers.policy import reinforce
+from trainers.policy.config import GradientAdaptive, PolicyConfig, Rollout, WarmStart
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRIES = {
+    "policy": ("task_data", "warm_start", "judge", "reinforce", "evaluate"),
+    "gad": ("data", "base", "seqkd", "warmup", "gad", "evaluate"),
+    "debias": ("prepare", "train", "evaluate"),
+    "demonstrations": ("learner", "embed", "candidates", "rce", "grpo", "evaluate"),
+}
+
+
+@cache
+def source_of(file):
+    """Return a module's name and its statements by line."""
+    module = ".".join(Path(file).relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    found = {}
+    for node in ast.parse(Path(file).read_bytes()).body:
+        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        names = [getattr(node, "name", None), *(getattr(each, "id", None) for each in targets)]
+        found |= dict.fromkeys(range(first, node.end_lineno + 1), tuple(filter(None, names)))
+    return module, found
+
+
+def executed(work):
+    """Return (module, names of the definition) of what of the project runs."""
+    codes = set()
+
+    def note(frame, *_):
+        codes.add(frame.f_code)
+
+    threading.settrace(note)
+    sys.settrace(note)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+    folders = tuple(f"{ROOT / name}/" for name in ("trainers", "ablation"))
+    functions = {code for code in codes if code.co_flags & CO_OPTIMIZED}  # not the bodies of modules and classes
+    ours = {code for code in functions if code.co_filename.startswith(folders)}
+    found = ((source_of(code.co_filename), code.co_firstlineno) for code in ours)
+    return {(module, lines[line]) for (module, lines), line in found}
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Entry -> how many definitions ran; an entry that runs one outside its fingerprint fails."""
+    counts = {}
+
+    def checked(entry, run):
+        def traced(stage):
+            parts = part_names(stage.config, entry.rpartition(".")[2])
+            model = next(kind for kind in type(stage.config).__mro__ if kind.__module__.endswith(".config"))
+            code = code_of(of_entry(entry), ROOT, parts=parts, exclude=config_modules(model))
+            ran, known = executed(lambda: run(stage)), definitions(code, ROOT)
+            ran = {(module, names) for module, names in ran if module not in {*code.exclude, "ablation.contract.parts"}}
+            missing = {(module, names) for module, names in ran if not {(module, name) for name in names} & known}
+            assert not missing, entry
+            assert {module for module, _ in ran} <= code.modules.keys()
+            counts[entry] = len(ran)
+
+        return traced
+
+    for study, names in ENTRIES.items():
+        for name in names:
+            module = import_module(f"trainers.{study}.{name}")
+            monkeypatch.setattr(module, "run", checked(module.__name__, module.run))
+    return counts
+
+
+GAE = {"advantage": "gae", "rollout": Rollout(responses=4, group_size=1), "gradient_adaptive": GradientAdaptive()}
+
+
+def test_the_stages_of_the_policy(tmp_path, seen):
+    quick = {"steps": 1, "warm_start": WarmStart(steps=2), "rollout": Rollout(responses=4, group_size=4)}
+    config, folders = PolicyConfig(**policy.SMALL | quick), {}
+    for name in ENTRIES["policy"]:
+        import_module(f"trainers.policy.{name}").run(policy.stage(tmp_path / name, config, dict(folders), 0))
+        folders["policy" if name == "reinforce" else name] = tmp_path / name
+    assert seen["trainers.policy.reinforce"] > 100
+    critic = PolicyConfig(**policy.SMALL | quick | GAE)
+    reinforce.run(policy.stage(tmp_path / "gae" / "reinforce", critic, folders, 0))
+
+
+def test_the_stages_of_gad(tmp_path, seen):
+    for name in gad.INPUTS:
+        quick = {"data": {"train": 8, "dev": 2, "test": 2, "base": 8}, "base": {"steps": 1}, "seqkd": {"max_steps": 1}}
+        gad.run_stage(tmp_path, name, gad.config(**quick))
+    assert seen["trainers.gad.gad"] > 100
+
+
+def test_the_stages_of_debias(tmp_path, seen):
+    settings = debias.config(
+        grpo={"weight": 0.3},
+        n_epochs=1,
+        rcs={"mode": "adaptive", "thresholds": [0.1, 0.2], "alphas": [0.5, 1.0, 1.5]},
+        mo_fairness_weight=0.1,
+    )
+    inputs = debias.run_prepare(tmp_path, "llama", settings)
+    debias.run_evaluate(tmp_path, inputs, settings, debias.run_train(tmp_path, inputs, settings))
+    assert seen["trainers.debias.train"] > 50
+
+
+def test_the_stages_of_demonstrations(tmp_path, seen):
+    folders = demonstrations.shared(tmp_path)
+    demonstrations.variant(tmp_path, folders, demonstrations.config())
+    assert seen["trainers.demonstrations.grpo"] > 30
