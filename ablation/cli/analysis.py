@@ -13,7 +13,7 @@ from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.judge.decide import decide, grid_command, run_snakemake
 from ablation.judge.edges import Edge
-from ablation.judge.verdicts import edge_rows, edge_table, interaction_table, judge_studies
+from ablation.judge.verdicts import edge_rows, edge_table, guardrail_table, interaction_table, judge_studies
 from ablation.show.page.edges import clean_records
 from ablation.store.current import load_or_collect
 from ablation.store.database import Store
@@ -32,7 +32,8 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         studies = judge_studies(store, arguments.study)
     if arguments.json:
         combinations = clean_records(interaction_table(studies))
-        print_json("verdicts", clean_records(edge_table(studies)), interactions=combinations)
+        rails = clean_records(guardrail_table(studies))
+        print_json("verdicts", clean_records(edge_table(studies)), guardrails=rails, interactions=combinations)
         return 0
     if arguments.csv:
         print(edge_table(studies).to_csv(index=False), end="")
@@ -43,6 +44,9 @@ def run_verdicts(arguments: argparse.Namespace) -> int:
         if far := [edge for edge in study.edges if edge.root not in ("", edge.parent)]:
             table = edge_rows(far)[TO_ROOT].set_axis(["child", "root", "effect", "joint_low", "joint_high"], axis=1)
             print(f"{study.name}: all changes since the root, intervals for all paths at once\n{_text(table)}\n")
+        if study.guarded:
+            table = guardrail_table([study]).drop(columns=["study", "why"])
+            print(f"{study.name}: guardrails, corrected for all edges and guardrails\n{_text(table)}\n")
         if study.edges and study.plan_changed:
             said = "the analysis plan, its seeds or the rules of judging were changed after results existed"
             print(f"{study.name}: {said} (see results/analysis_history.json)\n")

@@ -23,6 +23,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
         return _nothing_failed(arguments)
     from ablation.cli.common import check_study
     from ablation.judge.gate import answers, chosen
+    from ablation.judge.guardrails import held
     from ablation.judge.verdicts import judge_study
     from ablation.show.gated import Gated, as_rows
     from ablation.store.current import load_or_collect
@@ -37,7 +38,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
         problem = "has not run" if edges else "has no edge to compare"
         raise ConfigError("gate", "STUDY", arguments.study, problem, "run the grid first")
     required = arguments.require or "not worse"
-    of = answers(judged.measurements, judged.edges, required, edges)
+    of = held(answers(judged.measurements, judged.edges, required, edges), judged.guarded)
     gated = Gated(judged.measurements, required, of, price_per_hour())
     if arguments.json:
         print_json("gate", as_rows(gated), outcome=gated.outcome, required=required, notes=gated.notes)

@@ -4,7 +4,15 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
 
 from ablation.config.display_schema import CurveDefinition, FigureDefinition, TableDefinition
 from ablation.config.names import Module, StageName, Strict, Text
@@ -161,6 +169,14 @@ class Target(Strict):
     target: float
 
 
+class Guardrail(Strict):
+    """What a change must not make worse, whatever it gains."""
+
+    metric: Text = Field(description="items.name, of the items of the primary metric.")
+    direction: Literal["max", "min"] | Target
+    margin: float = Field(gt=0, description="A loss below it does not matter.")
+
+
 class Analysis(Strict):
     """How edges are judged; fixed before there are results."""
 
@@ -204,6 +220,22 @@ class Analysis(Strict):
     combinations: dict[str, Annotated[list[Text], Field(min_length=2)]] = Field(
         default={}, description="Combining variant: variants with one common parent whose effects it should add up."
     )
+    guardrails: list[Guardrail] = Field(
+        default=[], description="What must not get worse: a test of each on every edge."
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_used(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A plan without guardrails keeps the digest that it had before there were any."""
+        told: dict[str, Any] = plain(self)
+        return told if self.guardrails else {key: value for key, value in told.items() if key != "guardrails"}
+
+    @model_validator(mode="after")
+    def _guardrails_agree(self) -> Self:
+        names = [self.value, *(rail.metric for rail in self.guardrails)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"guardrails: {twice[0]} is judged already: name each metric once")
+        return self
 
     @model_validator(mode="after")
     def _looks_increase(self) -> Self:

@@ -64,7 +64,7 @@ def chosen(edges: Sequence[Edge], names: Sequence[str]) -> list[Edge]:
 
 def answers(study: Measurements, edges: Sequence[Edge], required: str, of: Sequence[Edge]) -> list[Answer]:
     """Answer for the edges `of`, which are among the study's judged `edges`."""
-    found, correction = _not_worse(study, edges) if required == "not worse" else ({}, "")
+    found, correction = not_worse(study, edges) if required == "not worse" else ({}, "")
     return [_answer(study.analysis, edge, required, found.get(edge.pair), correction) for edge in of]
 
 
@@ -73,20 +73,20 @@ def _names(edge: Edge) -> set[str]:
 
 
 @dataclass(frozen=True)
-class _NotWorse:
+class NotWorse:
     """The test of one edge: its p, over looks and corrected, and the seeds of the look that it rests on."""
 
     p: float
     seeds: int
 
 
-def _not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[str, str], _NotWorse], str]:
+def not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[str, str], NotWorse], str]:
     """The test of every edge that could be tested, and the name of the correction."""
     analysis, tested = study.analysis, those_tested(edges)
     p, seeds = [], []
     for edge in tested:
         # A look at too few seeds decides nothing, as with `equivalent`; the last one says so where all are.
-        looks = [look for look in edge.looks if _enough(look.seeds, analysis)] or edge.looks[-1:]
+        looks = [look for look in edge.looks if enough(look.seeds, analysis)] or edge.looks[-1:]
         by_look = {look.seeds: look.estimate.p_not_worse(analysis.margin, look.noise) for look in looks}
         weights = {look.seeds: look.weight for look in looks}
         p.append(sequential_p(by_look, weights))
@@ -101,14 +101,15 @@ def _not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[s
         noises = [edge.looks[-1].noise for edge in tested]
         adjusted, name = Family.of(*covariances, noises, look_shares(analysis), sides=1).adjusted(p), "max-t"
     found = zip(tested, adjusted.tolist(), seeds, strict=True)
-    return {edge.pair: _NotWorse(value, count) for edge, value, count in found}, CORRECTIONS[name]
+    return {edge.pair: NotWorse(value, count) for edge, value, count in found}, CORRECTIONS[name]
 
 
-def _enough(seeds: int, analysis: Analysis) -> bool:
+def enough(seeds: int, analysis: Analysis) -> bool:
+    """Whether so many seeds leave at most the plan's share of seeds that may behave otherwise."""
     return share_otherwise(seeds, analysis.alpha) <= analysis.rare
 
 
-def _answer(analysis: Analysis, edge: Edge, required: str, test: _NotWorse | None, correction: str) -> Answer:
+def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None, correction: str) -> Answer:
     word = edge.detail
     if word in NOT_COMPARED:
         return Answer(edge, "invalid", f"{word}: {edge.why}")
@@ -119,13 +120,13 @@ def _answer(analysis: Analysis, edge: Edge, required: str, test: _NotWorse | Non
     return _tested(analysis, edge, test, correction)
 
 
-def _tested(analysis: Analysis, edge: Edge, test: _NotWorse, correction: str) -> Answer:
+def _tested(analysis: Analysis, edge: Edge, test: NotWorse, correction: str) -> Answer:
     """The answer where the word does not say it."""
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
     if test.p > analysis.alpha:
         return Answer(edge, "undecided", f"the effect is not shown to be {bound}", test.p)
     share = share_otherwise(test.seeds, analysis.alpha)
-    if not _enough(test.seeds, analysis):
+    if not enough(test.seeds, analysis):
         few = f"of {test.seeds} seeds alone, which leave {share:.0%} of seeds that may behave otherwise"
         needed = f"{seeds_for(analysis.rare, analysis.alpha)} seeds would leave at most {analysis.rare:.0%}"
         return Answer(edge, "undecided", f"the effect is {bound}, but {few}; {needed}", test.p)

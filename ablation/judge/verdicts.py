@@ -2,17 +2,18 @@
 
 judge_study(store, name)       -> JudgedStudy: measurements, edges, interactions
 judge_studies(store)           -> those of every study, or of one
-edge_table(judged)             -> DataFrame, one row per edge (parent -> child), columns EDGE_COLUMNS
+edge_table(judged)             -> DataFrame, one row per edge (parent -> child), columns EDGE_COLUMNS and guardrails
+guardrail_table(judged)        -> DataFrame, one row per edge and guardrail
 interaction_table(judged)      -> DataFrame, one row per declared combination
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from ablation.judge import interactions
+from ablation.judge import guardrails, interactions
 from ablation.judge.edges import Edge, judge_edges
 from ablation.judge.interactions import judge_interactions
 from ablation.judge.measurements import Measurements, read_measurements
@@ -58,6 +59,7 @@ class JudgedStudy:
     measurements: Measurements
     edges: list[Edge]
     interactions: list[dict[str, Any]]
+    guarded: Mapping[guardrails.Pair, Sequence[guardrails.Guarded]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -74,7 +76,8 @@ def judge_study(store: Store, name: str) -> JudgedStudy:
     """Read one study and judge it."""
     measurements = read_measurements(store, name)
     edges = with_paths(measurements, judge_edges(measurements))
-    return JudgedStudy(measurements, edges, judge_interactions(measurements))
+    guarded = guardrails.guard(guardrails.read_guardrails(store, name))
+    return JudgedStudy(measurements, edges, judge_interactions(measurements), guarded)
 
 
 def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
@@ -83,8 +86,16 @@ def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
 
 
 def edge_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per edge."""
-    return edge_rows(edge for study in judged for edge in study.edges)
+    """Return one row per edge; `guardrails` says what they add to its word."""
+    found = [(study, edge) for study in judged for edge in study.edges]
+    said = [guardrails.in_words(study.guarded.get(edge.pair, ())) for study, edge in found]
+    return edge_rows(edge for _, edge in found).assign(guardrails=said)
+
+
+def guardrail_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
+    """Return one row per edge and guardrail."""
+    rows = [rail.row for study in judged for rails in study.guarded.values() for rail in rails]
+    return pd.DataFrame(rows, columns=guardrails.COLUMNS)
 
 
 def edge_rows(edges: Iterable[Edge]) -> pd.DataFrame:

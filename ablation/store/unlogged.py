@@ -68,6 +68,10 @@ def _unmeasured(store: Store, study: str, analysis: Analysis) -> Iterator[str]:
         meant = _meant(analysis.value, names)
         yield f"analysis.value: no item of the protocol {analysis.protocol} has a value called {analysis.value}{meant}"
     else:
+        for rail in analysis.guardrails:
+            if rail.metric not in names:
+                what = f"no item of the protocol {analysis.protocol} has a value called {rail.metric}"
+                yield f"analysis.guardrails: {what}{_meant(rail.metric, names)}"
         for subset in analysis.subsets:
             if subset not in subsets:
                 yield f"analysis.subsets: no item is of the subset {subset}{_meant(subset, subsets)}"

@@ -197,7 +197,7 @@ def test_tensorboard_writes_event_files_and_says_how_to_look_at_them(results, ca
 @pytest.mark.parametrize(
     ("words", "more"),
     [
-        (["verdicts", "toy"], {"interactions"}),
+        (["verdicts", "toy"], {"guardrails", "interactions"}),
         (["gate", "toy"], {"outcome", "required", "notes"}),
         (["plan", "toy", "--effect", "0.1"], {"notes"}),
         (["status"], set()),

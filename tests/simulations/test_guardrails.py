@@ -1,0 +1,52 @@
+"""How often guardrails are said to hold that do not, and how often they are where nothing is lost."""
+
+import numpy as np
+import pytest
+
+from ablation.config.study_schema import Guardrail
+from ablation.judge.guardrails import as_guardrail, guard
+from tests.simulations.test_coverage import error
+from tests.simulations.test_gate import MARGIN, STAR, of_items, of_lost_items, of_seeds
+
+
+def studies(make, rng, rails, world):
+    """The same runs' values of several guardrails, each of which loses its margin, or what `world` says."""
+    found = [make(rng, **world) for _ in range(rails)]
+    plans = [Guardrail(metric="hit", direction=s.analysis.direction, margin=s.analysis.margin) for s in found]
+    return [as_guardrail(study, plan, rails) for study, plan in zip(found, plans, strict=True)]
+
+
+def held(make, replicates, *, every=False, rails=2, **world):
+    """Share of studies of which any guardrail holds on any edge, or share of the edges and guardrails that do."""
+    rng, shares = np.random.default_rng(41), []
+    for _ in range(replicates):
+        guarded = guard(studies(make, rng, rails, world)).values()
+        words = [rail.word == "holds" for of_edge in guarded for rail in of_edge]
+        shares.append(np.mean(words) if every else any(words))
+    return float(np.mean(shares))
+
+
+SCENARIOS = {
+    "two guardrails": (of_items, {"effect": -MARGIN, "seeds": 8}),
+    "five edges": (of_items, {"effect": -MARGIN, "seeds": 8, "variants": 6}),
+    "few items": (of_items, {"effect": -MARGIN, "seeds": 8, "items": 25}),
+    "one, lost items": (of_lost_items, {"share": MARGIN, "items": 100, "rails": 1}),
+    "moderated": (of_seeds, {"world": STAR, "effect": -8, "rare": 0.65}),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_guardrail_that_is_broken_by_its_margin_holds_in_at_most_5_percent_fast(name):
+    make, world = SCENARIOS[name]
+    assert held(make, 25, **world) <= 0.05 + error(0.05, 25)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_guardrail_that_is_broken_by_its_margin_holds_in_at_most_5_percent(name):
+    make, world = SCENARIOS[name]
+    assert held(make, 400, **world) <= 0.05 + error(0.05, 400)
+
+
+def test_guardrails_of_a_change_without_effect_mostly_hold():
+    assert held(of_items, 30, every=True, seeds=8) > 0.8
