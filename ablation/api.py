@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from ablation.cli.common import check_study
 from ablation.cli.common import direction as read_direction
+from ablation.cli.compare import outcome_of
 from ablation.cli.effects import describe_pair, studies_with
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import plain
@@ -153,6 +154,7 @@ def compare(
     filter: str | None = None,
     tasks: Sequence[str] = (),
     cluster: str | None = None,
+    item: str | None = None,
     direction: str | None = None,
     margin: float | None = None,
     alpha: float = 0.05,
@@ -161,15 +163,18 @@ def compare(
     common_items: bool = False,
     latest: bool = False,
     flips: int = 3,
+    pass_at: int | None = None,
+    cons_at: int | None = None,
 ) -> Verdict:
     """Judge `b` against `a`. The options are those of `ablation compare`.
 
     Each side is a path or several (files, folders, patterns), a frame with the columns item and value and, if it likes,
-    seed, subset and cluster, or an array [items] or [seeds, items] whose items stand in the same places on both sides.
+    seed, subset, cluster and sample, or an array as for `judge`.
     """
     if not 0 < alpha < 1:
         raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 1")
-    options = Options(Wanted(metric, filter, tuple(tasks), cluster), seed_from, latest)
+    outcome = outcome_of(pass_at, cons_at)
+    options = Options(Wanted(metric, filter, tuple(tasks), cluster, item), seed_from, latest, outcome)
     rules = Rules(
         direction=read_direction("compare", direction) if direction else None,
         margin=margin,
@@ -193,7 +198,8 @@ def judge(
     clusters: Sequence[Any] | None = None,
     **options: Any,
 ) -> Verdict:
-    """Judge arrays [seeds, items] whose seeds and items stand in the same places; [items] is one seed.
+    """Judge arrays whose seeds and items stand in the same places: [seeds, items], or [items], which is one seed, or
+    [seeds, items, samples].
 
     items: their names, by default numbers; clusters: what items share that err together. The options are those of
     `compare`.
@@ -208,17 +214,20 @@ def judge(
 def _frame(array: Any, items: Sequence[Any] | None = None, clusters: Sequence[Any] | None = None) -> pd.DataFrame:
     """The table of an array: a row for each seed and item."""
     values = np.asarray(array, dtype=float)
-    if values.ndim not in (1, 2) or not values.size:
-        raise ConfigError("judge", "array", values.shape, "is not a valid shape", "give [seeds, items] or [items]")
-    seeds, count = np.atleast_2d(values).shape
+    if values.ndim not in (1, 2, 3) or not values.size:
+        remedy = "give [seeds, items], or [items], or [seeds, items, samples]"
+        raise ConfigError("judge", "array", values.shape, "is not a valid shape", remedy)
+    seeds, count, samples = (values[None, :, None], values[:, :, None], values)[values.ndim - 1].shape
     frame = pd.DataFrame({"value": values.ravel()})
     for name, of in (("item", range(count) if items is None else items), ("cluster", clusters)):
         if of is None:
             continue
         if len(of) != count:
             raise ConfigError("judge", f"{name}s", len(of), f"is not the number of items, {count}", "name each item")
-        frame[name] = np.tile(np.asarray(of), seeds)
-    return frame if values.ndim == 1 else frame.assign(seed=np.repeat(np.arange(seeds), count))
+        frame[name] = np.tile(np.repeat(np.asarray(of), samples), seeds)
+    if values.ndim > 1:
+        frame["seed"] = np.repeat(np.arange(seeds), count * samples)
+    return frame if values.ndim < 3 else frame.assign(sample=np.tile(np.arange(samples), seeds * count))
 
 
 def _files(side: Any, file: Path) -> list[Path]:

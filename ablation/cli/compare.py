@@ -8,6 +8,7 @@ from ablation.cli.terminal import print_json, terminal_width
 from ablation.contract.errors import ConfigError
 from ablation.judge.compare.arms import Options, expand
 from ablation.judge.compare.comparison import Comparison, Rules, compare_sides
+from ablation.judge.compare.outcomes import Outcome
 from ablation.readers.sheet import Wanted
 from ablation.show.comparison import as_rows, in_words
 
@@ -59,8 +60,20 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
         Wanted(arguments.metric, arguments.filter, tuple(arguments.tasks), arguments.cluster, arguments.item),
         arguments.seed_from,
         arguments.latest,
+        outcome_of(arguments.pass_at, arguments.cons_at),
     )
     return compare_sides(*sides, arguments.names, options, _rules(arguments))
+
+
+def outcome_of(pass_at: int | None, cons_at: int | None) -> Outcome | None:
+    """What of an item's samples is compared, None: their mean. Raises ConfigError."""
+    given: list[Outcome] = [Outcome("pass", pass_at)] if pass_at is not None else []
+    given += [Outcome("cons", cons_at)] if cons_at is not None else []
+    if len(given) > 1:
+        raise ConfigError("compare", "--cons-at", cons_at, "goes without --pass-at", "ask for one at a time")
+    if given and given[0].k < 1:
+        raise ConfigError("compare", given[0].option, given[0].k, "is not a valid number of samples", "give 1 or more")
+    return given[0] if given else None
 
 
 def _rules(arguments: argparse.Namespace) -> Rules:
@@ -81,7 +94,19 @@ def _from_study(arguments: argparse.Namespace) -> Comparison:
 
     given = [
         f"--{name.replace('_', '-')}"
-        for name in ("names", "metric", "item", "filter", "cluster", "tasks", "margin", "direction", "seed_from")
+        for name in (
+            "names",
+            "metric",
+            "item",
+            "filter",
+            "cluster",
+            "tasks",
+            "margin",
+            "direction",
+            "seed_from",
+            "pass_at",
+            "cons_at",
+        )
         if getattr(arguments, name) not in (None, [])
     ]
     if arguments.files or arguments.other or given:

@@ -321,6 +321,8 @@ def _compare(commands: _Commands) -> None:
     )
     both.add_argument("--metric", metavar="NAME", help="or the column of a table (default: the first, or `value`)")
     both.add_argument("--item", metavar="NAME", help="the column that names a table's items (default: `item`)")
+    both.add_argument("--pass-at", type=int, metavar="K", help="compare the chance that any of K samples is right")
+    both.add_argument("--cons-at", type=int, metavar="K", help="compare the chance that most of K samples are right")
     both.add_argument("--filter", metavar="NAME", help="of lm-eval's filters (default: the first)")
     both.add_argument(
         "--cluster", metavar="doc.FIELD", help="lm-eval's field that items which err together share, such as a passage"

@@ -137,7 +137,7 @@ def digest(*parts: str) -> int:
     return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest())
 
 
-def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[int, float]]) -> tuple[pd.Index, Any, int]:
+def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any, float]]) -> tuple[pd.Index, Any, int]:
     """From {item: {repeat: value}} to items, sorted, with their means, and the number of repeats.
 
     Raises:
@@ -156,7 +156,7 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[int,
     return items, means, counts[most]
 
 
-def refuse_twice(path: Path, item: str, repeat: int) -> None:
+def refuse_twice(path: Path, item: str, repeat: object) -> None:
     """Refuse a row that stands twice."""
     raise ConfigError(path, "", None, f"item {short(item)} stands twice (repeat {repeat})", REPEATED)
 

@@ -1,4 +1,4 @@
-"""A plain table: CSV, TSV, JSON lines or Parquet with the columns item and value, and any of seed, subset, cluster.
+"""A plain table: CSV, TSV, JSON lines or Parquet with columns item and value, perhaps seed, subset, cluster, sample.
 
 Further columns are words for the reader: `prompt`, `target` and `answer`, or `text`. Items that two evaluations asked
 with other prompts or other targets are not paired, as for every format.
@@ -13,10 +13,20 @@ import pandas as pd
 
 from ablation.contract.errors import ConfigError
 from ablation.readers import tabular
-from ablation.readers.sheet import REPEATED, Facts, ItemText, Sheet, Wanted, check_values, refuse_options
+from ablation.readers.sheet import (
+    REPEATED,
+    Facts,
+    ItemText,
+    Sheet,
+    Wanted,
+    check_values,
+    mean_over_repeats,
+    refuse_options,
+    refuse_twice,
+)
 
 FILES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")  # in a folder only where the caller says so
-COLUMNS = ("item", "value", "seed", "subset", "cluster")
+COLUMNS = ("item", "value", "seed", "subset", "cluster", "sample")
 _WORDS = ("prompt", "text", "target", "answer")
 _STRICT = """header = true, all_varchar = true, strict_mode = true, null_padding = false, quote = '"', escape = '"'"""
 _SCANS = {
@@ -82,7 +92,7 @@ def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str
     for option, column in (("item", item), ("metric", value)):
         if column not in columns:
             problem = f"has no column {column!r}, only {', '.join(columns) or 'none'}"
-            remedy = "a plain table has item, value and, if it likes, seed, subset, cluster"
+            remedy = "a plain table has item, value and, if it likes, seed, subset, cluster, sample"
             remedy += f"; --{option} names another column"
             raise ConfigError(path, "", None, problem, remedy)
     return columns
@@ -108,7 +118,9 @@ def _check(path: Path, value: str, rows: dict[str, Any], optional: Sequence[str]
 def _sheet(
     path: Path, names: tuple[str, str], group: pd.DataFrame, columns: Sequence[str], of: tuple[int | None, str]
 ) -> Sheet:
-    (item, value), (seed, subset) = names, of
+    (item, value), (seed, subset), samples = names, of, 1
+    if "sample" in columns:
+        group, samples = _averaged(path, value, group)
     group = group.sort_values("item", kind="stable")
     items = pd.Index(group["item"].astype(str))
     if items.has_duplicates:
@@ -128,9 +140,21 @@ def _sheet(
         seed=seed,
         asked={name: group[name].to_numpy() for name in ("prompt", "target") if name in columns},
         clusters=dict(zip(items, group["cluster"], strict=True)) if "cluster" in columns else {},
-        facts=Facts(metrics=(value,)),
+        facts=Facts(metrics=(value,), repeats=samples),
         texts=partial(_texts, path, item, columns, of),
     )
+
+
+def _averaged(path: Path, value: str, group: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """A row for each item, with the mean of its samples, and how many it has."""
+    values: dict[str, dict[str, float]] = {}
+    for item, sample, number in zip(group["item"], group["sample"], group["value"], strict=True):
+        held = values.setdefault(item, {})
+        if sample in held:
+            refuse_twice(path, item, sample)
+        held[sample] = number
+    items, means, samples = mean_over_repeats(path, value, values)
+    return group.drop_duplicates("item").set_index("item").loc[items].assign(value=means).reset_index(), samples
 
 
 def _texts(

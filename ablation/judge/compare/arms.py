@@ -21,6 +21,7 @@ import numpy as np
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
+from ablation.judge.compare.outcomes import Outcome, with_outcome
 from ablation.readers import table
 from ablation.readers.evaluation import IN_FOLDERS, reader_of
 from ablation.readers.sheet import ANY, Sheet, Wanted, some
@@ -35,6 +36,7 @@ class Options:
     wanted: Wanted = ANY
     seed_from: str | None = None  # a regular expression with one group
     latest: bool = False  # of several evaluations of one run, the newest file
+    outcome: Outcome | None = None  # of an item's samples, in place of their mean
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ def read_arm(name: str, paths: Sequence[Path], options: Options) -> Arm:
         ConfigError: a file cannot be read, its seed cannot be told, or a run was evaluated twice.
     """
     sheets = list(_sheets(paths, options.wanted))
+    if options.outcome is not None:
+        sheets = [with_outcome(sheet, options.outcome) for sheet in sheets]
     if lacking := [task for task in options.wanted.tasks if task not in {sheet.subset for sheet in sheets}]:
         remedy = "give its files, or leave it out"
         raise ConfigError("compare", "--tasks", lacking[0], f"{name} was not evaluated on it", remedy)

@@ -286,3 +286,27 @@ def test_what_a_terminal_or_a_browser_would_obey_is_shown_as_its_code(tmp_path, 
     page = (tmp_path / "p.html").read_text()
     assert printable(page) == page
     assert "\\u202eb" in page
+
+
+def samples(file, right):
+    """A table in which item i has four samples, of which right[i] are right."""
+    rows = [f"q{i},{s},{int(s < count)}" for i, count in enumerate(right) for s in range(4)]
+    file.write_text("item,sample,value\n" + "\n".join(rows) + "\n")
+    return file
+
+
+def test_outcomes_of_several_samples(tmp_path, capsys):
+    sides = samples(tmp_path / "a.csv", [0, 1, 2, 4] * 5), "--with", samples(tmp_path / "b.csv", [0, 3, 2, 4] * 5)
+    assert read(capsys, *sides)["effect"] == pytest.approx(0.125)
+    found = read(capsys, *sides, "--pass-at", 2)
+    assert found["effect"] == pytest.approx((1 - 0.5) / 4)  # 1 - C(1, 2) / C(4, 2) is 1; 1 - C(3, 2) / C(4, 2) is 0.5
+    assert found["metric"] == "pass@2 of value"
+    assert read(capsys, *sides, "--cons-at", 3)["effect"] == pytest.approx((1 - 0) / 4)
+    assert "--pass-at = 5: items have 4 samples" in refused(capsys, *sides, "--pass-at", 5)
+    assert "--pass-at = 0: is not a valid number of samples" in refused(capsys, *sides, "--pass-at", 0)
+    assert "goes without --pass-at" in refused(capsys, *sides, "--pass-at", 2, "--cons-at", 2)
+    odd = tmp_path / "c.csv"
+    odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
+    assert "the samples of q1 are not right or wrong" in refused(capsys, odd, *sides[1:], "--pass-at", 2)
+    odd.write_text((tmp_path / "a.csv").read_text() + "q1,0,1\n")
+    assert "item q1 stands twice (repeat 0)" in refused(capsys, odd, *sides[1:])

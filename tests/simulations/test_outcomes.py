@@ -1,0 +1,38 @@
+"""pass@k of few samples: without bias, and as rarely false as it is promised where means differ and pass@k does not."""
+
+import numpy as np
+import pytest
+
+import ablation
+from ablation.judge.compare.outcomes import Outcome
+from tests.simulations.test_coverage import error
+
+SAMPLES, K = 4, 2
+
+
+def drawn(rng, rates, seeds=5):
+    """Samples [seeds, items, samples], right at the items' rates."""
+    return rng.random((seeds, len(rates), SAMPLES)) < rates[None, :, None]
+
+
+def words(replicates, items=300, **outcome):
+    """Verdicts of a model that is sure of 3 items of 4 against one that has even chances: pass@2 is 0.75 of both."""
+    rng, found = np.random.default_rng(11), []
+    for _ in range(replicates):
+        sure, even = (drawn(rng, rates) for rates in (1.0 * (rng.random(items) < 0.75), np.full(items, 0.5)))
+        found.append(ablation.judge(sure, even, margin=0.01, direction="max", flips=0, **outcome).verdict)
+    return found
+
+
+def test_the_same_pass_at_k_is_no_difference_where_the_means_differ():
+    assert words(3) == ["better"] * 3
+    assert np.mean([word in ("better", "worse") for word in words(25, pass_at=K)]) <= 0.05 + error(0.05, 25)
+
+
+@pytest.mark.parametrize(
+    ("kind", "truth"), [("pass", lambda p: 1 - (1 - p) ** 3), ("cons", lambda p: p**3 + 3 * p**2 * (1 - p))]
+)
+def test_outcomes_have_no_bias(kind, truth):
+    rate, rng = 0.3, np.random.default_rng(2)
+    by_count = np.array(Outcome(kind, 3).of(8))
+    assert by_count[rng.binomial(8, rate, 200_000)].mean() == pytest.approx(truth(rate), abs=0.003)
