@@ -91,9 +91,9 @@ class Prepared:
         self._number = {module.name: i for i, module in enumerate(self.modules)}
         self.scores = self._file.get_tensor("scores")
 
-    def _rows(self, name: str, rows: Sequence[slice]) -> list[Tensor]:
+    def _rows(self, name: str, rows: Sequence[slice]) -> Tensor:
         view = self._file.get_slice(name)
-        return [view[part].to(self.device) for part in rows]
+        return torch.cat([view[part] for part in rows]).to(self.device)
 
     def indices(self, split: str, domain: str | None = None) -> list[int]:
         """Numbers of the items of a split (and of one domain), in their order."""
@@ -107,10 +107,8 @@ class Prepared:
 
     def hidden(self, indices: Sequence[int]) -> list[Tensor]:
         """Per sentence (item by item: anti, stereo, unrelated) the states [L, d] that enter the first edited block."""
-        states = []
-        for index, rows in zip(indices, self._rows("hidden", [self._layout.tokens(i) for i in indices]), strict=True):
-            states += rows.split([len(self.items[index].tokens[kind]) for kind in KINDS])
-        return states
+        rows = self._rows("hidden", [self._layout.tokens(i) for i in indices])
+        return list(rows.split([len(sentence) for sentence in self.tokens(indices)]))
 
     def edit_inputs(self, name: str, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Keys [N, d_in] and value gradients [N, d_out] of one module for a batch of items, in float32.
@@ -120,8 +118,7 @@ class Prepared:
         """
         rows = [self._layout.pairs(i) for i in indices]
         number = self._number[name]
-        keys = torch.cat(self._rows(f"keys.{number}", rows))
-        return keys, torch.cat(self._rows(f"value_grads.{number}", rows)) / len(indices)
+        return self._rows(f"keys.{number}", rows), self._rows(f"value_grads.{number}", rows) / len(indices)
 
     def same_keys(self, indices: Sequence[int]) -> Tensor:
         """Which rows of `edit_inputs` have the same key [N]: those of an item at which its sentences still agree.
@@ -141,7 +138,7 @@ class Prepared:
     def reference(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """`head.reference` of the unedited model at the predicting positions of anti and stereo, item by item."""
         rows = [self._layout.pairs(i) for i in indices]
-        return torch.cat(self._rows("reference.mean", rows)), torch.cat(self._rows("reference.offset", rows))
+        return self._rows("reference.mean", rows), self._rows("reference.offset", rows)
 
     def unedited(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Scores p and logp of the unedited model, each [B, 3]: anti, stereo, unrelated."""

@@ -106,7 +106,7 @@ def score(hidden: Tensor, tokens: Sequence[Sequence[int]], matrix: OutputMatrix)
     tree = PrefixTree.of([sentence[:-1] for sentence in tokens]).to(device)
     labels = torch.tensor([token for sentence in tokens for token in sentence[1:]], device=device)
     lengths = torch.tensor([len(sentence) - 1 for sentence in tokens], device=device)
-    sentence = torch.repeat_interleave(torch.arange(len(tokens), device=device), lengths)
+    sentence = torch.arange(len(tokens), device=device).repeat_interleave(lengths, output_size=len(labels))
     logp, partition = label_log_probs(hidden, labels, tree.rows, tree.inverse, matrix)
 
     def mean(values: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ def save_advantages(stage: Stage, data: TrainingData, advantages: Tensor) -> Non
     """
     rows, offline = [], data.offline
     right = ((offline.correct >= 1) & offline.present).sum(1).tolist()
-    total = offline.present.sum(1).tolist()
+    total, advantages = offline.present.sum(1).tolist(), advantages.cpu()
     for place, number in offline.present.nonzero().tolist():
         subset = "all_wrong" if right[place] == 0 else "all_right" if right[place] == total[place] else "mixed"
         rows.append(

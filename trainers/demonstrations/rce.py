@@ -67,7 +67,8 @@ class _Loss:
 def save_rewards(stage: Stage, data: TrainingData, rewards: Tensor) -> None:
     """Write every sequence's reward as items of protocol `data`, subsets `positive` and `negative`."""
     rows, offline = [], data.offline
+    correct, rewards = offline.correct.cpu(), rewards.cpu()
     for place, number in offline.present.nonzero().tolist():
-        subset = "positive" if offline.correct[place, number] >= 1 else "negative"
+        subset = "positive" if correct[place, number] >= 1 else "negative"
         rows.append((f"{offline.queries[place]}/{number}", subset, "data", "reward", float(rewards[place, number])))
     stage.save_items(rows)

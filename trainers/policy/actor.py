@@ -45,6 +45,7 @@ class Batch:
 
     def select(self, rows: Tensor) -> "Batch":
         """Return the rows, without columns that are padding in all of them."""
+        rows = rows.to(self.sequences.mask.device)
         sequences = self.sequences.select(rows)
         width = sequences.mask.shape[1]
         per_token = self.advantages.dim() == 2

@@ -30,9 +30,12 @@ class Sequences:
 
     def select(self, rows: Tensor) -> "Sequences":
         """Return the rows, without columns that are padding in all of them."""
+        rows = rows.to(self.mask.device)
         mask, prompt_mask = self.mask[rows], self.prompt_mask[rows]
-        width = int(mask.sum(-1).max()) if len(rows) else 0
-        start = self.prompt_ids.shape[1] - int(prompt_mask.sum(-1).max()) if len(rows) else 0
+        width, longest = 0, self.prompt_ids.shape[1]
+        if len(rows):  # both at once: the host waits for an accelerator
+            width, longest = torch.stack([each.sum(-1).max().long() for each in (mask, prompt_mask)]).tolist()
+        start = self.prompt_ids.shape[1] - longest
         return Sequences(
             self.prompt_ids[rows, start:],
             prompt_mask[:, start:],
@@ -40,6 +43,10 @@ class Sequences:
             mask[:, :width],
             None if self.logps is None else self.logps[rows, :width],
         )
+
+    def ended(self, eos: int) -> Tensor:
+        """Return which responses (N,) ended by themselves and were not cut."""
+        return ((self.response_ids == eos) & self.mask.bool()).any(1)
 
     def to(self, device: torch.device | str) -> "Sequences":
         """Return the same on another device."""

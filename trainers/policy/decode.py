@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import DynamicCache
 
-from trainers.policy.plain import Layer, is_plain, norm, rotations
+from trainers.policy.plain import Layer, is_plain, norm, rotations, sees_everything
 
 
 class Decoder(ABC):
@@ -65,6 +65,9 @@ class ModelDecoder(Decoder):
         cache.batch_repeat_interleave(group_size)
         self.mask = mask.repeat_interleave(group_size, 0)
         self.position = last[:, None].repeat_interleave(group_size, 0)
+        # transformers looks at each mask of (R, P) whether it leaves anything out: an accelerator would be waited for.
+        sdpa = model.config._attn_implementation == "sdpa" and sees_everything(model.config)
+        self.whole = sdpa and mask.device.type != "cpu"
 
     def keep(self, rows: Tensor) -> None:
         """Go on with some of the rows only, by number."""
@@ -77,7 +80,7 @@ class ModelDecoder(Decoder):
         self.position = self.position + 1
         return self.model(
             input_ids=tokens[:, None],
-            attention_mask=self.mask,
+            attention_mask=self.mask.bool()[:, None, None] if self.whole else self.mask,
             position_ids=self.position,
             past_key_values=self.cache,
             use_cache=True,

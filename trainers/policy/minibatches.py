@@ -48,12 +48,12 @@ class Averages:
         """Note that a minibatch is complete, after adding `parts`."""
         for part in parts:
             self.add(part)
-        for name, statistic in self._open.items():
-            value = statistic.value()
-            if value is not None:
-                self._figures[name].append(float(value))
-            if isinstance(statistic, Maximum):
-                self._largest.add(name)
+        self._largest |= {name for name, statistic in self._open.items() if isinstance(statistic, Maximum)}
+        values = {name: statistic.value() for name, statistic in self._open.items()}
+        defined = {name: value.double() for name, value in values.items() if value is not None}
+        # Together: the host waits for the device once.
+        for name, value in zip(defined, torch.stack(list(defined.values())).tolist() if defined else [], strict=True):
+            self._figures[name].append(value)
         self._open.clear()
 
     def means(self) -> dict[str, float]:

@@ -21,10 +21,9 @@ def is_plain(model: Any) -> bool:
         return False
     config, device, body = model.config, model.device, getattr(model, "model", model)
     linear = [module for name, module in body.named_modules() if name.endswith("_proj")]
-    windows = "sliding_attention" in (getattr(config, "layer_types", None) or ())
     hooked = any(map(_is_hooked, model.modules()))
     return not (
-        windows
+        not sees_everything(config)
         or hooked
         or any(type(module) is not nn.Linear for module in linear)  # adapters, quantised weights
         or model.dtype != torch.float32
@@ -33,6 +32,12 @@ def is_plain(model: Any) -> bool:
         or body.rotary_emb.rope_type != "default"
         or getattr(config, "pretraining_tp", 1) > 1
     )
+
+
+def sees_everything(config: Any) -> bool:
+    """Tell whether every layer attends to all that came before: no windows, no layers of another kind."""
+    layers = getattr(config, "layer_types", None) or ()
+    return getattr(config, "sliding_window", None) is None and all(layer == "full_attention" for layer in layers)
 
 
 def _is_hooked(module: nn.Module) -> bool:

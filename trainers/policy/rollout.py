@@ -3,13 +3,27 @@
 All responses of a group follow the same prompt, so the prompt is read once and its key-value cache repeated. A row
 leaves the batch at its end-of-sequence token. Each response is drawn from its own row of uniform numbers by inverting
 the distribution function, so what is sampled depends neither on the batch around it nor on when other rows finish.
+
+To learn which rows have ended, the host waits for the device. On a CPU that is free; an accelerator is asked once per
+block of tokens, and rows that end within a block are computed to its end.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from trainers.policy.batch import Sequences
 from trainers.policy.decode import read_prompts
+
+BLOCK = 16  # tokens
+
+
+def blocks(limit: int, device: torch.device) -> Iterator[range]:
+    """Yield the numbers of the tokens of a response, in blocks after which a sampler looks for rows that have ended."""
+    size = 1 if device.type == "cpu" else BLOCK
+    for start in range(0, limit, size):
+        yield range(start, min(start + size, limit))
 
 
 @torch.no_grad()
@@ -45,12 +59,20 @@ def sample(
     logits, decoder = read_prompts(model, prompt_ids, prompt_mask, group_size=group_size, room=max_new_tokens)
     alive = torch.arange(rows, device=device)
     uniforms = None if uniforms is None else uniforms.to(device)  # a device's index cannot pick from the host's numbers
-    for t in range(max_new_tokens):
-        numbers = None if uniforms is None else uniforms[alive, t]
-        tokens, chosen = _choose(logits.float() / temperature, numbers)
-        responses[alive, t], logps[alive, t], mask[alive, t] = tokens, chosen, 1
-        going = (tokens != eos).nonzero()[:, 0]
-        if len(going) == 0 or t + 1 == max_new_tokens:
+    for block in blocks(max_new_tokens, device):
+        columns = []
+        for t in block:
+            tokens, logp = _choose(logits.float() / temperature, None if uniforms is None else uniforms[alive, t])
+            columns.append((tokens, logp))
+            if t + 1 < block.stop:
+                logits = decoder.next_logits(tokens)
+        written, chosen = (torch.stack(column, 1) for column in zip(*columns, strict=True))
+        end, place = written == eos, slice(block.start, block.stop)
+        within = end.cumsum(1) - end.long() == 0  # the end-of-sequence token belongs to the response
+        responses[alive, place] = torch.where(within, written, pad)
+        logps[alive, place], mask[alive, place] = torch.where(within, chosen, 0.0), within.long()
+        going = (~end.any(1)).nonzero()[:, 0]
+        if len(going) == 0 or block.stop == max_new_tokens:
             break
         if len(going) < len(alive):
             alive, tokens = alive[going], tokens[going]

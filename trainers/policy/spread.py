@@ -9,6 +9,9 @@ the same responses.
 
 Samples are one row of the batch until their tokens differ: many samples of a model that is sure cost little more
 than one.
+
+On an accelerator each sample is a row of its own from the beginning: to divide rows as tokens differ, the host would
+wait for the device ten times a token. The samples are the same but for rounding.
 """
 
 from collections.abc import Iterable
@@ -19,7 +22,7 @@ from torch import Tensor, nn
 
 from trainers.policy.batch import Sequences
 from trainers.policy.decode import read_prompts
-from trainers.policy.rollout import concatenate
+from trainers.policy.rollout import blocks, concatenate
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def sample_evenly(
         ids, mask = prompt_ids[chosen], prompt_mask[chosen]
         for first in range(0, samples, together):
             numbers = uniforms[chosen, first : first + together].to(ids.device)
-            found = _grow(model, ids, mask, numbers, eos=eos, pad=pad, temperature=temperature)
+            grow = _grow if merges(ids.device) else _grow_apart
+            found = grow(model, ids, mask, numbers, eos=eos, pad=pad, temperature=temperature)
             parts.append((found.prompt + start, found.many, found.tokens, found.first))
     prompt, many, tokens, length = (torch.cat(column) for column in zip(*parts, strict=True))
     order = prompt.argsort(stable=True)
@@ -151,6 +155,57 @@ def _grow(
             decoder.keep(parent)
         logits = decoder.next_logits(token)
     return _Rows(*(torch.cat(column) for column in zip(*(vars(rows).values() for rows in done), strict=True)))
+
+
+def merges(device: torch.device) -> bool:
+    """Tell whether samples with the same beginning are one row."""
+    return device.type == "cpu"
+
+
+def _grow_apart(
+    model: nn.Module,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    uniforms: Tensor,
+    *,
+    eos: int,
+    pad: int,
+    temperature: float,
+) -> _Rows:
+    """Return what `_grow` does, from a row for each sample; samples with the same beginning stand side by side."""
+    count, samples, limit = uniforms.shape
+    logits, decoder = read_prompts(model, prompt_ids, prompt_mask, group_size=samples, room=limit)
+    uniforms, number = uniforms.flatten(0, 1), torch.arange(count * samples, device=prompt_ids.device)
+    tokens = number.new_full((len(number), limit), pad)
+    # Of the samples that go on, by number: the first one with the same beginning, how many have it, the length if over.
+    alive, first, many = number, number // samples * samples, torch.full_like(number, samples)
+    length = torch.zeros_like(number)
+    firsts, counts, lengths = first.clone(), many.clone(), length.clone()
+    for block in blocks(limit, prompt_ids.device):
+        written = []
+        for t in block:
+            cumulative = (logits / temperature).double().softmax(-1).cumsum(-1)
+            points = (alive - first + uniforms[first, t]) / many * cumulative[:, -1]
+            token = torch.searchsorted(cumulative, points[:, None], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+            token = torch.where(length == 0, token, pad)
+            length = torch.where((length == 0) & ((token == eos) | (t + 1 == limit)), t + 1, length)
+            apart = (token != token.roll(1)) | (alive == first)
+            first = torch.where(apart, alive, 0).cummax(0).values
+            many = torch.zeros_like(number).index_add_(0, first, torch.ones_like(first))[first]
+            written.append(token)
+            if t + 1 < block.stop:
+                logits = decoder.next_logits(token)
+        tokens[alive, block.start : block.stop] = torch.stack(written, 1)
+        firsts[alive], counts[alive], lengths[alive] = first, many, length
+        rows = (length == 0).nonzero()[:, 0]
+        if len(rows) == 0:  # so it is after the last token
+            break
+        if len(rows) < len(alive):
+            alive, first, many, length, token = (each[rows] for each in (alive, first, many, length, token))
+            decoder.keep(rows)
+        logits = decoder.next_logits(token)
+    one = (firsts == number).nonzero()[:, 0]
+    return _Rows(one // samples, lengths[one], counts[one], tokens[one])
 
 
 def _divide(logits: Tensor, offsets: Tensor, many: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
