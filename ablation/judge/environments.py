@@ -14,10 +14,13 @@ class Environment(NamedTuple):
     transformers: str | None
     vllm: str | None
     device: str | None  # the accelerator, or the processor where it had none
+    devices: str | None  # how many: sums of several are rounded otherwise, and in bfloat16 other tokens are sampled
 
 
 Environments = Mapping[tuple[str, int], Mapping[str, Environment]]  # (variant, seed): by stage
-_WORDS = {"device": "on different processors"} | {name: f"with different versions of {name}" for name in PACKAGES}
+_WORDS = {"device": "on different processors", "devices": "on different numbers of devices"} | {
+    name: f"with different versions of {name}" for name in PACKAGES
+}
 
 
 def differing(known: Environments, child: str, parent: str, seeds: Sequence[int]) -> list[str]:

@@ -376,7 +376,8 @@ def _environments(store: Store, name: str) -> dict[Run, dict[str, Environment]]:
     device = "regexp_replace(s.device, '^[0-9]+ x ', '')"
     _, rows = store.rows(
         f"""SELECT r.variant, r.seed, r.stage, r.key, {versions},
-               CASE WHEN s.device = 'cpu' THEN p.data->'hardware'->>'processor' ELSE {device} END
+               CASE WHEN s.device = 'cpu' THEN p.data->'hardware'->>'processor' ELSE {device} END,
+               CAST(s.devices AS VARCHAR)
            FROM run_stages r JOIN stages s USING (key) JOIN provenance p USING (key) WHERE r.study = ?
            ORDER BY r.variant, r.seed, r.position""",
         [name],

@@ -254,6 +254,7 @@ def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
                     folder = stage_dir(plan, "toy", variant, seed, stage)
                     (folder / "provenance.json").write_text(json.dumps(made))
                     status = json.loads((folder / "status.json").read_text())
+                    status["devices"] = 1
                     if variant == "v2" and stage == "train":
                         status |= {"device": f"{seed + 1} x H100", "devices": seed + 1}
                     (folder / "status.json").write_text(json.dumps(status))
@@ -265,7 +266,8 @@ def test_runs_that_were_made_in_other_environments_are_said_to_be(tmp_path):
         "evaluate ran with different versions of torch in 2 of 4 seeds: 2.9.0 for v0, 2.10.0 for v1"
     )
     assert edges.loc["v2", "reason"].endswith(
-        "; train ran on different processors in 4 of 4 seeds: EPYC\\x1b for v0, H100 for v2"
+        "; train ran on different processors in 4 of 4 seeds: EPYC\\x1b for v0, H100 for v2; train ran on different "
+        "numbers of devices in 3 of 4 seeds: 1 for v0, 2 and 3 and 4 for v2"
     )
 
 
