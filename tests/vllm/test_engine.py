@@ -10,7 +10,7 @@ from trainers.policy.config import Scratch
 from trainers.policy.models import build_policy, save_policy
 from trainers.policy.responses import Responder
 from trainers.policy.rollout_config import Vllm
-from trainers.policy.text import word_tokenizer
+from trainers.policy.text import decode, word_tokenizer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -49,8 +49,7 @@ def test_responses_are_laid_out_as_those_of_the_own_sampler(sampler):
     assert torch.equal(ends.float().argmax(1)[ends.any(1)] + 1, lengths[ends.any(1)])
     assert sequences.logps[~sequences.mask.bool()].eq(0).all()
     assert sequences.response_ids[~sequences.mask.bool()].eq(0).all()
-    rows = [row[keep.bool()].tolist() for row, keep in zip(sequences.response_ids, sequences.mask, strict=True)]
-    assert texts == sampler.tokenizer.batch_decode(rows, skip_special_tokens=True)
+    assert texts == decode(sampler.tokenizer, sequences.response_ids, sequences.mask)
 
 
 def test_equal_seeds_give_equal_responses_and_others_give_others(sampler):

@@ -316,7 +316,8 @@ class Trainer:
             "response_length/teacher_p99": torch.tensor(self.lengths["p99"]),
         }
         asked = [row for row in rows for _ in range(group)]
-        found = qualities(self.task, asked, texts)
+        ended = sequences.ended(self.tokenizer.eos_token_id).tolist()
+        found = qualities(self.task, asked, texts, ended)
         return {name: value.item() for name, value in values.items()} | quality_metrics(found, rewards, group)
 
     def _rows_of(self, step: int) -> list[Row]:

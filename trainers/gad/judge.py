@@ -10,7 +10,7 @@ from trainers.micro_batch import MicroBatch
 from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.rewards import RewardModel
-from trainers.policy.text import message_tokens, pad, pad_token
+from trainers.policy.text import message_tokens, pad, pad_token, without_special_tokens
 from trainers.policy.value_model import is_language_model
 
 Judge = Callable[[Sequence[str], Sequence[str], Sequence[str]], list[float]]
@@ -68,7 +68,8 @@ def _by_letter(folder: Path, placement: Placement, batch_size: int) -> Callable[
         return wins[last[:, [ids[0] for ids in letters]].argmax(1).cpu()]
 
     def first_wins(prompts: Sequence[str], first: Sequence[str], second: Sequence[str]) -> Tensor:
-        texts = zip(prompts, first, second, strict=True)
+        plain = (without_special_tokens(tokenizer, texts) for texts in (first, second))
+        texts = zip(prompts, *plain, strict=True)
         asked = [QUESTION.format(prompt=prompt, first=a, second=b) for prompt, a, b in texts]
         return torch.cat(memory.run(asked, named))
 

@@ -65,7 +65,8 @@ def measure(
     frames = []
     for protocol, (distinct, texts) in found.items():
         asked = [rows[i] for i in distinct.prompts.tolist()]
-        values = qualities(task, asked, texts)
+        ended = distinct.sequences.ended(tokenizer.eos_token_id).tolist()
+        values = qualities(task, asked, texts, ended)
         if task is None:
             values["rouge_l"] = rouge_l(texts, [row.teacher_response for row in asked])
         if judge is not None:

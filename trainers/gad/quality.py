@@ -10,7 +10,7 @@ from trainers.gad.similarity import chrf
 from trainers.objectives.diagnostics.group_correlation import within_group_correlation
 from trainers.policy.sources import load_task
 from trainers.stage import Stage
-from trainers.tasks.interface import Task
+from trainers.tasks.interface import Task, by_rule
 
 
 def rule_of(stage: Stage) -> Task | None:
@@ -18,11 +18,13 @@ def rule_of(stage: Stage) -> Task | None:
     return None if stage.config.task is None else load_task(stage)
 
 
-def qualities(task: Task | None, rows: Sequence[Row], texts: Sequence[str]) -> dict[str, list[float]]:
+def qualities(
+    task: Task | None, rows: Sequence[Row], texts: Sequence[str], ended: Sequence[bool]
+) -> dict[str, list[float]]:
     """Return `chrf` of N responses to their teacher's, and with a rule `rule`; row i belongs to text i."""
     values = {"chrf": chrf(texts, [row.teacher_response for row in rows])}
     if task is not None:
-        values["rule"] = [task.reward(row.problem(), text) for row, text in zip(rows, texts, strict=True)]
+        values["rule"], _ = by_rule(task, [row.problem() for row in rows], texts, ended)
     return values
 
 

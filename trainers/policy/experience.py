@@ -99,7 +99,8 @@ class Sampler:
         asked = [problem for problem in problems for _ in range(group)]
         end = self.tokenizer.eos_token_id
         of_tokens = None if self.token_rewards is None else self.token_rewards(sequences, end)
-        scored = score(self.task, asked, texts, self.reward, self.reward_model, tokens=of_tokens)
+        ended = sequences.ended(end).tolist()
+        scored = score(self.task, asked, texts, self.reward, self.reward_model, ended=ended, tokens=of_tokens)
         scored = self.placement.ranks.same(scored)  # what the ranks do next depends on it
         rewards, metrics = scored.rewards, dict(scored.parts)
         lengths = sequences.mask.sum(1).cpu()
@@ -137,19 +138,13 @@ def join(parts: Sequence[Experience], keep: Sequence[Tensor], padding: int) -> E
     )
 
 
-def ended_responses(sequences: Sequences, eos: int) -> Tensor:
-    """Return which responses (N,) ended by themselves and were not cut."""
-    return ((sequences.response_ids == eos) & sequences.mask.bool()).any(1)
-
-
 def _summary(rewards: Tensor, group: int, sequences: Sequences, eos: int) -> dict[str, float]:
     groups = rewards.view(-1, group)
-    ended = ended_responses(sequences, eos)
     values = {
         "reward/mean": rewards.mean(),
         "reward/std": rewards.std(correction=0),
         "response/length": sequences.mask.sum(1).float().mean(),
-        "response/ended": ended.float().mean(),
+        "response/ended": sequences.ended(eos).float().mean(),
     }
     if group > 1:
         values["reward/zero_std_groups"] = (groups == groups[:, :1]).all(1).float().mean()

@@ -11,7 +11,7 @@ from trainers.policy.experience import Sampler
 from trainers.policy.keep import Keep, nothing
 from trainers.policy.responses import Responder
 from trainers.policy.spread import Distinct
-from trainers.tasks.interface import Problem
+from trainers.tasks.interface import Problem, by_rule
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,14 @@ def measure(
 def _measured(
     sampler: Sampler, problems: Sequence[Problem], found: Distinct, texts: list[str], *, protocol: str, keep: Keep
 ) -> Measured:
-    pairs = [(problems[i], text) for i, text in zip(found.prompts.tolist(), texts, strict=True)]
-
+    asked = [problems[i] for i in found.prompts.tolist()]
     values: dict[str, list[float]] = {"length": found.sequences.mask.sum(1).tolist()}
     if all(problem.answer for problem in problems):
-        values["accuracy"] = [float(sampler.task.correct(problem, text)) for problem, text in pairs]
-        values["reward"] = [sampler.task.reward(problem, text) for problem, text in pairs]
+        ended = found.sequences.ended(sampler.tokenizer.eos_token_id).tolist()
+        rewards, values["accuracy"] = by_rule(sampler.task, asked, texts, ended)
+        values["reward"] = rewards
     if sampler.reward_model is not None:
-        asked = [problem.prompt for problem, _ in pairs]
-        values["model_reward"] = sampler.reward_model(asked, texts).tolist()
+        values["model_reward"] = sampler.reward_model([problem.prompt for problem in asked], texts).tolist()
     keep(protocol, found, texts, values)
     return Measured(
         {name: found.mean(torch.tensor(each, dtype=torch.float64)).tolist() for name, each in values.items()}

@@ -18,7 +18,7 @@ from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
 from trainers.policy.config import PolicyConfig
-from trainers.policy.experience import Experience, Responds, Sampler, ended_responses
+from trainers.policy.experience import Experience, Responds, Sampler
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
 from trainers.policy.measure import measure
@@ -136,7 +136,7 @@ class Trainer:
             metrics |= self.critic.learn(experience.sequences, estimate, passes=self.config.update, generator=orders)
         sequences = experience.sequences
         if self.config.update.drop_truncated:
-            ended = ended_responses(sequences, self.tokenizer.eos_token_id).nonzero()[:, 0]
+            ended = sequences.ended(self.tokenizer.eos_token_id).nonzero()[:, 0]
             sequences, advantages = sequences.select(ended), advantages[ended.to(advantages.device)]
             advantages = advantages[:, : sequences.mask.shape[1]] if advantages.dim() == 2 else advantages
         if len(sequences):

@@ -40,6 +40,7 @@ class Responder:
         prompts: token ids. limit: longest response in tokens. generator: None takes the most likely tokens.
         memory: how many responses are drawn at once; fewer where the device's memory does not suffice.
         """
+        self._check_positions(prompts, limit)
         ranks, uniforms = self.placement.ranks, None
         if generator is not None:  # of all prompts, whoever samples them
             uniforms = torch.rand(len(prompts), group_size, limit, generator=generator, dtype=torch.float64)
@@ -80,6 +81,7 @@ class Responder:
 
         For evaluation: less noise than independent samples (`trainers.policy.spread`). Arguments as above.
         """
+        self._check_positions(prompts, limit)
         ranks = self.placement.ranks
         uniforms = torch.rand(len(prompts), samples, limit, generator=generator, dtype=torch.float64)
         mine = ranks.share(len(prompts))
@@ -108,6 +110,16 @@ class Responder:
         """Return ids and mask (B, P), padded on the left, on the policy's device."""
         ids, mask = pad(prompts, pad_token(self.tokenizer), left=True)
         return ids.to(self.placement.device), mask.to(self.placement.device)
+
+    def _check_positions(self, prompts: Sequence[Sequence[int]], limit: int) -> None:
+        """Raise ValueError where a response could go beyond the model's positions."""
+        longest = max(map(len, prompts))
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if positions is not None and longest + limit > positions:
+            raise ValueError(
+                f"a prompt of {longest} tokens and a response of up to {limit} need {longest + limit} positions, the "
+                f"model has {positions}: allow shorter responses, leave out long prompts, or take another model"
+            )
 
     def _sampler(self) -> AbstractContextManager[Any]:
         """Return the context in which there is a model that samples without the other ranks."""

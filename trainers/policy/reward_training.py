@@ -22,7 +22,7 @@ from trainers.policy.sources import REWARD_MODEL, load_task, policy_folder
 from trainers.policy.supervised import Schedule, warmup_cosine
 from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
-from trainers.tasks.interface import bucket, read_problems
+from trainers.tasks.interface import bucket, by_rule, read_problems
 
 HELD_OUT = 10  # every tenth problem
 
@@ -91,11 +91,10 @@ def _judged(stage: Stage, folder: Path, placement: Placement, seed: int) -> tupl
     problems = read_problems(stage.inputs["task_data"] / "train.jsonl")[: settings.problems]
     generator = torch.Generator().manual_seed(bucket(f"judge {seed}", 2**62))
     memory = stage.micro_batch(settings.sampled_at_once)
-    _, responses = sampler.responses(problems, group_size=settings.samples, generator=generator, memory=memory)
+    sequences, responses = sampler.responses(problems, group_size=settings.samples, generator=generator, memory=memory)
     asked = [problem for problem in problems for _ in range(settings.samples)]
-    pairs = list(zip(asked, responses, strict=True))
-    rewards = torch.tensor([task.reward(problem, response) for problem, response in pairs])
-    correct = torch.tensor([float(task.correct(problem, response)) for problem, response in pairs])
+    ended = sequences.ended(tokenizer.eos_token_id).tolist()
+    rewards, correct = map(torch.tensor, by_rule(task, asked, responses, ended))
     texts = pair_texts(tokenizer, [problem.prompt for problem in asked], responses)
     return texts, rewards, correct
 

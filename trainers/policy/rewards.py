@@ -13,8 +13,9 @@ from trainers.policy.config import Reward
 from trainers.policy.models import load_tokenizer
 from trainers.policy.placement import Placement
 from trainers.policy.sources import reward_model_folder
+from trainers.policy.text import without_special_tokens
 from trainers.stage import Stage
-from trainers.tasks.interface import Problem, Task
+from trainers.tasks.interface import Problem, Task, by_rule
 
 
 class RewardModel:
@@ -28,7 +29,8 @@ class RewardModel:
         ranks, self.placement = placement.ranks, placement
 
         def load() -> PreTrainedModel:
-            model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
+            dtype = torch.bfloat16 if placement.precision.compute == "bfloat16" else torch.float32
+            model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype, local_files_only=True)
             if model.config.num_labels != 1:
                 raise ValueError(f"{folder}: a reward model has one output, this one has {model.config.num_labels}")
             model.config.pad_token_id = self.tokenizer.pad_token_id
@@ -63,7 +65,7 @@ def prepare_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizer
 
 def pair_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], responses: Sequence[str]) -> list[str]:
     """Return what a reward model reads: a chat in its template, without one the response after the prompt."""
-    pairs = zip(prompts, responses, strict=True)
+    pairs = list(zip(prompts, without_special_tokens(tokenizer, responses), strict=True))
     if tokenizer.chat_template is None:
         return [f"{prompt} {response}" for prompt, response in pairs]
     chats = [[{"role": "user", "content": p}, {"role": "assistant", "content": r}] for p, r in pairs]
@@ -107,17 +109,16 @@ def score(
     settings: Reward,
     model: RewardModel | None,
     *,
+    ended: Sequence[bool],
     tokens: Tensor | None = None,
 ) -> Scored:
     """Return the rewards of responses; problem i belongs to response i.
 
-    tokens: rewards (N, T) by the model of each token, instead of `model`.
+    ended: which responses ended by themselves. tokens: rewards (N, T) by the model of each token, instead of `model`.
     """
     rewards, correct, parts = torch.zeros(len(problems)), torch.zeros(len(problems)), {}
     if all(problem.answer for problem in problems):
-        pairs = list(zip(problems, responses, strict=True))
-        rule = torch.tensor([task.reward(problem, response) for problem, response in pairs])
-        correct = torch.tensor([float(task.correct(problem, response)) for problem, response in pairs])
+        rule, correct = map(torch.tensor, by_rule(task, problems, responses, ended))
         rewards, parts["reward/rule"] = settings.rule * rule, rule.mean().item()
     if tokens is not None:
         judged = tokens.sum(1)

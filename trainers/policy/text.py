@@ -1,5 +1,6 @@
 """Tokenizers: a word-level one for small vocabularies, the model's own with its chat template otherwise."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -49,9 +50,19 @@ def response_tokens(tokenizer: PreTrainedTokenizerBase, response: str) -> list[i
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Tensor, mask: Tensor) -> list[str]:
-    """Return the texts of responses (B, T) without padding and end-of-sequence token."""
+    """Return the texts of responses (B, T) without padding and end-of-sequence token; other special tokens are shown.
+
+    An answer with a special token in it is another answer, and whoever reads samples should see it.
+    """
     rows = [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu().bool(), strict=True)]
-    return tokenizer.batch_decode(rows, skip_special_tokens=True)
+    end = tokenizer.eos_token_id
+    return tokenizer.batch_decode([row[:-1] if row[-1:] == [end] else row for row in rows], skip_special_tokens=False)
+
+
+def without_special_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:
+    """Return texts for a model with this tokenizer to read, without what it would take for the marks of a chat."""
+    marks = re.compile("|".join(map(re.escape, tokenizer.all_special_tokens)) or "$^")
+    return [marks.sub("", text) for text in texts]
 
 
 def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -17,7 +17,7 @@ from trainers.policy.supervised import Examples, Schedule, train_on_responses, w
 from trainers.policy.text import prompt_tokens, response_tokens, word_tokenizer
 from trainers.run_seed import with_run_seed
 from trainers.stage import Stage
-from trainers.tasks.interface import Problem, Task, bucket, read_problems
+from trainers.tasks.interface import Problem, Task, bucket, by_rule, read_problems
 
 RANKS = join  # several devices: a process for each
 
@@ -132,7 +132,8 @@ class Goal:
         """Return the share of the problems that the most likely responses answer rightly."""
         model = self.respond.model
         model.eval()  # activation checkpointing, of the training mode, would switch the cache off
-        _, texts = self.respond(self.prompts, group_size=1, limit=self.limit, memory=self.memory)
+        sequences, texts = self.respond(self.prompts, group_size=1, limit=self.limit, memory=self.memory)
         model.train()
-        right = [self.task.correct(problem, text) for problem, text in zip(self.problems, texts, strict=True)]
+        ended = sequences.ended(self.respond.tokenizer.eos_token_id).tolist()
+        _, right = by_rule(self.task, self.problems, texts, ended)
         return sum(right) / len(right)

@@ -51,6 +51,17 @@ class Task(Protocol):
         """Return whether the response holds the right answer in the right form."""
 
 
+def by_rule(
+    task: Task, problems: Iterable[Problem], responses: Iterable[str], ended: Iterable[bool]
+) -> tuple[list[float], list[float]]:
+    """Return the rewards of responses, and their correctness as 0 or 1; problem i belongs to response i.
+
+    A response that was cut, and did not end by itself, gave no answer: it is judged as an empty one.
+    """
+    rows = [(problem, text if whole else "") for problem, text, whole in zip(problems, responses, ended, strict=True)]
+    return [task.reward(*row) for row in rows], [float(task.correct(*row)) for row in rows]
+
+
 def bucket(text: str, buckets: int) -> int:
     """Return a number in [0, buckets) that depends on `text` alone: the same in every process and on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % buckets

@@ -5,9 +5,9 @@ import shutil
 import pandas as pd
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForSequenceClassification
+from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
-from tests.trainers.policy.helpers import CHAT, stage, train
+from tests.trainers.policy.helpers import CHAT, CPU, stage, train
 from trainers.policy import evaluate, task_data, warm_start
 from trainers.policy.config import (
     Data,
@@ -21,9 +21,11 @@ from trainers.policy.config import (
     Sampling,
     WarmStart,
 )
+from trainers.policy.models import load_policy, load_tokenizer
 from trainers.policy.placement import Placement
-from trainers.policy.rewards import RewardModel, score
-from trainers.policy.text import prompt_tokens, word_tokenizer
+from trainers.policy.responses import Responder
+from trainers.policy.rewards import RewardModel, pair_texts, score
+from trainers.policy.text import decode, prompt_tokens, word_tokenizer
 from trainers.policy.value_model import ValueModel
 from trainers.random_model import build_random_model
 from trainers.tasks import knights_knaves
@@ -61,6 +63,32 @@ def test_a_chat_templates_special_tokens_are_added_once(assets, tmp_path, templa
     begin = "<s>" if "bos" in template else ""
     assert tokenizer.decode(seen[1]) == begin + "[user]Why?[assistant]So."
     assert tokenizer.decode(prompt_tokens(tokenizer, "Why?", None)) == begin + "[user]Why?[assistant]"
+
+
+def test_special_tokens_are_part_of_an_answer_but_not_of_what_a_reward_model_reads(assets):
+    tokenizer = word_tokenizer(knights_knaves.WORDS)
+    ids = torch.tensor([tokenizer("A <pad> knight <eos>")["input_ids"], tokenizer("A knight <unk> A")["input_ids"]])
+    texts = decode(tokenizer, ids, torch.ones_like(ids))
+    assert texts == ["A <pad> knight", "A knight <unk> A"]
+    assert [text.split() for text in pair_texts(tokenizer, ["B", "B"], texts)] == [
+        ["B", "A", "knight"],
+        [*"BA", "knight", "A"],
+    ]
+
+
+@pytest.mark.parametrize(("compute", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_a_reward_model_is_in_the_precision_of_the_pass(assets, tmp_path, compute, dtype):
+    """Not in that of its files, which is nobody's choice."""
+    shutil.copytree(assets / "judge" / "files", tmp_path / "half")
+    AutoModelForSequenceClassification.from_pretrained(tmp_path / "half").half().save_pretrained(tmp_path / "half")
+    assert RewardModel(tmp_path / "half", Placement.of(["cpu"], Precision(compute=compute))).model.dtype == dtype
+
+
+def test_a_response_that_could_leave_the_models_positions_is_refused_before_it_is_sampled(assets):
+    folder = assets / "model" / "files"
+    respond = Responder(load_policy(folder, torch.device("cpu")), load_tokenizer(folder), CPU)
+    with pytest.raises(ValueError, match=r"a prompt of 500 tokens and a response of up to 13 need 513 .* has 512"):
+        respond([[5] * 500, [5]], group_size=1, limit=13)
 
 
 def test_a_text_that_is_too_long_loses_its_beginning(assets):
@@ -104,10 +132,13 @@ def test_rewards_add_up_with_their_weights(assets):
     problem = knights_knaves.Problem("x", "A : A K ?", "A knight")
     responses = ["<think> </think> <answer> A knight </answer>", "A"]
     model = judge([problem.prompt] * 2, responses)
-    scored = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge)
+    scored = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge, ended=[True, True])
     torch.testing.assert_close(scored.rewards, 2.0 * torch.tensor([3.0, -3.0]) + 0.5 * model)
     assert scored.correct.tolist() == [1.0, 0.0]
     assert scored.parts["reward/model"] == pytest.approx(model.mean().item())
+    cut = score(task, [problem] * 2, responses, Reward(rule=2.0, model=0.5), judge, ended=[False, True])
+    torch.testing.assert_close(cut.rewards, 2.0 * torch.tensor([-3.0, -3.0]) + 0.5 * model)
+    assert cut.correct.tolist() == [0.0, 0.0]
 
 
 def test_a_classifier_with_two_outputs_is_no_reward_model(assets, tmp_path):
@@ -120,8 +151,6 @@ def test_a_classifier_with_two_outputs_is_no_reward_model(assets, tmp_path):
 
 
 def test_prompts_go_through_the_chat_template(assets):
-    from trainers.policy.models import load_tokenizer
-
     tokenizer = load_tokenizer(assets / "model" / "files")
     ids = prompt_tokens(tokenizer, "Why?", "Be brief.")
     assert tokenizer.decode(ids) == "[system]Be brief.[user]Why?[assistant]"

@@ -21,7 +21,6 @@ from trainers.policy.config import (
     Sampling,
     Update,
 )
-from trainers.policy.experience import ended_responses
 from trainers.policy.learner import Learner
 from trainers.policy.memory_config import Memory
 from trainers.policy.placement import Placement
@@ -146,7 +145,7 @@ def test_truncated_responses_have_no_term_in_the_loss(prepared, tmp_path, monkey
     assert 0 < metrics["response/ended"] < 1
     (sequences, advantages) = seen[0]
     assert len(sequences) == len(advantages) == round(16 * metrics["response/ended"])
-    assert ended_responses(sequences, trainer.tokenizer.eos_token_id).all()
+    assert sequences.ended(trainer.tokenizer.eos_token_id).all()
 
 
 def test_every_step_of_ppo_updates_on_the_responses_asked_for(prepared, tmp_path, monkeypatch):
