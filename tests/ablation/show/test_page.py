@@ -365,7 +365,7 @@ def test_the_page_says_what_the_verdicts_say(tmp_path):
     assert "Of 3 changes" in shown
     assert "RuntimeError: simulated failure" in shown
     assert "19 of 20 runs ended well" in shown
-    assert re.search(r"Worse: v1 than v0 by 0\.\d+", shown)
+    assert re.search(r"v1 is worse than v0 by 0\.\d+", shown)
 
 
 def test_a_study_is_read_and_judged_once_for_a_page(tmp_path, monkeypatch):
