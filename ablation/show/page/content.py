@@ -22,6 +22,7 @@ from ablation.show.page.figures import figure_data
 from ablation.show.page.format import day, plural
 from ablation.show.page.pairs import MOST_VARIANTS, Pairs, study_pairs
 from ablation.show.page.plan_words import could_help
+from ablation.show.page.planes import Plane
 from ablation.show.page.provenance import provenance
 from ablation.show.page.published import DotPlot, FindingGroup, dot_plots, finding_groups
 from ablation.show.page.samples import Quoted
@@ -113,6 +114,7 @@ class StudyPage:
     certificate: StudyCertificate | None
     provenance: list[dict[str, Any]]
     seconds: float
+    planes: Sequence[Plane] = ()
 
     @property
     def plan_changed(self) -> bool:

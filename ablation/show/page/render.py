@@ -48,6 +48,7 @@ from ablation.show.page.plan_words import (
     rules_changed,
     standing_together,
 )
+from ablation.show.page.planes import Plane, planes
 from ablation.show.page.samples import Quoted, differing, page_samples
 from ablation.show.table_formats import show_cell, show_seeds
 from ablation.show.text import describe_value, shown
@@ -98,9 +99,10 @@ def render(
 
 def read_page(store: Store, judge: Judge | None = None, check: Check | None = None) -> Page:
     """Return what the page says."""
-    own_judge, own_check, certify, compare, quote = _analyst(store)
+    own_judge, own_check, certify, compare, quote, draw_planes = _analyst(store)
     page = build_page(store, judge or own_judge, check or own_check, certify, compare)
-    return replace(page, samples=quote())
+    studies = [replace(study, planes=draw_planes(study.name)) for study in page.studies]
+    return replace(page, studies=studies, samples=quote())
 
 
 def draw(page: Page, examples: Examples | None = None, live: Live | None = None) -> str:
@@ -180,7 +182,7 @@ def _mark(word: str) -> str:
     return word.replace(" ", "-") if word in (*WORDS, "ok", "missing", "running") else "invalid"
 
 
-def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
+def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote, Callable[[str], list[Plane]]]:
     """Return what judges, audits, certifies, compares and quotes the variants of a study; all use one reading of it."""
     certificates = known(store.path.parent)
 
@@ -217,4 +219,4 @@ def _analyst(store: Store) -> tuple[Judge, Check, Certify, Compare, Quote]:
             ]
         )
 
-    return judge, check, certify, compare, quote
+    return judge, check, certify, compare, quote, lambda study: planes(judged(study))

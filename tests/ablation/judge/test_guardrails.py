@@ -1,6 +1,7 @@
 """What a change gains and what it must not cost: the words, the gate, the commands and the page."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -101,4 +102,11 @@ def test_the_commands_and_the_page_say_both(results, capsys):
     assert main(["verdicts", "toy", "--results", str(results)]) == 0
     assert "toy: guardrails, corrected for all edges and guardrails" in capsys.readouterr().out
     with Store(results / DATABASE) as store:
-        assert '<small class="rails">but worse in length</small>' in render(store)
+        html = render(store)
+    assert '<small class="rails">but worse in length</small>' in html
+    [plane] = re.findall(r'<svg class="plane".*?</svg>', html, flags=re.DOTALL)
+    assert "v1 after v0 is better, guardrail worse; v2 after v0 is better, guardrail holds" in plane
+    bound = float(re.search(r'class="margin" width="([\d.]+)"', plane)[1])
+    places = dict(zip(("v1", "v2"), re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', plane), strict=False))
+    assert float(places["v1"][0]) < bound < float(places["v2"][0])
+    assert max(float(y) for _, y in places.values()) < 160  # above the middle: better
