@@ -1,15 +1,9 @@
 """The order of the files: those that take minutes first, so that two workers end at the same time."""
 
 LONGEST_FIRST = (
-    "test_smoke",
-    "test_kills",
-    "test_damage",
-    "test_full_disk",
-    "test_workflow",
-    "test_trl",
-    "test_wheel",
-    "test_hostile",
-    "test_kill",
+    *("test_smoke", "test_kills", "test_workflow", "test_trl", "test_full_disk", "test_every_default", "test_damage"),
+    *("test_followed_pages", "test_fuzz", "test_updates", "test_wheel", "test_loads", "test_whole_stages"),
+    *("test_hostile", "test_export", "test_kill"),
 )
 
 

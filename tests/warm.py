@@ -12,6 +12,7 @@ start as it does for a user, and so do the tests that kill processes (`Project.s
 """
 
 import ctypes
+import fcntl
 import gc
 import importlib.util
 import json
@@ -91,30 +92,36 @@ _started: list[str] = []
 
 
 def _server() -> str:
-    """Return the socket of this process's server, which is started at the first call and ends with this process."""
+    """Return the socket of the server, started at the first call of any worker; it ends with the pytest of them all."""
     if not _started:
-        path = f"{fork_client.socket_of(os.getpid())}-tests"  # removed by a later fork server, as all of its kind
-        interpreter = Path(f"{path}.python")
-        program = Path(__file__).with_name("warm_python.py")
-        interpreter.write_text(
-            INTERPRETER.format(python=shlex.quote(sys.executable), program=shlex.quote(str(program)))
-        )
-        interpreter.chmod(0o700)
-        with socket.socket(socket.AF_UNIX) as listener, open(f"{path}.log", "w") as log:
-            listener.bind(path)
-            listener.listen(64)
-            words = [sys.executable, __file__, path, str(listener.fileno()), str(os.getpid()), " " * fork_client.ROOM]
-            subprocess.Popen(
-                words,
-                cwd=ROOT,
-                env={**os.environ, **fork_server.SETTINGS, **fork_server.ARROW},  # no library may start threads
-                pass_fds=[listener.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+        path = f"{fork_client.socket_of(owner)}-tests"  # removed by a later fork server, as all of its kind
+        with open(f"{path}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(path):
+                _start(path, owner)
         _started.append(path)
     return _started[0]
+
+
+def _start(path: str, owner: int) -> None:
+    interpreter = Path(f"{path}.python")
+    program = Path(__file__).with_name("warm_python.py")
+    interpreter.write_text(INTERPRETER.format(python=shlex.quote(sys.executable), program=shlex.quote(str(program))))
+    interpreter.chmod(0o700)
+    with socket.socket(socket.AF_UNIX) as listener, open(f"{path}.log", "w") as log:
+        listener.bind(path)
+        listener.listen(64)
+        words = [sys.executable, __file__, path, str(listener.fileno()), str(owner), " " * fork_client.ROOM]
+        subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env={**os.environ, **fork_server.SETTINGS, **fork_server.ARROW},  # no library may start threads
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
 
 
 def _module(name: str) -> Any:

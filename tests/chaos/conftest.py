@@ -1,5 +1,6 @@
 """Faults on purpose. `make chaos` runs the long form (ABLATION_CHAOS=long), `make test` a short one."""
 
+import fcntl
 import os
 import subprocess
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.light import finish, light
-from tests.workflow.project import wait_for
+from tests.workflow.project import Project, wait_for
 
 HERE = Path(__file__).parent
 
@@ -48,8 +49,15 @@ def mount(long):
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """A project in which everything has run once, undisturbed; tests that change it take a copy."""
-    project = light(tmp_path_factory.mktemp("finished") / "project", seeds=3, pause=0.05)
-    finish(project)
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # one for all workers
+    project = Project(root / "finished")
+    with (root / "finished.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not project.folder.exists():
+            made = light(root / "unfinished", seeds=3, pause=0.05)
+            finish(made)
+            made.folder.rename(project.folder)
     return project
 
 

@@ -17,7 +17,7 @@ from trainers.random_model import build_random_model
 from trainers.tasks.knights_knaves import WORDS
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tokenizer():
     return word_tokenizer(WORDS)
 
@@ -27,13 +27,13 @@ def model(tokenizer):
     return build_policy(TINY, tokenizer, seed=0).double().eval()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def prompts():
     rows = [[5, 9, 12], [7, 3, 8, 20, 11, 4], [6], [9, 9, 10, 12, 14]]
     return pad(rows, PAD, left=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
     root = tmp_path_factory.mktemp("policy")
     config = PolicyConfig(**SMALL)
