@@ -67,7 +67,6 @@ DAMAGE = [  # eight of nine runs at the most
 ]
 
 
-@pytest.mark.slow
 def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finished):
     stages = {name: sorted(project.folder.glob(f"results/stages/debias/{name}/*")) for name in ("train", "evaluate")}
     damaged = [(stages[stage].pop(), file, harm) for stage, file, harm in DAMAGE]
@@ -107,7 +106,6 @@ def test_each_damage_costs_its_run_and_the_next_call_repairs_it(project, finishe
     assert "Nothing to be done" in project.snakemake().stdout
 
 
-@pytest.mark.slow
 def test_a_stage_that_was_blocked_by_a_damaged_one_runs_too(project, finished):
     train = sorted(project.folder.glob("results/stages/debias/train/*"))[0]
     plan = json.loads(project.read("results/plan.json"))
@@ -120,7 +118,6 @@ def test_a_stage_that_was_blocked_by_a_damaged_one_runs_too(project, finished):
     database.assert_equal(project.folder / "results/tracker.duckdb", finished.folder / "results/tracker.duckdb")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("harm", [truncate, garbage])
 def test_files_of_the_plan_are_written_again(project, finished, harm):
     status = next(path for path in project.statuses() if "train" in path.parts)

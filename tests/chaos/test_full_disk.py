@@ -137,7 +137,6 @@ def test_what_is_rendered(tmp_path, disk, capsys, command):
     assert listing(disk) == before
 
 
-@pytest.mark.slow
 def test_a_grid_goes_on_when_there_is_space_again(finished, tmp_path, mount):
     project = fresh(finished, tmp_path / "project")
     results = project.folder / "results"
@@ -170,7 +169,6 @@ def test_a_grid_goes_on_when_there_is_space_again(finished, tmp_path, mount):
     assert project.processes() == []
 
 
-@pytest.mark.slow
 def test_a_collect_that_fails_under_snakemake_leaves_the_old_database(project, mount):
     """Snakemake deletes the outputs of a rule before it runs it again, unless they are marked otherwise."""
     results, reports = project.folder / "results", project.folder / "reports"

@@ -47,14 +47,12 @@ def test_a_folder_that_snakemake_would_misread_is_refused(key, name):
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.slow
 def test_a_folder_with_spaces_and_quotes_works(project):
     project.snakemake("--config", "results=my results' ü", "reports=my reports", "variant=a", "seed=0")
     assert (project.folder / "my reports/index.html").exists()
     assert (project.folder / "my results' ü/logs/collect.txt").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [  # all the names and texts that are refused: tests/ablation/config
@@ -72,7 +70,6 @@ def test_a_hostile_variant_is_one_line_and_starts_nothing(project, name, text, p
     assert not list(project.folder.rglob("owned"))
 
 
-@pytest.mark.slow
 def test_read_only_results_are_one_line_and_can_still_be_read(project, mount):
     mount(project.folder / "results", read_only=True)
     done = project.snakemake(check=False)
@@ -88,7 +85,6 @@ def test_read_only_results_are_one_line_and_can_still_be_read(project, mount):
     assert "Read-only file system" in line
 
 
-@pytest.mark.slow
 def test_a_file_system_without_locks_is_one_line(project):
     whole = project.read("Snakefile")
     refuse = "import fcntl, os\ndef refuse(*_): raise OSError(38, os.strerror(38))\nfcntl.flock = refuse\n"
@@ -99,7 +95,6 @@ def test_a_file_system_without_locks_is_one_line(project):
     assert done.stdout.splitlines()[-1].startswith(line)
 
 
-@pytest.mark.slow
 def test_a_stage_folder_that_leads_out_of_the_results_is_refused(project, tmp_path):
     """A trainer would write over, and delete, what is not its own."""
     folder = next(path.parent for path in project.statuses() if "train" in path.parts)
@@ -210,7 +205,6 @@ def test_times_that_go_backwards_in_a_status_render(tmp_path):
     assert main(["status", "--results", str(results)]) == 0
 
 
-@pytest.mark.slow
 def test_a_stage_that_ended_under_a_clock_that_was_set_back_is_collected(project):
     """Killed between the stage's end and the collect, with a status that is older than the database."""
     status = next(path for path in project.statuses() if "evaluate" in path.parts)
@@ -225,7 +219,6 @@ def test_a_stage_that_ended_under_a_clock_that_was_set_back_is_collected(project
     assert "Nothing to be done" in project.snakemake().stdout
 
 
-@pytest.mark.slow
 def test_results_dated_in_the_future_are_used_at_the_first_call(project):
     later = time.time() + 400 * 24 * 3600
     (project.folder / "reports/debias/table.csv").write_text("of another time\n")

@@ -13,8 +13,6 @@ from tests.chaos.light import TRAIN, finish, fresh, light, real
 from tests.workflow.project import kill, wait_for
 from tests.workflow.smoke import chosen_variants, one_argument
 
-pytestmark = pytest.mark.slow
-
 
 def kill_at_random(project, arguments, *, kills, seed, longest, victims):
     """Kill random processes at random moments until `kills` are dead; start Snakemake again whenever it ends."""

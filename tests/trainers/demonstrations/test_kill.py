@@ -31,6 +31,7 @@ class DyingStage(Stage):
             raise Killed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [1, 4, 5, 8])
 @pytest.mark.parametrize("module", [rce, grpo])
 def test_a_killed_stage_ends_with_the_same_bits(folders, tmp_path, module, checkpoint):
@@ -51,6 +52,7 @@ def test_a_killed_stage_ends_with_the_same_bits(folders, tmp_path, module, check
         assert_equal_weights(weights(undisturbed.out, mode), weights(again.out, mode))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [1, 2, 5])
 @pytest.mark.parametrize("module", [embed, candidates, evaluate])
 def test_a_killed_pass_of_the_in_context_model_ends_with_the_same_bits(
