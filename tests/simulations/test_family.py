@@ -114,14 +114,17 @@ SCENARIOS = [  # with those of tests/simulations/test_items.py, RARE
     *((World(variants, seeds, spread="one unstable"), {}) for variants in (5, 8) for seeds in (3, 5)),
     *((World(8, seeds, spread="lognormal 1"), {}) for seeds in (3, 4, 5)),
     (World(16, 4, spread="one unstable"), {}),
+    (World(16, 10, shape="collapse"), {}),
     (World(8, 2), {}),
     (World(8, 20, "chain", "lognormal 0.5"), {}),
     (World(8, 8, spread="lognormal 1"), _LOOKS),
     (World(8, 8, spread="one unstable"), _LOOKS),
+    (World(8, 8, shape="collapse"), _LOOKS),
     (World(16, 3, spread="lognormal 0.5", effect=6, every=3), _PER_WORD),
     (World(16, 5, spread="lognormal 1", effect=5, every=3), _PER_WORD),
     (World(16, 5, "star", "unstable root", effect=5, every=3), _PER_WORD),
     (World(16, 5, "star"), _PER_WORD),
+    (World(24, 5, "chain", "lognormal 0.5", effect=5, every=3), _PER_WORD),
     (World(8, 8, "chain", effect=4, every=3), _LOOKS | _PER_WORD),
 ]
 
