@@ -234,11 +234,6 @@ class Arm:
         return _slopes(self.unfolded, self.direction)
 
     @cached_property
-    def ordered(self) -> list[Array]:
-        """The values of each subset in their order."""
-        return [np.sort(subset, axis=None) for subset in self.values]
-
-    @cached_property
     def linear(self) -> Array:
         """What each cluster adds to a gain [clusters, 1, seeds]."""
         if not self.clusters.single:
@@ -313,8 +308,7 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
     item_df = item_degrees(drawn, 0.0 if drawn.single else correlation_within(found, drawn))
     items_only = drawn.count < FEWEST_CLUSTERS or item_df < 1 or not drawn.corrections[drawn.shares > 0].all()
     products = linear.T @ linear
-    resolution = _resolution(values, [arm.ordered for arm in arms], weighed)
-    seed_variance = _seed_variance(resolution, means, direction, slopes, of_gains)
+    seed_variance = _seed_variance(values, weighed, means, direction, slopes, of_gains=of_gains)
     drawn_means = linear.mean(axis=1)
 
     def draw_items() -> Array:
@@ -396,10 +390,12 @@ def _slopes(means: Array, direction: Direction) -> Array:
 
 
 def _seed_variance(
-    resolution: float,
+    values: Sequence[Array],
+    arms: Array,
     means: Array,
     direction: Direction,
     slopes: Array,
+    *,
     of_gains: Callable[[Array], Array],
 ) -> float:
     """Variance of the mean over seeds; NaN with one.
@@ -412,22 +408,30 @@ def _seed_variance(
     origin = direction["target"] if isinstance(direction, dict) else 0.0
     common = _slopes(means.mean(axis=1, keepdims=True), direction)
     spread = max(float(of_gains(sign * (means - origin)).var(ddof=1)) for sign in (slopes, common))
-    return (spread + resolution) / seeds
+    return (spread + _resolution(values, arms, spread)) / seeds
 
 
-def _resolution(values: Sequence[Array], ordered: Sequence[Sequence[Array]], arms: Array) -> float:
+def _resolution(values: Sequence[Array], arms: Array, spread: float) -> float:
     """Variance that rounding to whole items hides in a paired contrast (Sheppard).
 
     0 where all arms agree, and where a run is one value: what its steps are, no item tells. Two seeds whose 0/1 items
     give the very same count are common, and without this would claim that seeds do not matter. Values apart by less
-    than 1e-9 of their range are one value.
+    than 1e-9 of their range are one value. 0, too, where it would not change `spread`: the smallest step in the middle
+    of the values is at least the smallest of all, for which all had to be sorted.
     """
     agree = values[0].shape[0] > 1 and all((subset == subset[:1]).all() for subset in values)
     if agree or all(subset.shape[2] == 1 for subset in values):
         return 0.0
-    steps = []
-    for subset, *parts in zip(values, *ordered, strict=True):
-        between = np.diff(np.sort(np.concatenate(parts), kind="stable"))  # which merges what is in order
-        steps.append(between[between > 1e-9 * between.sum()].min(initial=inf) / subset.shape[2])
+    middle = [np.abs(subset - subset.mean()) < np.ptp(subset) / 16 for subset in values]
+    steps = [_step(of[at], float(np.ptp(of))) / of.shape[2] for of, at in zip(values, middle, strict=True)]
+    if max(steps) ** 2 * (arms**2).sum() < 1e-17 * spread:
+        return 0.0
+    steps = [_step(subset) / subset.shape[2] for subset in values]
     hidden = sum(step**2 for step in steps if np.isfinite(step)) / len(values) ** 2
     return float(hidden * (arms**2).sum() / 12)
+
+
+def _step(values: Array, reach: float = 0.0) -> float:
+    """The smallest step between values of this range, or of a larger one; infinite where there is none."""
+    between = np.diff(np.sort(values, axis=None))
+    return float(between[between > 1e-9 * max(reach, between.sum())].min(initial=inf))

@@ -19,9 +19,13 @@ def digest_of(study: Measurements) -> str:
     known.update(repr([(variant.name, variant.parent, variant.factors) for variant in study.variants]).encode())
     known.update(repr((list(study.states.items()), sorted(study.aborted), sorted(study.duplicates))).encode())
     known.update(repr(sorted((s, sorted(of.items())) for s, of in study.clusters.items())).encode())
+    names: dict[object, bytes] = {}  # most runs have the same items
     for run in sorted(study.values):
         for subset, series in sorted(study.values[run].items()):
-            known.update(repr((run, subset)).encode() + "\n".join(map(str, series.index)).encode())
+            items = (study.item_lists.get(run, run), subset)
+            if items not in names:
+                names[items] = "\n".join(map(str, series.index)).encode()
+            known.update(repr((run, subset)).encode() + names[items])
             known.update(np.ascontiguousarray(series.to_numpy(dtype=float)).tobytes())
     return known.hexdigest()[:16]
 
