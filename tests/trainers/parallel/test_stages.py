@@ -92,10 +92,7 @@ def metrics(out):
 
 def start(out, count=2):
     return subprocess.Popen(
-        command(out, "--gpus", str(count)),
-        env=environment(out, **devices(count)),
-        stderr=subprocess.PIPE,
-        text=True,
+        command(out, "--gpus", str(count)), env=environment(out, **devices(count)), stderr=subprocess.PIPE, text=True
     )
 
 
