@@ -148,7 +148,8 @@ def test_make_demo_ends_with_the_sentences_of_its_own_grid(tmp_path, start, stat
     environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == (status != 0), done.stderr
-    first, *rest = done.stdout.splitlines()
+    where, first, *rest = done.stdout.splitlines()
+    assert where.startswith("The page, reports/index.html, comes with the first results")
     assert first.endswith("--config seeds=3 study=two"), done.stdout
     if speaks:
         assert rest[0].startswith("two: ")
