@@ -126,8 +126,10 @@ def _entries(
         for reference in maps:
             definition = definitions[reference]
             inner = dict(definition["properties"])
-            kind = inner.pop(tag, {}).get("const")
+            written = inner.pop(tag, {})
+            kind = written.get("const", written.get("default"))
             about = definition.get("description", "").split("\n")[0]
+            about += f" ({', '.join(written['enum'])})" if "enum" in written else ""
             block = [*_line(depth + 1, tag, kind, about if reference == maps[0] else f"Or: {about}")] if tag else []
             mine = values if kind is None or values.get(tag) == kind else {}
             block += _entries(inner, definitions, mine, f"{path}{name}.", seen)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def changes(
     reasons = known(parent) if known else {}
     found = []
     for key, was, now in differences(old, new):
+        if was is None and _other_kind(key, old, new) and now == _default(child, key):
+            continue  # of a kind of its own, whose name says it
         row = {"key": key, "from": was, "to": now, "factor": factor_of(key, factors)}
         found.append(Change.model_validate(row | {"no_effect": reasons.get(key, "")}))
     return found
@@ -50,6 +53,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tupl
     for key in dict.fromkeys([*before, *after]):
         if _opened(key, before, after) or _opened(key, after, before):
             continue  # null became a mapping, or the other way round: the keys below it tell
+        if key not in after and _other_kind(key, old, new):
+            continue  # went with its kind
         if before.get(key) != after.get(key) or (key in before) != (key in after):
             yield key, before.get(key), after.get(key)
 
@@ -57,6 +62,22 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tupl
 def _opened(key: str, leaves: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     """Return whether `key` is null in `leaves` and a mapping with content in `others`."""
     return key in leaves and leaves[key] is None and key not in others and any(o.startswith(f"{key}.") for o in others)
+
+
+def _other_kind(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return whether a map above a key has another `kind` in the two configurations: a tagged union."""
+    parts = key.split(".")
+    kinds = [".".join([*parts[:depth], "kind"]) for depth in range(1, len(parts))]
+    both = [(dotted.get(old, kind, None), dotted.get(new, kind, None)) for kind in kinds if kind != key]
+    return any(None not in pair and pair[0] != pair[1] for pair in both)
+
+
+def _default(config: Any, key: str) -> Any:
+    """Return the value that a key has where nothing is written, in the models of this configuration."""
+    above, _, last = key.rpartition(".")
+    model = reduce(lambda value, part: getattr(value, part, None), above.split("."), config)
+    field = type(model).model_fields.get(last) if isinstance(model, BaseModel) else None
+    return field.get_default() if field else None
 
 
 def refuse_idle(

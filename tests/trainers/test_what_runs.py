@@ -92,7 +92,11 @@ def seen(monkeypatch):
     return counts
 
 
-GAE = {"advantage": "gae", "rollout": Rollout(responses=4, group_size=1), "gradient_adaptive": GradientAdaptive()}
+GAE = {
+    "advantage": {"kind": "gae"},
+    "rollout": Rollout(responses=4, group_size=1),
+    "gradient_adaptive": GradientAdaptive(),
+}
 
 
 def test_the_stages_of_the_policy(tmp_path, seen):

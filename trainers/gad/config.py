@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset
 from trainers.policy.config import (
-    Clip,
+    ClipRange,
     LastSteps,
     Precision,
     Scratch,
@@ -241,7 +241,7 @@ class GadConfig(_Strict):
         default="normalized", description="R - group mean; normalized: divided by its standard deviation."
     )
     ratio: Literal["token", "gspo", "gspo_token"] = Field(default="gspo", description="Importance ratio.")
-    clip: Clip = Field(default=Clip(low=0.1, high=0.1), description="Clip range of the ratio.")
+    clip: ClipRange = Field(default=ClipRange(low=0.1, high=0.1), description="Clip range of the ratio.")
     update: Update = Field(default=Update(), description="Student update.")
     critic: Critic = Field(default=Critic(), description="Discriminator network and updates.")
     discriminator: Literal["original", "v1", "v2", "final"] = Field(default="final", description="Discriminator loss.")

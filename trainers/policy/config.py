@@ -189,12 +189,34 @@ class Critic(_Strict):
     whiten: bool = Field(default=True, description="Normalise advantages over the batch.")
 
 
-class Clip(_Strict):
+class GroupAdvantage(_Strict):
+    """The reward minus the group's mean; divided by the group's or the batch's standard deviation."""
+
+    kind: Literal["relative", "normalized", "batch_normalized"] = "normalized"
+
+
+class Gae(_Strict):
+    """PPO's advantage, of a critic."""
+
+    kind: Literal["gae"] = "gae"
+    critic: Critic = Field(default=Critic(), description="Value network.")
+
+
+Advantage = Annotated[GroupAdvantage | Gae, Field(discriminator="kind")]
+
+
+class ClipRange(_Strict):
     """Clip range of the importance ratio: [1 - low, 1 + high]."""
 
     low: float = Field(default=0.2, gt=0, description="Below 1.")
     high: float = Field(default=0.2, gt=0, description="Above 1.")
     dual: float | None = Field(default=None, gt=1, description="Bound of the loss at negative advantages; null: none.")
+
+
+class Clip(ClipRange):
+    """PPO's clipping, to [1 - low, 1 + high]."""
+
+    kind: Literal["clip"] = "clip"
 
 
 class EmaSmoothing(_Strict):
@@ -210,10 +232,23 @@ class GradientAdaptive(_Strict):
 
 
 class Ptrw(_Strict):
-    """2.4: loss -exp(-(s - 1)^2 / (2 sigma^2)) s A on the sequence ratio, instead of clipping."""
+    """2.4: Gaussian trust region, loss -exp(-(s - 1)^2 / (2 sigma^2)) s A on the sequence ratio s."""
 
+    kind: Literal["ptrw"] = "ptrw"
     sigma: float = Field(default=0.2, gt=0, description="Width of the trust region.")
     detach_weight: bool = Field(default=False, description="Detach the Gaussian from the gradient.")
+
+
+class AsymmetricClip(_Strict):
+    """2.6: clip range by the advantage's sign."""
+
+    kind: Literal["asymmetric_clip"] = "asymmetric_clip"
+    pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
+    neg: float = Field(default=0.1, gt=0, description="[1 - neg, 1 + neg] where A <= 0.")
+    pessimistic: bool = Field(default=True, description="PPO's minimum; false: clip on both sides.")
+
+
+Surrogate = Annotated[Clip | Ptrw | AsymmetricClip, Field(discriminator="kind")]
 
 
 class Lspd(_Strict):
@@ -233,14 +268,6 @@ class TemporalDecay(_Strict):
     lspd: Annotated[Lspd | None, Absent(None)] = Field(
         default=None, description="Instead of gamma^(t-1): exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau))."
     )
-
-
-class AsymmetricClip(_Strict):
-    """2.6: clip range by the advantage's sign."""
-
-    pos: float = Field(default=0.3, gt=0, description="[1 - pos, 1 + pos] where A > 0.")
-    neg: float = Field(default=0.1, gt=0, description="[1 - neg, 1 + neg] where A <= 0.")
-    pessimistic: bool = Field(default=True, description="PPO's minimum; false: clip on both sides.")
 
 
 class DynamicSampling(_Strict):
@@ -305,22 +332,16 @@ class PolicyConfig(_Strict):
     reward_training: RewardTraining = Field(default=RewardTraining(), description="Trains a reward model.")
     update: Update = Field(default=Update(), description="Policy update.")
     kl: Kl = Field(default=Kl(), description="KL to the reference policy.")
-    advantage: Literal["relative", "normalized", "batch_normalized", "gae"] = Field(
-        default="normalized",
-        description="R - mean; divided by the group's or the batch's std; gae: PPO's, with a critic.",
-    )
-    critic: Critic = Field(default=Critic(), description="For gae.")
+    advantage: Advantage = Field(default=GroupAdvantage(), description="By groups, or by a critic.")
     ratio: Literal["token", "gspo", "gspo_token", "product"] = Field(
         default="token",
         description="Token ratios, their geometric mean (gspo_token: with the token's gradient), or product.",
     )
-    clip: Clip = Field(default=Clip(), description="Clip range, unless ptrw or asymmetric_clip is set.")
+    surrogate: Surrogate = Field(default=Clip(), description="Loss of a ratio and an advantage.")
     ema_smoothing: EmaSmoothing | None = Field(default=None, description="2.1: smoothed importance ratios.")
     gradient_adaptive: GradientAdaptive | None = Field(default=None, description="2.2: weights by |log p|.")
     amic: bool = Field(default=False, description="2.3: the response's arithmetic mean ratio.")
-    ptrw: Ptrw | None = Field(default=None, description="2.4: Gaussian trust region instead of clipping.")
     temporal_decay: TemporalDecay | None = Field(default=None, description="2.5: earlier tokens count more.")
-    asymmetric_clip: AsymmetricClip | None = Field(default=None, description="2.6: clip range by sign.")
     weight_on: Literal["advantage", "ratio"] = Field(
         default="advantage", description="What the weights of 2.2 and 2.5 multiply."
     )
@@ -336,7 +357,7 @@ class PolicyConfig(_Strict):
         if type(self) is not PolicyConfig:  # what a stage reads of a configuration that has been checked as a whole
             return self
         problems = [
-            (self.advantage == "gae" and self.rollout.group_size != 1, "advantage gae needs rollout.group_size 1"),
+            (self.advantage.kind == "gae" and self.rollout.group_size != 1, "advantage gae needs rollout.group_size 1"),
             (
                 self.rollout.engine == "vllm" and self.memory.lora is not None,
                 "rollout.engine vllm has not been tried with memory.lora: set one of them to its default",
@@ -352,7 +373,10 @@ class PolicyConfig(_Strict):
                 f"rollout.vllm.longest {self.rollout.vllm.longest} leaves no room for a prompt beside "
                 f"sampling.max_new_tokens {self.sampling.max_new_tokens}",
             ),
-            (self.advantage != "gae" and self.rollout.group_size < 2, "group advantages need rollout.group_size >= 2"),
+            (
+                self.advantage.kind != "gae" and self.rollout.group_size < 2,
+                "group advantages need rollout.group_size >= 2",
+            ),
             (
                 self.ema_smoothing is not None and self.ratio != "token",
                 "ema_smoothing smooths token ratios: it needs ratio token",
@@ -374,7 +398,7 @@ class PolicyConfig(_Strict):
                 "kl.per response is a mean over responses: it needs update.aggregation sequence_mean",
             ),
             (
-                self.reward.level == "token" and self.advantage == "batch_normalized",
+                self.reward.level == "token" and self.advantage.kind == "batch_normalized",
                 "reward.level token needs another advantage than batch_normalized, which is of whole responses",
             ),
             (
@@ -434,10 +458,6 @@ class PolicyConfig(_Strict):
     def without_effect(self) -> dict[str, str]:
         """Return the dotted keys that change nothing here, with the reason; a variant may not change them."""
         keys: dict[str, str] = {}
-        if loss := "ptrw" if self.ptrw is not None else "asymmetric_clip" if self.asymmetric_clip is not None else "":
-            keys["clip"] = f"{loss} takes the place of clipping"
-        if self.advantage != "gae":
-            keys["critic"] = f"only advantage gae has a critic, here it is {self.advantage}"
         if self.kl.coef == 0 or not self.kl.adaptive:
             reason = "there is no KL at kl.coef 0" if self.kl.coef == 0 else "kl.adaptive is false"
             keys |= dict.fromkeys(("kl.target", "kl.low", "kl.high"), reason)
@@ -484,7 +504,7 @@ class PolicyConfig(_Strict):
 
         Two kinds of weights together have a product whose mean is not 1.
         """
-        per_token = self.advantage == "gae" or self.reward.level == "token"
+        per_token = self.advantage.kind == "gae" or self.reward.level == "token"
         both = self.gradient_adaptive is not None and self.temporal_decay is not None
         if self.ratio not in ("gspo", "product") or per_token or both or self.weight_on == "ratio":
             return {}

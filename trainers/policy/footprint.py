@@ -87,7 +87,7 @@ def _reinforce(config: PolicyConfig, policy: Shape, prompt: int, devices: int) -
     model = Model("policy", policy, config.precision, devices, memory=config.memory)
     reference, models = model.reference if config.kl.coef > 0 else None, [model]
     works = reinforcing(config, model, reference, responses, prompt=prompt, response=response, measured=response)
-    if config.advantage == "gae":
+    if config.advantage.kind == "gae":
         models.append(critic := replace(model, name="critic", critic=True))
         rows = share(ceil(responses / config.update.minibatches), config.update.micro_batch, devices)
         works.append(critic.update("update of the critic", rows, prompt + response))

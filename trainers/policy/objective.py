@@ -10,7 +10,7 @@ from torch import Tensor
 from trainers.objectives.diagnostics.statistics import Diagnostics
 from trainers.objectives.losses.aggregation import Aggregation
 from trainers.objectives.losses.policy_loss import policy_loss
-from trainers.policy.config import Clip, PolicyConfig
+from trainers.policy.config import ClipRange, PolicyConfig
 from trainers.policy.rollout_config import ImportanceWeights
 
 Objective = Callable[..., tuple[Tensor, Diagnostics]]
@@ -22,19 +22,18 @@ def build_objective(parts: Mapping[str, Any], config: PolicyConfig) -> Objective
     def with_settings(*names: str) -> list[Callable[..., Any]]:
         return [partial(parts[name], **getattr(config, name).model_dump()) for name in names if name in parts]
 
-    (surrogate,) = with_settings("ptrw", "asymmetric_clip", "clip")
     return partial(
         policy_loss,
         ratio=parts["ratio"],
         transforms=with_settings("ema_smoothing") + [parts[name] for name in ("one_ratio",) if name in parts],
         weights=with_settings("gradient_adaptive", "temporal_decay"),
-        surrogate=surrogate,
+        surrogate=partial(parts["surrogate"], **config.surrogate.model_dump(exclude={"kind"})),
         weight_on=config.weight_on,
         aggregation=config.update.aggregation,
     )
 
 
-def clipped_objective(parts: Mapping[str, Any], clip: Clip, aggregation: Aggregation) -> Objective:
+def clipped_objective(parts: Mapping[str, Any], clip: ClipRange, aggregation: Aggregation) -> Objective:
     """Return `policy_loss` with a ratio and PPO's clipping, and nothing else of what `build_objective` may add."""
     surrogate = partial(parts["clip"], **clip.model_dump())
     return partial(policy_loss, ratio=parts["ratio"], surrogate=surrogate, aggregation=aggregation)

@@ -63,17 +63,14 @@ def of_objective(config: "PolicyConfig") -> Parts:
         found["ema_smoothing"] = ema_smoothing.transform
     if config.amic:
         found["one_ratio"] = amic.transform
-    elif config.ptrw is not None and config.ratio == "token":
+    elif config.surrogate.kind == "ptrw" and config.ratio == "token":
         found["one_ratio"] = sequence_ratio.transform
     if config.gradient_adaptive is not None:
         found["gradient_adaptive"] = gradient_adaptive.token_weights
     if config.temporal_decay is not None:
         found["temporal_decay"] = temporal_decay.token_weights
-    if config.ptrw is not None:
-        return found | {"ptrw": ptrw.surrogate}
-    if config.asymmetric_clip is not None:
-        return found | {"asymmetric_clip": asymmetric_clip.surrogate}
-    return found | {"clip": clipped.surrogate}
+    surrogates = {"clip": clipped, "ptrw": ptrw, "asymmetric_clip": asymmetric_clip}
+    return found | {"surrogate": surrogates[config.surrogate.kind].surrogate}
 
 
 def ratio(name: str) -> Any:
@@ -94,12 +91,12 @@ def group_advantages(name: str) -> Any:
 def _of_rewards(config: "PolicyConfig") -> Parts:
     """Return what becomes of responses before the loss: their choice, rewards and advantages."""
     found: Parts = {}
-    if config.advantage == "gae":
+    if config.advantage.kind == "gae":
         from trainers.policy.critic import Critic, build_critic
 
         found |= {"critic": Critic, "build_critic": build_critic}
     else:
-        found["advantages"] = group_advantages(config.advantage)
+        found["advantages"] = group_advantages(config.advantage.kind)
     if config.dynamic_sampling is not None:
         from trainers.policy.dynamic_sampling import collect_informative
 

@@ -17,7 +17,8 @@ from trainers.objectives.losses.kl import ESTIMATORS
 from trainers.objectives.losses.kl_control import adapt_coefficient
 from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
-from trainers.policy.config import PolicyConfig
+from trainers.policy.config import Critic as CriticSettings
+from trainers.policy.config import Gae, PolicyConfig
 from trainers.policy.experience import Experience, Responds, Sampler
 from trainers.policy.last_steps import KEPT, keeping, measured_steps
 from trainers.policy.learner import Learner
@@ -86,7 +87,9 @@ class Trainer:
             kl_estimator=config.kl.estimator,
             kl_per_response=config.kl.per == "response",
         )
-        self.critic = self._critic(folder, placement) if config.advantage == "gae" else None
+        self.critic: Critic | None = None
+        if isinstance(config.advantage, Gae):
+            self.critic = self._critic(config.advantage.critic, folder, placement)
         self.sampler = Sampler(
             model=self.policy,
             tokenizer=self.tokenizer,
@@ -209,7 +212,7 @@ class Trainer:
         group = self.config.rollout.group_size
         if experience.token_rewards is None:
             return self.stage.parts["advantages"](experience.rewards, group)
-        mask, scale = experience.sequences.mask.cpu(), self.config.advantage == "normalized"
+        mask, scale = experience.sequences.mask.cpu(), self.config.advantage.kind == "normalized"
         return self.stage.parts["token_advantages"](experience.token_rewards, mask, group, scale=scale)
 
     def _learner(self, model: nn.Module, lr: float) -> Learner:
@@ -224,11 +227,11 @@ class Trainer:
             optimizer=self.stage.parts["optimizer"],
         )
 
-    def _critic(self, policy: Path, placement: Placement) -> "Critic":
+    def _critic(self, settings: CriticSettings, policy: Path, placement: Placement) -> "Critic":
         """Return PPO's critic, which starts from the policy's body."""
         parts = self.stage.parts
         model = parts["build_critic"](policy, placement, self.config.memory, self.stage.seed)
-        return parts["critic"](self._learner(model, self.config.critic.lr), self.config.critic)
+        return parts["critic"](self._learner(model, settings.lr), settings)
 
     def _engine(self, policy: Path, placement: Placement) -> Responds | None:
         """Return what samples instead of the policy itself, if anything does."""

@@ -31,7 +31,7 @@ from trainers.gad.critic import build_loss, update_critic
 from trainers.micro_batch import MicroBatch
 from trainers.policy.actor import Actor, Batch
 from trainers.policy.batch import batched_logps
-from trainers.policy.config import PolicyConfig, Precision, Update
+from trainers.policy.config import Gae, PolicyConfig, Precision, Update
 from trainers.policy.critic import Critic, Estimate
 from trainers.policy.learner import Learner
 from trainers.policy.memory_config import Lora, Memory
@@ -190,7 +190,7 @@ def ppo_critic(ranks):
     settings = Update(epochs=3, minibatches=2)
     numbers = torch.Generator().manual_seed(5)
     returns = torch.randn(sequences.mask.shape, generator=numbers, dtype=torch.float64).to(DEVICE)
-    learner = Critic(Learner.adamw(critic, lr=1e-2, memory=memory), PolicyConfig().critic)
+    learner = Critic(Learner.adamw(critic, lr=1e-2, memory=memory), Gae().critic)
     values = learner.estimate(sequences, returns.sum(1)).values
     estimate = Estimate(returns, returns, values)
     metrics = learner.learn(sequences, estimate, passes=settings, generator=torch.Generator().manual_seed(6))

@@ -263,7 +263,7 @@ def test_activation_checkpointing_does_not_change_the_gradient(tokenizer, prompt
 
 VARIANTS = {
     "gspo": {"ratio": "gspo"},
-    "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1)},
+    "ppo": {"advantage": {"kind": "gae"}, "rollout": Rollout(responses=16, group_size=1)},
     "bfloat16": {"ratio": "gspo", "precision": Precision(compute="bfloat16", activation_checkpointing=True)},
 }
 

@@ -79,14 +79,14 @@ CASES = {
     "2.2": ({"gradient_adaptive": {}, "weight_on": "ratio"}, {"attention": 1.0}),
     "2.3": ({"amic": True}, {"mean": True}),
     "2.1 + 2.3": ({"ema_smoothing": {"beta": 0.7}, "amic": True}, {"smooth": 0.7, "mean": True}),
-    "2.4": ({"ptrw": {"sigma": 0.2}}, {"end": "ptrw"}),
+    "2.4": ({"surrogate": {"kind": "ptrw", "sigma": 0.2}}, {"end": "ptrw"}),
     "2.5": ({"temporal_decay": {}, "weight_on": "ratio"}, {"decay": power}),
     "2.5-sum": ({"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"}, {"decay": power, "scale": "sum"}),
     "2.5-lspd": (
         {"temporal_decay": {"normalize": "sum", "lspd": {}}, "weight_on": "ratio"},
         {"decay": lspd, "scale": "sum"},
     ),
-    "2.6": ({"asymmetric_clip": {"pessimistic": False}, "amic": True}, {"end": "asymmetric"}),
+    "2.6": ({"surrogate": {"kind": "asymmetric_clip", "pessimistic": False}, "amic": True}, {"end": "asymmetric"}),
     "all": (
         {
             "ema_smoothing": {},
@@ -176,8 +176,8 @@ def test_weights_of_sum_one_on_the_ratio_teach_from_right_responses_only():
 def test_asymmetric_ranges_on_token_ratios_are_clip_higher(batch, aggregation):
     """The pessimistic minimum uses the upper bound where A > 0 and the lower one where A < 0, and no other."""
     update = {"aggregation": aggregation}
-    asymmetric = ours(batch, asymmetric_clip={"pos": 0.3, "neg": 0.1}, update=update)
-    higher = ours(batch, clip={"low": 0.1, "high": 0.3}, update=update)
+    asymmetric = ours(batch, surrogate={"kind": "asymmetric_clip", "pos": 0.3, "neg": 0.1}, update=update)
+    higher = ours(batch, surrogate={"kind": "clip", "low": 0.1, "high": 0.3}, update=update)
     assert all(torch.equal(found, expected) for found, expected in zip(asymmetric, higher, strict=True))
 
 
@@ -218,5 +218,8 @@ def test_widths_have_the_precision_of_the_ratios(dtype):
 
 def test_the_clip_of_the_sources_default_is_not_asymmetric(batch):
     """The equality above would hold for settings that do nothing."""
-    assert not torch.equal(ours(batch, asymmetric_clip={})[1], ours(batch)[1])
-    assert not torch.equal(ours(batch, asymmetric_clip={"pessimistic": False})[1], ours(batch, asymmetric_clip={})[1])
+    assert not torch.equal(ours(batch, surrogate={"kind": "asymmetric_clip"})[1], ours(batch)[1])
+    assert not torch.equal(
+        ours(batch, surrogate={"kind": "asymmetric_clip", "pessimistic": False})[1],
+        ours(batch, surrogate={"kind": "asymmetric_clip"})[1],
+    )

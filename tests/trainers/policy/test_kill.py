@@ -6,7 +6,7 @@ from tests.trainers.killed import assert_a_kill_changes_no_bit
 from tests.trainers.policy.helpers import SMALL
 from trainers.policy.config import PolicyConfig
 
-PPO = {"advantage": "gae", "rollout": {"responses": 16, "group_size": 1}}
+PPO = {"advantage": {"kind": "gae"}, "rollout": {"responses": 16, "group_size": 1}}
 
 
 @pytest.mark.slow

@@ -11,17 +11,23 @@ from trainers.tasks.interface import read_problems
 VARIANTS = {
     "grpo": {},
     "gspo": {"ratio": "gspo"},
-    "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1)},
+    "ppo": {"advantage": {"kind": "gae"}, "rollout": Rollout(responses=16, group_size=1)},
     "all-innovations": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}},
-    "all-compatible": {"ema_smoothing": {}, "gradient_adaptive": {}, "temporal_decay": {}, "amic": True, "ptrw": {}},
+    "all-compatible": {
+        "ema_smoothing": {},
+        "gradient_adaptive": {},
+        "temporal_decay": {},
+        "amic": True,
+        "surrogate": {"kind": "ptrw"},
+    },
     "2.5-temporal-sum": {"temporal_decay": {"normalize": "sum"}, "weight_on": "ratio"},
     "2.5-lspd": {"temporal_decay": {"normalize": "sum", "lspd": {}}, "weight_on": "ratio"},
     "gspo-source": {
         "ratio": "product",
-        "advantage": "batch_normalized",
+        "advantage": {"kind": "batch_normalized"},
         "kl": {"coef": 0.1, "adaptive": True, "estimator": "k1", "per": "response"},
     },
-    "2.6-asymmetric-scripts": {"amic": True, "asymmetric_clip": {"pessimistic": False}},
+    "2.6-asymmetric-scripts": {"amic": True, "surrogate": {"kind": "asymmetric_clip", "pessimistic": False}},
 }
 
 

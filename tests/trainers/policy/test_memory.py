@@ -44,7 +44,7 @@ def reinforced(folder, inputs, config):
 @pytest.mark.parametrize("advantage", ["relative", "gae"])
 def test_reinforce_takes_the_same_step_with_less_memory(tmp_path, prepared, monkeypatch, advantage):
     rollout = SMALL["rollout"].model_copy(update={"group_size": 1} if advantage == "gae" else {})
-    config = PolicyConfig(**{**SMALL, "steps": 1, "advantage": advantage, "rollout": rollout})
+    config = PolicyConfig(**{**SMALL, "steps": 1, "advantage": {"kind": advantage}, "rollout": rollout})
     expected = rows_of(reinforced(tmp_path / "whole", prepared, config))
     scarce = Scarce(actor.token_logps, 3)
     monkeypatch.setattr(actor, "token_logps", scarce)

@@ -14,6 +14,7 @@ from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences, token_logps
 from trainers.policy.config import (
     Clip,
+    Gae,
     Kl,
     PolicyConfig,
     Precision,
@@ -29,15 +30,15 @@ from trainers.tasks.settings.knights_knaves import KnightsKnaves
 
 VARIANTS = {
     "grpo": {},
-    "ppo": {"advantage": "gae", "rollout": Rollout(responses=16, group_size=1)},
+    "ppo": {"advantage": {"kind": "gae"}, "rollout": Rollout(responses=16, group_size=1)},
     "dapo": {
         "kl": Kl(coef=0.0),
-        "clip": Clip(high=0.28),
+        "surrogate": Clip(high=0.28),
         "update": Update(aggregation="token_mean"),
         "dynamic_sampling": {"max_rounds": 2},
         "overlong_penalty": {"share": 0.2},
     },
-    "balanced": {"ema_smoothing": {}, "gradient_adaptive": {}, "asymmetric_clip": {}},
+    "balanced": {"ema_smoothing": {}, "gradient_adaptive": {}, "surrogate": {"kind": "asymmetric_clip"}},
 }
 
 
@@ -99,7 +100,7 @@ def test_the_kl_in_the_reward_is_taken_off_where_it_arises(prepared, tmp_path, a
     """As verl's `apply_kl_penalty`: token-level scores minus beta times the KL of each token."""
     group = 1 if advantage == "gae" else 4
     rollout = Rollout(responses=16, group_size=group, recompute_logps=recompute)
-    values = {"advantage": advantage, "rollout": rollout, "kl": Kl(coef=0.5, place="reward", estimator="k1")}
+    values = {"advantage": {"kind": advantage}, "rollout": rollout, "kl": Kl(coef=0.5, place="reward", estimator="k1")}
     config = PolicyConfig(**{**SMALL, **values})
     trainer = reinforce.Trainer(stage(tmp_path, config, prepared, 0), config)
     assert trainer.actor.reference is None
@@ -153,7 +154,7 @@ def test_every_step_of_ppo_updates_on_the_responses_asked_for(prepared, tmp_path
     seen = []
     original = Actor.batch
     monkeypatch.setattr(Actor, "batch", lambda self, *args: seen.append(len(args[0])) or original(self, *args))
-    values = {"steps": 1, "advantage": "gae", "rollout": Rollout(responses=48, group_size=1)}
+    values = {"steps": 1, "advantage": {"kind": "gae"}, "rollout": Rollout(responses=48, group_size=1)}
     train(tmp_path / "ppo", prepared, PolicyConfig(**{**SMALL, **values}))
     assert seen == [48]
 
@@ -174,7 +175,7 @@ def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
         returns = torch.ones(sequences.mask.shape) * sequences.mask
         estimate = Estimate(returns, returns, torch.zeros(sequences.mask.shape))
         passes, generator = Update(minibatches=1, epochs=1), torch.Generator().manual_seed(0)
-        Critic(learner, PolicyConfig().critic).learn(sequences, estimate, passes=passes, generator=generator)
+        Critic(learner, Gae().critic).learn(sequences, estimate, passes=passes, generator=generator)
         found.append((len(calls), torch.cat([p.detach().flatten() for p in critic.parameters()])))
     assert [calls for calls, _ in found] == [1, 2]
     torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=1e-6)
@@ -182,7 +183,7 @@ def test_activation_checkpointing_covers_the_critic(prepared, model, prompts):
 
 def test_policy_and_critic_of_ppo_all_move_from_the_true_start(prepared, tmp_path):
     """Every trained tensor, after three steps from where a run starts."""
-    config = PolicyConfig(**{**SMALL, "advantage": "gae", "rollout": Rollout(responses=16, group_size=1)})
+    config = PolicyConfig(**{**SMALL, "advantage": {"kind": "gae"}, "rollout": Rollout(responses=16, group_size=1)})
     made = stage(tmp_path / "ppo", config, prepared, 0)
     trainer = reinforce.Trainer(made, config)
     problems = read_problems(prepared["task_data"] / "train.jsonl")

@@ -18,8 +18,8 @@ from trainers.policy.models import build_policy
 VARIANTS = {
     "grpo": {},
     "gspo": {"ratio": "gspo"},
-    "balanced": {"ema_smoothing": {}, "gradient_adaptive": {}, "asymmetric_clip": {}},
-    "aggressive": {"amic": True, "gradient_adaptive": {}, "ptrw": {}},
+    "balanced": {"ema_smoothing": {}, "gradient_adaptive": {}, "surrogate": {"kind": "asymmetric_clip"}},
+    "aggressive": {"amic": True, "gradient_adaptive": {}, "surrogate": {"kind": "ptrw"}},
     "temporal": {"temporal_decay": {}, "weight_on": "ratio"},
 }
 

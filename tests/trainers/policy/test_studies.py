@@ -10,6 +10,7 @@ from ablation.config.variants import load_studies
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
 from ablation.runner.stage import load_config
+from trainers.policy.config import Ptrw
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -39,13 +40,8 @@ def test_every_stage_can_read_what_the_plan_wrote(scale):
     [
         ("innovations", "extends: grpo\namic: true\nratio: gspo\n", ("ratio = 'gspo'", "amic = True")),
         ("innovations", "extends: gspo\namic: true\n", ("ratio = 'gspo'", "amic = True")),  # inherited counts too
-        (
-            "innovations",
-            "extends: grpo\nptrw: {sigma: 0.2}\nasymmetric_clip: {pos: 0.3}\n",
-            ("asymmetric_clip", "ptrw"),
-        ),
-        ("innovations", "extends: grpo\nptrw: {sigma: 0.3}\nclip: {low: 0.1}\n", ("clip.low = 0.1", "ptrw")),
-        ("gspo", "extends: dapo\nptrw: {sigma: 0.3}\nclip: {low: 0.1}\n", ("clip.low = 0.1", "ptrw")),
+        ("innovations", "extends: 2.4-ptrw\nsurrogate: {low: 0.1}\n", ("surrogate.low = 0.1", "is not a key")),
+        ("gspo", "extends: grpo\nadvantage: {critic: {lam: 0.9}}\n", ("advantage.critic", "is not a key")),
     ],
 )
 def test_what_excludes_each_other_is_refused_with_both_keys_and_the_file(tmp_path, study, text, named):
@@ -57,14 +53,18 @@ def test_what_excludes_each_other_is_refused_with_both_keys_and_the_file(tmp_pat
         assert part in str(caught.value)
 
 
-def test_a_clip_range_that_is_inherited_does_not_exclude_ptrw(tmp_path):
-    """Only a variant that changes both has a change without effect."""
+def test_another_kind_takes_the_place_of_what_is_inherited_and_its_name_says_so(tmp_path):
     shutil.copytree(CONFIGS, tmp_path / "configs")
     (tmp_path / "configs" / "studies" / "gspo" / "right.yaml").write_text(
-        "why: a test\nextends: dapo\nptrw: {sigma: 0.3}\n"
+        "why: a test\nextends: dapo\nsurrogate: {kind: ptrw, sigma: 0.3}\n"
     )
     _, studies = load(tmp_path / "configs")
-    assert studies["gspo"].variants["right"].resolved.clip.high == 0.28
+    variants = studies["gspo"].variants | studies["innovations"].variants
+    assert variants["right"].resolved.surrogate == Ptrw(sigma=0.3)
+    found = {name: {change.key: change.new for change in variants[name].changes} for name in variants}
+    assert found["right"] == {"surrogate.kind": "ptrw", "surrogate.sigma": 0.3}
+    assert found["2.4-ptrw"] == {"surrogate.kind": "ptrw"}
+    assert found["ppo"] == {"advantage.kind": "gae", "rollout.group_size": 1}
 
 
 def test_warm_start_and_its_evaluation_are_shared_by_all_variants_of_a_seed():
@@ -99,7 +99,7 @@ def test_a_model_asset_is_an_input_only_where_there_is_one():
 def test_at_the_scale_paper_ppo_and_dapo_have_published_sizes():
     _, studies = load(scale="paper")
     variants = studies["gspo"].variants
-    assert variants["ppo"].resolved.critic.lr == 1e-5  # verl's default critic.optim.lr
+    assert variants["ppo"].resolved.advantage.critic.lr == 1e-5  # verl's default critic.optim.lr
     assert variants["dapo"].resolved.overlong_penalty.share == 4096 / 20480
 
 
