@@ -298,9 +298,9 @@ def samples(file, right):
 def test_outcomes_of_several_samples(tmp_path, capsys):
     sides = samples(tmp_path / "a.csv", [0, 1, 2, 4] * 5), "--with", samples(tmp_path / "b.csv", [0, 3, 2, 4] * 5)
     assert read(capsys, *sides)["effect"] == pytest.approx(0.125)
-    found = read(capsys, *sides, "--pass-at", 2)
-    assert found["effect"] == pytest.approx((1 - 0.5) / 4)  # 1 - C(1, 2) / C(4, 2) is 1; 1 - C(3, 2) / C(4, 2) is 0.5
-    assert found["metric"] == "pass@2 of value"
+    found = read(capsys, *sides, "--pass-at", 3)
+    assert found["effect"] == pytest.approx((1 - 0.75) / 4)  # 1 - C(1, 3) / C(4, 3), and 1 - C(3, 3) / C(4, 3)
+    assert found["metric"] == "pass@3 of value"
     assert read(capsys, *sides, "--cons-at", 3)["effect"] == pytest.approx((1 - 0) / 4)
     assert "--pass-at = 5: items have 4 samples" in refused(capsys, *sides, "--pass-at", 5)
     assert "--pass-at = 0: is not a valid number of samples" in refused(capsys, *sides, "--pass-at", 0)
