@@ -35,6 +35,7 @@ venv: $(STAMP) ## the environment
 $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Downloading and installing the packages of requirements.lock into $(VENV); torch is the largest, and takes a minute or two."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
 	touch $@
 
