@@ -4,8 +4,7 @@ import argparse
 import json
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,12 @@ A model or data set from outside, in every study; made from the config model by 
 """
 COMMANDS_HEAD = """# Commands
 
-`python -m ablation` is the same command. Errors are one line and exit status 2. `gate` without a study ends with 1 if a
-run failed, `audit` if a finding is an error, `fit` if a stage cannot fit. `make docs` makes this page from the parser.
+`python -m ablation` is the same command; `--help` after a command lists its options. Errors are one line and exit
+status 2. `gate` without a study ends with 1 if a run failed, `audit` if a finding is an error, `fit` if a stage cannot
+fit. `make docs` makes this page from the parser.
 
-Options in the usage lines below mean the same everywhere:
+| command | what it does |
+| --- | --- |
 """
 FORMATS_HEAD = """# Formats of other programs
 
@@ -207,47 +208,21 @@ def format_page() -> str:
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:
-    """Return the page as Markdown. What three commands or more have, with one meaning, is explained once."""
-    commands = {name: (command, _arguments(command)) for name, command in _commands(parser)}
-    times = Counter(argument for _, arguments in commands.values() for argument in arguments)
-    common = [argument for argument, number in times.items() if number > 2]
-    lines = [COMMANDS_HEAD, *_list(common)]
-    for name, (command, arguments) in commands.items():
-        places = [_shown(action) for action in _actions(command) if not action.option_strings]
-        shared = [f"[{shown}]" for shown, meaning in arguments if (shown, meaning) in common and shown not in places]
-        lines += [f"## {name}", "", " ".join([f"    ablation {name}", *places, *shared]), ""]
-        lines += [command.description or "", "", *_list(one for one in arguments if one not in common)]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _list(arguments: Iterable[tuple[str, str]]) -> list[str]:
-    lines = [f"- `{shown}`: {meaning}" if meaning else f"- `{shown}`" for shown, meaning in arguments]
-    return [*lines, ""] if lines else []
-
-
-def _arguments(command: argparse.ArgumentParser) -> list[tuple[str, str]]:
-    """Return the arguments of a command with their meanings; a place without one is in the usage alone."""
-    return [(_shown(action), action.help or "") for action in _actions(command) if action.help or action.option_strings]
-
-
-def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.items()
-
-
-def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    """Return the page as Markdown: a line for each command."""
+    [choices] = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    lines = []
+    for name, command in choices.items():
+        places = [_shown(action) for action in command._actions if not action.option_strings]
+        about = (command.description or "").replace("|", "or")
+        lines.append(f"| `{' '.join(['ablation', name, *places])}` | {about} |\n")
+    return COMMANDS_HEAD + "".join(lines)
 
 
 def _shown(action: argparse.Action) -> str:
-    """Return an argument as one writes it: `STUDY`, `[STUDY]`, `--seed SEED`."""
+    """Return a place of a command as one writes it: `STUDY`, `[STUDY]`."""
     value = action.metavar or action.dest.upper()
     value = value if isinstance(value, str) else " ".join(value)
-    if not action.option_strings:
-        return f"[{value}]" if action.nargs in ("?", "*") else value
-    name = action.option_strings[-1]
-    return name if action.nargs == 0 else f"{name} {value}"
+    return f"[{value}]" if action.nargs in ("?", "*") else value
 
 
 if __name__ == "__main__":
