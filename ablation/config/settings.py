@@ -27,7 +27,9 @@ def _number(value: Any) -> Any:
 
 def _seeds(value: Any) -> Any:
     if isinstance(value, str) and "," in value:
-        return tuple(_number(part) for part in value.split(",") if part.strip())
+        value = [part for part in value.split(",") if part.strip()]
+    if isinstance(value, list):  # Snakemake hands `seeds=[0,1]` over as a list of texts
+        return tuple(_number(part) for part in value)
     return _number(value)
 
 

@@ -177,7 +177,10 @@ def settings(toy, **overrides):
 
 @pytest.mark.parametrize(
     ("value", "seeds"),
-    [("3", (0, 1, 2)), (3, (0, 1, 2)), ("4,7", (4, 7)), ("5,", (5,)), ([1, 9], (1, 9)), (None, (0, 1)), ("", (0, 1))],
+    [
+        *(("3", (0, 1, 2)), (3, (0, 1, 2)), ("4,7", (4, 7)), ("5,", (5,)), ([1, 9], (1, 9)), (["1", "9"], (1, 9))),
+        *((None, (0, 1)), ("", (0, 1))),
+    ],
 )
 def test_seeds(toy, value, seeds):
     assert settings(toy, seeds=value).seeds == seeds
