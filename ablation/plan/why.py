@@ -91,7 +91,9 @@ def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield which files, or modules, of the code are others."""
     kind = "files" if "files" in now["code"] else "modules"
     one, other = before.get("code", {}).get(kind, {}), now["code"][kind]
-    if names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
+    if not isinstance(one, dict):  # of a version that noted it otherwise
+        yield "this version finds its code otherwise"
+    elif names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
         yield f"{_some(names)} changed"
 
 
