@@ -35,6 +35,7 @@ class Follower:
         blocks = [part for block in blocks for part in re.split(r"\n\n+(?=# [\w./-]+\.(?:py|yaml)\n)", block)]
         named = [(re.match(r"# ([\w./-]+\.(?:py|yaml))\n", block), block) for block in blocks]
         self.files = {match[1]: block.rstrip("\n") + "\n" for match, block in named if match}
+        self.blocks = blocks
         commands = [block.splitlines() for match, block in named if not match]
         self.commands = [line for lines in commands for line in lines if re.match("python -m|snakemake ", line)]
 
@@ -186,18 +187,14 @@ def test_a_task_from_nothing(tmp_path):
 
 
 def test_a_reward(tmp_path):
-    """docs/add-a-loss.md: a file, a value and a line for both; no stage of another variant gets a new key."""
+    """docs/add-a-loss.md: a function and a value; no stage of another variant gets a new key."""
     follower = Follower("add-a-loss.md", tmp_path)
     before = json.loads(follower.python(KEYS))
     follower.write(*follower.files)
-    config = tmp_path / "trainers/debias/config.py"
+    (function,) = [text for text in follower.blocks if text.startswith("def squared_reward")]
+    objectives, config = tmp_path / "trainers/objectives/debias.py", tmp_path / "trainers/debias/config.py"
+    objectives.write_text(f"{objectives.read_text()}\n\n{function}")
     config.write_text(config.read_text().replace('"balanced_batch"]', '"balanced_batch", "squared"]'))
-    parts, line = (
-        tmp_path / "trainers/debias/parts.py",
-        "    from trainers.objectives.debias import grpo_reward_squared as squared\n",
-    )
-    text = parts.read_text().replace("    found: Parts", f"{line}\n    found: Parts")
-    parts.write_text(text.replace('"directional": directional}', '"directional": directional, "squared": squared}'))
     after = json.loads(follower.python(KEYS))
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"v4-squared"}

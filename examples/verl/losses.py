@@ -10,11 +10,11 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
 from verl.workers.config import ActorConfig, PolicyLossConfig
 
-from trainers.objectives.losses import clipped, ptrw
-from trainers.objectives.ratios import gspo_token, token
-from trainers.objectives.weights import temporal_decay
+from trainers.objectives.ratios import gspo_token_ratio, token_ratio
+from trainers.objectives.surrogates import clip_surrogate, ptrw_surrogate
+from trainers.objectives.weights import temporal_decay_weights
 
-RATIOS = {"token": token, "gspo_token": gspo_token}
+RATIOS = {"token": token_ratio, "gspo_token": gspo_token_ratio}
 
 
 @dataclass
@@ -39,18 +39,16 @@ def ablation_loss(
     """Return the loss and its metrics, as verl's own losses do; tensors (B, T), `config.policy_loss` a `PolicyLoss`."""
     assert config is not None
     chosen, statistics = config.policy_loss, {}
-    ratio = RATIOS[chosen.ratio].importance_ratio(log_prob, old_log_prob, response_mask)
+    ratio = RATIOS[chosen.ratio](log_prob, old_log_prob, response_mask)
     if chosen.decay_gamma is not None:
-        weights, extra = temporal_decay.token_weights(
-            log_prob, response_mask, gamma=chosen.decay_gamma, normalize="mean"
-        )
+        weights, extra = temporal_decay_weights(log_prob, response_mask, gamma=chosen.decay_gamma, normalize="mean")
         advantages, statistics = advantages * weights, statistics | extra
     if chosen.ptrw_sigma is not None:
-        losses, extra = ptrw.surrogate(ratio, advantages, response_mask, sigma=chosen.ptrw_sigma)
+        losses, extra = ptrw_surrogate(ratio, advantages, response_mask, sigma=chosen.ptrw_sigma)
     else:
         bounds: dict[str, Any] = {"low": config.clip_ratio_low, "high": config.clip_ratio_high}
         dual = config.clip_ratio_c if chosen.ratio == "token" else None  # verl's GSPO has no such bound
-        losses, extra = clipped.surrogate(ratio, advantages, response_mask, **bounds, dual=dual)
+        losses, extra = clip_surrogate(ratio, advantages, response_mask, **bounds, dual=dual)
     if rollout_is_weights is not None:
         losses = losses * rollout_is_weights
     loss = agg_loss(losses, response_mask, loss_agg_mode, **config.global_batch_info)

@@ -17,25 +17,25 @@ from ablation.contract.command import Filling, fill
 from ablation.plan.build import build_plan
 from tests.peers.environment import ROOT, python_of
 from tests.trainers.policy.helpers import random_batch
-from trainers.objectives.losses import clipped, ptrw
-from trainers.objectives.losses.policy_loss import policy_loss
-from trainers.objectives.ratios import gspo_token, token
-from trainers.objectives.weights import temporal_decay
+from trainers.objectives.losses import policy_loss
+from trainers.objectives.ratios import gspo_token_ratio, token_ratio
+from trainers.objectives.surrogates import clip_surrogate, ptrw_surrogate
+from trainers.objectives.weights import temporal_decay_weights
 
 pytestmark = pytest.mark.peers
 OUTPUT = "/results of/it's a run"  # what the command gets, word for word
 LOSS = "actor_rollout_ref.actor.policy_loss."
 CLIP = "actor_rollout_ref.actor.clip_ratio_"
-TOKEN_CLIP = partial(clipped.surrogate, low=0.2, high=0.2, dual=3.0)
+TOKEN_CLIP = partial(clip_surrogate, low=0.2, high=0.2, dual=3.0)
 OURS = {  # what each variant is to compute
-    "grpo": {"ratio": token.importance_ratio, "surrogate": TOKEN_CLIP},
-    "ptrw": {"ratio": token.importance_ratio, "surrogate": partial(ptrw.surrogate, sigma=0.2)},
+    "grpo": {"ratio": token_ratio, "surrogate": TOKEN_CLIP},
+    "ptrw": {"ratio": token_ratio, "surrogate": partial(ptrw_surrogate, sigma=0.2)},
     "decay": {
-        "ratio": token.importance_ratio,
+        "ratio": token_ratio,
         "surrogate": TOKEN_CLIP,
-        "weights": [partial(temporal_decay.token_weights, gamma=0.99, normalize="mean")],
+        "weights": [partial(temporal_decay_weights, gamma=0.99, normalize="mean")],
     },
-    "gspo": {"ratio": gspo_token.importance_ratio, "surrogate": partial(clipped.surrogate, low=3e-4, high=4e-4)},
+    "gspo": {"ratio": gspo_token_ratio, "surrogate": partial(clip_surrogate, low=3e-4, high=4e-4)},
 }
 # Our form of what verl has itself: `ablation` must then be verl's own function.
 TWINS = {

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ablation.contract.absent import Absent
 from trainers.assets_config import Asset, HubSource, PathSource
-from trainers.objectives.debias.rcs_adaptive import active_phase, alpha, phases
+from trainers.objectives.curriculum import active_rcs_phase, rcs_alpha, rcs_phases
 
 Domain = Literal["gender", "race", "religion", "profession"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -174,8 +174,8 @@ class Rcs(_Strict):
 
     def _strengths(self, n_epochs: int, distances: Sequence[float]) -> list[list[float]]:
         """Return alpha per epoch and |SS - 0.5|."""
-        active = [active_phase(epoch / n_epochs, phases(self)) for epoch in range(n_epochs)]
-        return [[alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
+        active = [active_rcs_phase(epoch / n_epochs, rcs_phases(self)) for epoch in range(n_epochs)]
+        return [[rcs_alpha(d, limits, alphas) for d in distances] for _, limits, alphas in active]
 
 
 class Evaluate(_Strict):

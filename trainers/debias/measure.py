@@ -21,7 +21,7 @@ from trainers.debias.scores import (
 )
 from trainers.debias.suffix import SuffixModel
 from trainers.models import load_model
-from trainers.objectives.debias import bias_edit
+from trainers.objectives.debias import edit_loss, retention_loss
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class ItemScores:
 
     def losses(self, unedited: "ItemScores") -> tuple[float, float]:
         """Edit loss and retention loss of the batch."""
-        edit = bias_edit.edit_loss(self.p[:, 0], self.logp[:, 0], self.p[:, 1], self.logp[:, 1])
-        return edit.item(), bias_edit.retention_loss(self.logp[:, 2], unedited.p[:, 2]).item()
+        edit = edit_loss(self.p[:, 0], self.logp[:, 0], self.p[:, 1], self.logp[:, 1])
+        return edit.item(), retention_loss(self.logp[:, 2], unedited.p[:, 2]).item()
 
 
 def load_suffix(folder: Path, prepared: Prepared) -> SuffixModel:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trainers.debias.head import token_kl
 from trainers.debias.scores import SentenceScores, language_modelling, stereotype_preferred
-from trainers.objectives.debias import bias_edit
+from trainers.objectives.debias import edit_loss, retention_loss
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,8 @@ class Objective:
         """Take what `trainers.debias.parts` returns of the configuration."""
         self.config = config
         self.reward, self.fairness = parts.get("reward"), parts.get("fairness")
-        self.grpo: Any = parts.get("grpo")
-        self.rcs: Any = parts.get("rcs")
-        if self.rcs and self.reward is None:
+        self.parts = parts
+        if "rcs_weight" in parts and self.reward is None:
             raise ValueError("rcs.mode adaptive needs a reward: set grpo.weight above 0, or rcs.mode to off")
 
     @property
@@ -63,8 +62,8 @@ class Objective:
         config = self.config
         anti_p, stereo_p, _ = scores.p.view(-1, 3).unbind(1)
         anti_logp, stereo_logp, unrelated_logp = scores.logp.view(-1, 3).unbind(1)
-        edit = bias_edit.edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
-        retention = bias_edit.retention_loss(unrelated_logp, reference.unrelated_p)
+        edit = edit_loss(anti_p, anti_logp, stereo_p, stereo_logp)
+        retention = retention_loss(unrelated_logp, reference.unrelated_p)
         by_probability = config.ss == "probability"
         compared = (stereo_p, anti_p) if by_probability else (stereo_logp, anti_logp)
         ss = float(stereotype_preferred(*compared).mean())
@@ -74,12 +73,12 @@ class Objective:
         if self.reward is not None:
             reward = self.reward(anti_logp, stereo_logp)
             kl = self._kl(scores, reference)
-            grpo = self.grpo.grpo_loss(reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
-            combined = self.grpo.combine(edit, grpo, weight=config.grpo.weight)
+            grpo = self.parts["grpo_loss"](reward, kl, beta=config.grpo.beta, gamma=config.grpo.gamma)
+            combined = self.parts["combine"](edit, grpo, weight=config.grpo.weight)
             figures |= {"reward": reward.item(), "kl": kl.item(), "grpo_loss": grpo.item()}
-        if self.rcs:
-            alpha = self._alpha(abs(ss - 0.5), epoch_fraction)
-            rcs_weight = self.rcs.weight(figures["reward"], alpha)
+        if "rcs_weight" in self.parts:
+            alpha = self.parts["rcs_alpha"](config.rcs, abs(ss - 0.5), epoch_fraction)
+            rcs_weight = self.parts["rcs_weight"](figures["reward"], alpha)
             combined = rcs_weight * combined
             figures |= {"rcs_alpha": alpha, "rcs_weight": rcs_weight}
         loss = combined + config.loc_coef * retention
@@ -96,8 +95,4 @@ class Objective:
         assert reference.mean is not None  # needs_kl
         assert reference.offset is not None
         kl = token_kl(scores.hidden[pair], scores.partition[pair], reference.mean, reference.offset)
-        return self.grpo.mean_token_kl(kl[kind[pair] == 0], kl[kind[pair] == 1])
-
-    def _alpha(self, ss_distance: float, epoch_fraction: float) -> float:
-        _, thresholds, alphas = self.rcs.active_phase(epoch_fraction, self.rcs.phases(self.config.rcs))
-        return self.rcs.alpha(ss_distance, thresholds, alphas)
+        return self.parts["mean_token_kl"](kl[kind[pair] == 0], kl[kind[pair] == 1])

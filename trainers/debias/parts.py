@@ -10,19 +10,16 @@ if TYPE_CHECKING:
 
 def parts(config: "DebiasConfig", stage: str) -> Parts:
     """Return what `stage` uses: beside BiasEdit, which all variants train with."""
-    from trainers.objectives.debias import fairness, grpo_debias, rcs_adaptive
-    from trainers.objectives.debias import grpo_reward_balanced as balanced
-    from trainers.objectives.debias import grpo_reward_balanced_batch as balanced_batch
-    from trainers.objectives.debias import grpo_reward_directional as directional
+    from trainers.objectives import curriculum, debias
 
     found: Parts = {}
     if stage != "train":
         return found
     if config.grpo.weight > 0:
-        rewards = {"balanced": balanced, "balanced_batch": balanced_batch, "directional": directional}
-        found |= {"reward": rewards[config.grpo.reward].reward, "grpo": grpo_debias}
+        found |= {"reward": getattr(debias, f"{config.grpo.reward}_reward"), "mean_token_kl": debias.mean_token_kl}
+        found |= {"grpo_loss": debias.grpo_loss, "combine": debias.combine}
     if config.rcs.mode == "adaptive":
-        found["rcs"] = rcs_adaptive
+        found |= {"rcs_alpha": curriculum.rcs_alpha_at, "rcs_weight": curriculum.rcs_weight}
     if config.mo_fairness_weight > 0:
-        found["fairness"] = fairness.fairness_gap
+        found["fairness"] = debias.fairness_gap
     return found

@@ -21,7 +21,7 @@ from trainers.debias.prepared import PAIR, Layout, TokenisedItem, save_prepared
 from trainers.debias.scores import PrefixTree, last_hidden, score
 from trainers.debias.suffix import SuffixModel, pad
 from trainers.models import load_model, load_tokenizer
-from trainers.objectives.debias.bias_edit import edit_loss
+from trainers.objectives.debias import edit_loss
 from trainers.parallel.join import join
 from trainers.stage import Stage
 

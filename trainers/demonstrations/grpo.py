@@ -14,7 +14,7 @@ from trainers.demonstrations.training import (
     train_selectors,
     trained_on,
 )
-from trainers.objectives.selection.grpo import grpo_loss
+from trainers.objectives.selection import grpo_loss
 from trainers.stage import Stage
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from trainers.demonstrations.config import Reward
 from trainers.demonstrations.selector import PointerSelector, build_selector
 from trainers.demonstrations.training import TrainingData, load_training_data, rewards_of, train_selectors, trained_on
-from trainers.objectives.selection import rce
+from trainers.objectives.selection import best_only, rce_loss, rce_weights, smoothed_cross_entropy, tau_at
 from trainers.stage import Stage
 
 
@@ -41,7 +41,7 @@ class _Loss:
     def __init__(self, stage: Stage, model: PointerSelector, data: TrainingData, rewards: Tensor) -> None:
         self.settings, self.model, self.data, self.rewards = stage.config.rce, model, data, rewards
         self.present = data.offline.present
-        self.best = rce.best_only(rewards, self.present)
+        self.best = best_only(rewards, self.present)
         if "normalised" in stage.parts:
             self.rewards = stage.parts["normalised"](rewards, self.present)
         self.free = free_candidates(data.offline.pointers, data.candidates.shape[1])
@@ -55,13 +55,13 @@ class _Loss:
         settings, data = self.settings, self.data
         pointers = data.offline.pointers[rows]
         logps = self.model(data.query[rows], data.candidates[rows], pointers)
-        losses = rce.smoothed_cross_entropy(logps, pointers, self.free[rows], settings.label_smoothing)
+        losses = smoothed_cross_entropy(logps, pointers, self.free[rows], settings.label_smoothing)
         if settings.weights == "best" or step < self.first:
-            return rce.rce_loss(self.best[rows], losses), {}
-        tau = rce.tau_at(step - self.first, self.steps, settings.tau_start, settings.tau_end)
-        weights = rce.rce_weights(self.rewards[rows], tau, self.present[rows])
+            return rce_loss(self.best[rows], losses), {}
+        tau = tau_at(step - self.first, self.steps, settings.tau_start, settings.tau_end)
+        weights = rce_weights(self.rewards[rows], tau, self.present[rows])
         figures = {"tau": tau, "max_weight": float(weights.amax(-1).mean())}
-        return rce.rce_loss(weights, losses), figures
+        return rce_loss(weights, losses), figures
 
 
 def save_rewards(stage: Stage, data: TrainingData, rewards: Tensor) -> None:

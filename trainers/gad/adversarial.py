@@ -32,7 +32,7 @@ from trainers.gad.students import MEASURED, keep_models, latest_critic, latest_s
 from trainers.gad.version import count_steps, set_steps, steps_taken
 from trainers.loop import run_steps
 from trainers.micro_batch import OutOfMemory
-from trainers.objectives.diagnostics.statistics import Sum
+from trainers.objectives.diagnostics import Sum
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences
 from trainers.policy.last_steps import measured_steps

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from trainers.gad.config import Critic as Settings
 from trainers.gad.config import GadConfig, Update
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.diagnostics.statistics import Sum
-from trainers.objectives.discriminators.scores import Diagnostics, Pooling, Scores, pair_diagnostics, pool
+from trainers.objectives.diagnostics import Sum
+from trainers.objectives.discriminators import Diagnostics, Pooling, Scores, pair_diagnostics, pool
 from trainers.policy.batch import Sequences
 from trainers.policy.learner import Learner
 from trainers.policy.minibatches import Averages, Passes, minibatches

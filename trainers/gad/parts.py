@@ -12,15 +12,14 @@ if TYPE_CHECKING:
 
 def parts(config: "GadConfig", stage: str) -> Parts:
     """Return what `stage` uses."""
-    from trainers.objectives.discriminators import final, original, v1, v2
-    from trainers.objectives.losses import clipped
+    from trainers.objectives import discriminators
+    from trainers.objectives.surrogates import clip_surrogate
 
     found: Parts = {} if config.task is None else {"task": task_of(config.task)}
     if stage == "seqkd":
         return found | of_memory(config.seqkd.memory)
     if stage not in ("warmup", "gad"):
         return found
-    discriminator = {"original": original, "v1": v1, "v2": v2, "final": final}[config.discriminator]
-    found |= {"clip": clipped.surrogate, "ratio": ratio(config.ratio), "advantages": group_advantages(config.advantage)}
-    found |= {"discriminator": discriminator.discriminator_loss}
+    found |= {"clip": clip_surrogate, "ratio": ratio(config.ratio), "advantages": group_advantages(config.advantage)}
+    found |= {"discriminator": getattr(discriminators, f"{config.discriminator}_loss")}
     return found | of_memory(config.memory) | of_sampling(config.rollout)

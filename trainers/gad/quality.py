@@ -7,7 +7,7 @@ from torch import Tensor
 
 from trainers.gad.rows import Row
 from trainers.gad.similarity import chrf
-from trainers.objectives.diagnostics.group_correlation import within_group_correlation
+from trainers.objectives.diagnostics import within_group_correlation
 from trainers.policy.sources import load_task
 from trainers.stage import Stage
 from trainers.tasks.interface import Task, by_rule

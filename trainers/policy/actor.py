@@ -7,9 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.diagnostics.statistics import Diagnostics, Mean, Sum
-from trainers.objectives.losses.aggregation import Aggregation, aggregate, loss_units
-from trainers.objectives.losses.kl import ESTIMATORS
+from trainers.objectives.aggregation import Aggregation, aggregate, loss_units
+from trainers.objectives.diagnostics import Diagnostics, Mean, Sum
+from trainers.objectives.kl import ESTIMATORS
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.learner import Learner
 from trainers.policy.minibatches import Averages, Passes, minibatches

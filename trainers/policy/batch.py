@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.losses.entropy import token_entropy
+from trainers.objectives.losses import token_entropy
 from trainers.policy.packed import packs, states
 
 

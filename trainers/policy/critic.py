@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainers.objectives.advantages.gae import gae, terminal_rewards, whiten
-from trainers.objectives.diagnostics.statistics import Diagnostics, Sum
-from trainers.objectives.losses.aggregation import loss_units
-from trainers.objectives.losses.value_loss import value_loss
+from trainers.objectives.advantages import gae, terminal_rewards, whiten
+from trainers.objectives.aggregation import loss_units
+from trainers.objectives.diagnostics import Diagnostics, Sum
+from trainers.objectives.losses import value_loss
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Critic as Settings
 from trainers.policy.learner import Learner

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainers.objectives.diagnostics.statistics import Maximum, Statistic
+from trainers.objectives.diagnostics import Maximum, Statistic
 
 
 class Passes(Protocol):

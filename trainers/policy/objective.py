@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from trainers.objectives.diagnostics.statistics import Diagnostics
-from trainers.objectives.losses.aggregation import Aggregation
-from trainers.objectives.losses.policy_loss import policy_loss
+from trainers.objectives.aggregation import Aggregation
+from trainers.objectives.diagnostics import Diagnostics
+from trainers.objectives.losses import policy_loss
 from trainers.policy.config import ClipRange, PolicyConfig
 from trainers.policy.rollout_config import ImportanceWeights
 

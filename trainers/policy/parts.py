@@ -46,7 +46,7 @@ def of_sampling(settings: "Sampled") -> Parts:
 
         found["engine"] = VllmEngine
     if settings.importance_weights is not None:
-        from trainers.objectives.weights.truncated_importance import importance_weights
+        from trainers.objectives.weights import importance_weights
 
         found["importance"] = importance_weights
     return found
@@ -54,38 +54,34 @@ def of_sampling(settings: "Sampled") -> Parts:
 
 def of_objective(config: "PolicyConfig") -> Parts:
     """Return the parts of the loss. Those with settings of their own have the name of the key that holds them."""
-    from trainers.objectives.losses import asymmetric_clip, clipped, ptrw
-    from trainers.objectives.ratios import amic, ema_smoothing, sequence_ratio
-    from trainers.objectives.weights import gradient_adaptive, temporal_decay
+    from trainers.objectives import ratios, surrogates, weights
 
     found: Parts = {"ratio": ratio(config.ratio)}
     if config.ema_smoothing is not None:
-        found["ema_smoothing"] = ema_smoothing.transform
+        found["ema_smoothing"] = ratios.ema_smoothing
     if config.amic:
-        found["one_ratio"] = amic.transform
+        found["one_ratio"] = ratios.amic
     elif config.surrogate.kind == "ptrw" and config.ratio == "token":
-        found["one_ratio"] = sequence_ratio.transform
+        found["one_ratio"] = ratios.to_arithmetic_ratio
     if config.gradient_adaptive is not None:
-        found["gradient_adaptive"] = gradient_adaptive.token_weights
+        found["gradient_adaptive"] = weights.gradient_adaptive_weights
     if config.temporal_decay is not None:
-        found["temporal_decay"] = temporal_decay.token_weights
-    surrogates = {"clip": clipped, "ptrw": ptrw, "asymmetric_clip": asymmetric_clip}
-    return found | {"surrogate": surrogates[config.surrogate.kind].surrogate}
+        found["temporal_decay"] = weights.temporal_decay_weights
+    return found | {"surrogate": getattr(surrogates, f"{config.surrogate.kind}_surrogate")}
 
 
 def ratio(name: str) -> Any:
     """Return the importance ratio of this name."""
-    from trainers.objectives.ratios import gspo, gspo_token, product, token
+    from trainers.objectives import ratios
 
-    return {"token": token, "gspo": gspo, "gspo_token": gspo_token, "product": product}[name].importance_ratio
+    return getattr(ratios, f"{name}_ratio")
 
 
 def group_advantages(name: str) -> Any:
     """Return the advantages of this name."""
-    from trainers.objectives.advantages import batch_normalized, normalized, relative
+    from trainers.objectives import advantages
 
-    modules = {"relative": relative, "normalized": normalized, "batch_normalized": batch_normalized}
-    return modules[name].group_advantages
+    return getattr(advantages, f"{name}_advantages")
 
 
 def _of_rewards(config: "PolicyConfig") -> Parts:
@@ -102,11 +98,11 @@ def _of_rewards(config: "PolicyConfig") -> Parts:
 
         found["collect"] = collect_informative
     if config.overlong_penalty is not None:
-        from trainers.objectives.rewards.overlong_penalty import overlong_penalty
+        from trainers.objectives.rewards import overlong_penalty
 
         found["penalty"] = overlong_penalty
     if config.reward.level == "token":
-        from trainers.objectives.rewards.token_rewards import token_advantages
+        from trainers.objectives.rewards import token_advantages
         from trainers.policy.token_rewards import TokenRewardModel
 
         found |= {"reward_model": TokenRewardModel, "token_advantages": token_advantages}

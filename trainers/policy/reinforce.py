@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from trainers.loop import run_steps
-from trainers.objectives.losses.aggregation import masked_mean
-from trainers.objectives.losses.kl import ESTIMATORS
-from trainers.objectives.losses.kl_control import adapt_coefficient
+from trainers.objectives.aggregation import masked_mean
+from trainers.objectives.kl import ESTIMATORS, adapt_coefficient
 from trainers.parallel.join import join
 from trainers.policy.actor import Actor, with_advantage
 from trainers.policy.config import Critic as CriticSettings

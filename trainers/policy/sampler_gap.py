@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainers.objectives.losses.aggregation import masked_mean
+from trainers.objectives.aggregation import masked_mean
 from trainers.policy.actor import Actor, Batch
 
 COMPARED = 8  # responses, spread evenly over the step's, so over all prompts and over all processes that sample

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.rewards.token_rewards import increments
+from trainers.objectives.rewards import increments
 from trainers.policy.batch import Sequences
 from trainers.policy.placement import Placement
 from trainers.policy.value_model import ValueModel

@@ -247,7 +247,7 @@ def edit(file, old, new):
 
 def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
     before = debias(copy)
-    file = copy / "trainers/objectives/debias/rcs_adaptive.py"
+    file = copy / "trainers/objectives/curriculum.py"
     file.write_text("# a comment\n" + file.read_text() + "\n# another\n")
     assert changed(before, debias(copy)) == set()
     edit(file, "1.0 + strength", "1.0 - strength")
@@ -256,14 +256,14 @@ def test_editing_the_adaptive_curriculum_rekeys_v8_and_its_family_only(copy):
 
 def test_editing_the_fairness_term_rekeys_v10_only(copy):
     before = debias(copy)
-    edit(copy / "trainers/objectives/debias/fairness.py", "(stereo_logp - anti_logp)", "(stereo_logp + anti_logp)")
+    edit(copy / "trainers/objectives/debias.py", "(stereo_logp - anti_logp)", "(stereo_logp + anti_logp)")
     assert changed(before, debias(copy)) == names(BELOW, ("v10",))
 
 
 def test_editing_the_edit_loss_rekeys_everything(copy):
     before = debias(copy)
     edit(
-        copy / "trainers/objectives/debias/bias_edit.py",
+        copy / "trainers/objectives/debias.py",
         "kl_div(anti_logp, stereo_p) +",
         "kl_div(anti_logp, stereo_p) -",
     )

@@ -296,7 +296,7 @@ def test_a_stage_that_says_so_and_imports_it_fails(tmp_path):
 
 
 def test_a_stage_that_imports_code_which_its_key_lacks_fails(tmp_path):
-    name, reasons = "trainers.objectives.ratios.token", []
+    name, reasons = "trainers.objectives.ratios", []
     for code in ([], [name]):
         out = write_stage(tmp_path / str(len(code)), code=code)
         late = LIGHT.format(body=f"import importlib; importlib.import_module('{name}')").replace("False", "True")

@@ -70,9 +70,11 @@ def test_nothing_is_said_where_nothing_changes_or_all_does(parent):
 
 def test_what_is_said_is_what_the_curriculum_does():
     """Brute force: alike for every SS that a batch can have, by the module that training uses."""
-    from trainers.objectives.debias.rcs_adaptive import alpha
+    from trainers.objectives.curriculum import rcs_alpha
 
     for low, high in [(0.015, 0.04), (0.02, 0.07), (0.0, 0.05), (0.03125, 0.05), (0.04, 0.06)]:
         distances = [abs(count / 32 - 0.5) for count in range(33)]
-        alike = all(alpha(d, (low, high), V8["alphas"]) == alpha(d, (0.02, 0.05), V8["alphas"]) for d in distances)
+        alike = all(
+            rcs_alpha(d, (low, high), V8["alphas"]) == rcs_alpha(d, (0.02, 0.05), V8["alphas"]) for d in distances
+        )
         assert ("rcs.thresholds" in unseen_changes({"thresholds": [low, high]})) == alike, (low, high)

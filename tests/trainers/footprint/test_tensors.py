@@ -10,7 +10,7 @@ from tests.trainers.footprint.live_memory import LiveMemory
 from trainers.footprint.formulas import Model
 from trainers.footprint.sizes import of_config
 from trainers.gad.critic import pair_scores
-from trainers.objectives.losses.aggregation import aggregate
+from trainers.objectives.aggregation import aggregate
 from trainers.policy import batch, decode, value_model
 from trainers.policy.batch import Sequences, batched_logps, token_logps
 from trainers.policy.learner import Learner

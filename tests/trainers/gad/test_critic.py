@@ -17,7 +17,7 @@ from trainers.gad.rollouts import Rollouts
 from trainers.gad.rows import read_rows
 from trainers.gad.students import STUDENT
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.discriminators.scores import Scores
+from trainers.objectives.discriminators import Scores
 from trainers.policy.batch import Sequences
 from trainers.policy.config import Precision
 from trainers.policy.learner import Learner

@@ -7,8 +7,17 @@ import torch
 
 from tests.make_stage import part_names
 from trainers.debias.config import DebiasConfig, Grpo
-from trainers.objectives.debias import bias_edit, fairness, grpo_debias, grpo_reward_balanced, grpo_reward_directional
-from trainers.objectives.debias import rcs_adaptive as rcs
+from trainers.objectives.curriculum import active_rcs_phase, rcs_alpha, rcs_weight
+from trainers.objectives.debias import (
+    balanced_reward,
+    combine,
+    directional_reward,
+    edit_loss,
+    fairness_gap,
+    grpo_loss,
+    mean_token_kl,
+    retention_loss,
+)
 
 ANTI = torch.tensor([-2.0, -3.0])
 STEREO = torch.tensor([-1.0, -3.5])
@@ -16,15 +25,15 @@ STEREO = torch.tensor([-1.0, -3.5])
 
 def test_edit_loss_by_hand():
     # 0.5 (ln 0.5 + 1) + 0.25 (ln 0.25 + 2), for one item with p_stereo 0.5, lp_anti -1, p_anti 0.25, lp_stereo -2
-    loss = bias_edit.edit_loss(*(torch.tensor([x]) for x in (0.25, -1.0, 0.5, -2.0)))
+    loss = edit_loss(*(torch.tensor([x]) for x in (0.25, -1.0, 0.5, -2.0)))
     assert loss.item() == pytest.approx(0.5 * (math.log(0.5) + 1) + 0.25 * (math.log(0.25) + 2))
 
 
 def test_edit_loss_is_the_mean_over_items_and_differentiable_in_both_scores():
     p = torch.tensor([0.25, 0.5], requires_grad=True)
     logp = torch.tensor([-1.0, -2.0], requires_grad=True)
-    loss = bias_edit.edit_loss(p, logp, p.detach() / 2, logp.detach() - 1)
-    single = [bias_edit.edit_loss(p[i : i + 1], logp[i : i + 1], p[i : i + 1] / 2, logp[i : i + 1] - 1) for i in (0, 1)]
+    loss = edit_loss(p, logp, p.detach() / 2, logp.detach() - 1)
+    single = [edit_loss(p[i : i + 1], logp[i : i + 1], p[i : i + 1] / 2, logp[i : i + 1] - 1) for i in (0, 1)]
     assert loss.item() == pytest.approx((single[0].item() + single[1].item()) / 2)
     loss.backward()
     # d/dp_anti of p_anti (ln p_anti - lp_stereo) / 2 is (ln p_anti + 1 - lp_stereo) / 2; d/dlp_anti is -p_stereo / 2
@@ -36,7 +45,7 @@ def test_edit_loss_is_the_mean_over_items_and_differentiable_in_both_scores():
 def test_retention_loss_by_hand_and_without_gradient_to_the_reference():
     reference = torch.tensor([0.2, 0.4], dtype=torch.float64, requires_grad=True)
     edited = torch.tensor([-1.5, -1.0], dtype=torch.float64, requires_grad=True)
-    loss = bias_edit.retention_loss(edited, reference)
+    loss = retention_loss(edited, reference)
     assert loss.item() == pytest.approx((0.2 * (math.log(0.2) + 1.5) + 0.4 * (math.log(0.4) + 1.0)) / 2)
     loss.backward()
     assert reference.grad is None
@@ -44,43 +53,43 @@ def test_retention_loss_by_hand_and_without_gradient_to_the_reference():
 
 
 def test_rewards_by_hand():
-    assert grpo_reward_directional.reward(ANTI, STEREO).item() == pytest.approx((-1.0 + 0.5) / 2)
-    assert grpo_reward_balanced.reward(ANTI, STEREO).item() == pytest.approx(0.5 - (1.0 + 0.5) / 2)
+    assert directional_reward(ANTI, STEREO).item() == pytest.approx((-1.0 + 0.5) / 2)
+    assert balanced_reward(ANTI, STEREO).item() == pytest.approx(0.5 - (1.0 + 0.5) / 2)
 
 
 def test_balanced_reward_is_symmetric_and_directional_is_not():
-    assert grpo_reward_balanced.reward(ANTI, STEREO) == grpo_reward_balanced.reward(STEREO, ANTI)
-    assert grpo_reward_directional.reward(ANTI, STEREO) == -grpo_reward_directional.reward(STEREO, ANTI)
+    assert balanced_reward(ANTI, STEREO) == balanced_reward(STEREO, ANTI)
+    assert directional_reward(ANTI, STEREO) == -directional_reward(STEREO, ANTI)
 
 
 def test_grpo_terms_by_hand():
-    kl = grpo_debias.mean_token_kl(torch.tensor([0.1, 0.3]), torch.tensor([0.4]))
+    kl = mean_token_kl(torch.tensor([0.1, 0.3]), torch.tensor([0.4]))
     assert kl.item() == pytest.approx((0.2 + 0.4) / 2)
-    loss = grpo_debias.grpo_loss(torch.tensor(0.2), kl, beta=0.1, gamma=1.5)
+    loss = grpo_loss(torch.tensor(0.2), kl, beta=0.1, gamma=1.5)
     assert loss.item() == pytest.approx(-1.5 * 0.2 + 0.1 * 0.3)
-    assert grpo_debias.combine(torch.tensor(2.0), loss, weight=0.3).item() == pytest.approx(0.7 * 2.0 + 0.3 * -0.27)
+    assert combine(torch.tensor(2.0), loss, weight=0.3).item() == pytest.approx(0.7 * 2.0 + 0.3 * -0.27)
 
 
 @pytest.mark.parametrize(("distance", "expected"), [(0.0, 0.5), (0.0199, 0.5), (0.02, 1.0), (0.0499, 1.0), (0.05, 2.0)])
 def test_rcs_alpha_at_its_thresholds(distance, expected):
-    assert rcs.alpha(distance, (0.02, 0.05), (0.5, 1.0, 2.0)) == expected
+    assert rcs_alpha(distance, (0.02, 0.05), (0.5, 1.0, 2.0)) == expected
 
 
 def test_rcs_weight_grows_with_difficulty_and_never_falls_below_one():
-    assert rcs.weight(-0.25, 2.0) == pytest.approx(1 + 2.0 * 0.75)
-    assert rcs.weight(0.5, 2.0) == 1.0
-    assert rcs.weight(3.0, 2.0) == 1.0  # the directional reward can exceed 0.5
-    assert rcs.weight(-0.25, 0.0) == 1.0
+    assert rcs_weight(-0.25, 2.0) == pytest.approx(1 + 2.0 * 0.75)
+    assert rcs_weight(0.5, 2.0) == 1.0
+    assert rcs_weight(3.0, 2.0) == 1.0  # the directional reward can exceed 0.5
+    assert rcs_weight(-0.25, 0.0) == 1.0
 
 
 def test_rcs_phases_begin_at_their_fraction():
     phases = [(0.0, "a", "a"), (0.3, "b", "b"), (0.6, "c", "c")]
-    active = [rcs.active_phase(epoch / 100, phases)[1] for epoch in (0, 29, 30, 59, 60, 99)]
+    active = [active_rcs_phase(epoch / 100, phases)[1] for epoch in (0, 29, 30, 59, 60, 99)]
     assert active == ["a", "a", "b", "b", "c", "c"]  # epochs 1-30, 31-60, 61-100 of v9
 
 
 def test_fairness_gap_by_hand():
-    assert fairness.fairness_gap(ANTI, STEREO).item() == pytest.approx((1.0 + 0.5) / 2)
+    assert fairness_gap(ANTI, STEREO).item() == pytest.approx((1.0 + 0.5) / 2)
 
 
 def test_settings_of_the_grpo_loss_have_no_effect_at_weight_0():

@@ -1,7 +1,6 @@
 """Rewards, weights, advantages and losses of the study demonstrations against hand computation and slow code."""
 
 import math
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -11,13 +10,22 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from trainers.demonstrations.config import Reward
-from trainers.objectives.selection import advantage_position as position
-from trainers.objectives.selection import advantage_rank as rank
-from trainers.objectives.selection import advantage_zscore as zscore
-from trainers.objectives.selection import rce, rce_position
-from trainers.objectives.selection.conditional import positives, trained_queries
-from trainers.objectives.selection.grpo import grpo_loss
-from trainers.objectives.selection.rce_rank import rank_normalised
+from trainers.objectives import selection
+from trainers.objectives.selection import (
+    best_only,
+    grpo_loss,
+    position_advantages,
+    position_normalised,
+    positives,
+    rank_advantages,
+    rank_normalised,
+    rce_loss,
+    rce_weights,
+    smoothed_cross_entropy,
+    tau_at,
+    trained_queries,
+    zscore_advantages,
+)
 
 NAN = math.nan
 # A right sequence, a wrong one with half the soft accuracy, a loss of information, and one of which nothing is known.
@@ -27,9 +35,8 @@ INFO = [0.05, 0.3, -0.2, NAN]
 
 
 def rewards(mode, correct=CORRECT, acc=ACC, info=INFO, **settings):
-    module = import_module(f"trainers.objectives.selection.reward_{mode}")
     tensors = [torch.tensor([values], dtype=torch.float64) for values in (correct, acc, info)]
-    return module.rewards(*tensors, Reward(mode=mode, **settings))[0].tolist()
+    return getattr(selection, f"{mode}_rewards")(*tensors, Reward(mode=mode, **settings))[0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -106,24 +113,24 @@ def test_a_weight_without_effect_is_refused():
 
 
 def test_rank_advantages_by_hand():
-    assert rank.advantages(torch.tensor([[0.3, 9.0, -1.0]]))[0].tolist() == pytest.approx([0.0, 1.0, -1.0])
+    assert rank_advantages(torch.tensor([[0.3, 9.0, -1.0]]))[0].tolist() == pytest.approx([0.0, 1.0, -1.0])
     # the two best share ranks 0 and 1: 1 - 2 * 0.5 / 3
-    assert rank.advantages(torch.tensor([[5.0, 5.0, 1.0, 0.0]]))[0].tolist() == pytest.approx(
+    assert rank_advantages(torch.tensor([[5.0, 5.0, 1.0, 0.0]]))[0].tolist() == pytest.approx(
         [2 / 3, 2 / 3, -1 / 3, -1.0]
     )
 
 
 def test_equal_rewards_give_no_signal_under_either_advantage():
     equal = torch.full((2, 8), 0.1)
-    assert rank.advantages(equal).tolist() == [[0.0] * 8] * 2
-    assert zscore.advantages(equal).tolist() == [[0.0] * 8] * 2
+    assert rank_advantages(equal).tolist() == [[0.0] * 8] * 2
+    assert zscore_advantages(equal).tolist() == [[0.0] * 8] * 2
 
 
 def test_all_wrong_groups_get_full_ranks_but_small_zscores():
     """The seed's argument: tiny differences between wrong sequences become +-1 under ranks."""
     wrong = torch.tensor([[0.010, 0.011, 0.012, 0.013]])
-    assert rank.advantages(wrong).abs().max() == 1.0
-    assert zscore.advantages(wrong).abs().max().item() == pytest.approx(0.015, rel=1e-4)
+    assert rank_advantages(wrong).abs().max() == 1.0
+    assert zscore_advantages(wrong).abs().max().item() == pytest.approx(0.015, rel=1e-4)
 
 
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=9))
@@ -131,41 +138,39 @@ def test_ranks_by_position_are_those_of_the_seeds_argsort(values):
     """Causes 2 and 3 of seed 003: argsort().argsort(), downwards for advantages, upwards for RCE."""
     rewards, last = torch.tensor([values], dtype=torch.float64), len(values) - 1
     ranks = rankdata([-value for value in values], method="ordinal") - 1
-    np.testing.assert_allclose(position.advantages(rewards)[0], 1 - 2 * ranks / last)
-    np.testing.assert_allclose(
-        rce_position.rank_normalised(rewards)[0], (rankdata(values, method="ordinal") - 1) / last
-    )
+    np.testing.assert_allclose(position_advantages(rewards)[0], 1 - 2 * ranks / last)
+    np.testing.assert_allclose(position_normalised(rewards)[0], (rankdata(values, method="ordinal") - 1) / last)
 
 
 def test_by_position_a_query_without_a_right_sequence_gets_full_advantages():
     """What seed 003 diagnoses, and in RCE, which sorts the other way, the last of equals counts most."""
     wrong = torch.zeros(1, 4)
-    assert position.advantages(wrong)[0].tolist() == pytest.approx([1, 1 / 3, -1 / 3, -1])
-    assert rce_position.rank_normalised(wrong)[0].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert position_advantages(wrong)[0].tolist() == pytest.approx([1, 1 / 3, -1 / 3, -1])
+    assert position_normalised(wrong)[0].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
 def test_the_best_sequence_is_the_first_of_the_highest():
     table, present = padded([[0.3, 9.0, 9.0], [-2.0, -1.0], [0.0]])
-    assert rce.best_only(table, present).tolist() == [[0, 1, 0], [0, 1, 0], [1, 0, 0]]
+    assert best_only(table, present).tolist() == [[0, 1, 0], [0, 1, 0], [1, 0, 0]]
 
 
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=9))
 def test_rank_advantages_match_scipy_midranks(values):
-    found = rank.advantages(torch.tensor([values], dtype=torch.float64))[0].numpy()
+    found = rank_advantages(torch.tensor([values], dtype=torch.float64))[0].numpy()
     ranks = rankdata([-value for value in values], method="average") - 1
     np.testing.assert_allclose(found, 1 - 2 * ranks / (len(values) - 1))
     assert found.sum() == pytest.approx(0.0)
 
 
 def test_zscores_by_hand():
-    found = zscore.advantages(torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.01, 0.02]]))
+    found = zscore_advantages(torch.tensor([[0.0, 1.0, 2.0], [0.0, 0.01, 0.02]]))
     assert found[0].tolist() == pytest.approx([-1.0, 0.0, 1.0])  # sample standard deviation 1
     assert found[1].tolist() == pytest.approx([-0.1, 0.0, 0.1], abs=1e-6)  # 0.01 is below the floor of 0.1
 
 
-@pytest.mark.parametrize("module", [rank, position, zscore])
-def test_one_sequence_has_an_advantage_of_zero(module):
-    assert module.advantages(torch.tensor([[3.0], [1.0]])).tolist() == [[0.0], [0.0]]
+@pytest.mark.parametrize("advantages", [rank_advantages, position_advantages, zscore_advantages])
+def test_one_sequence_has_an_advantage_of_zero(advantages):
+    assert advantages(torch.tensor([[3.0], [1.0]])).tolist() == [[0.0], [0.0]]
 
 
 def padded(rows):
@@ -179,7 +184,7 @@ RAGGED = [[0.3, 9.0, -1.0, 2.0], [5.0, 5.0], [0.7], [0.0, 0.01, 0.02]]
 
 
 @pytest.mark.parametrize(
-    "function", [rank.advantages, position.advantages, zscore.advantages, rank_normalised, rce_position.rank_normalised]
+    "function", [rank_advantages, position_advantages, zscore_advantages, rank_normalised, position_normalised]
 )
 def test_queries_with_fewer_sequences_get_what_they_would_alone(function):
     table, present = padded(RAGGED)
@@ -193,7 +198,7 @@ def test_rank_normalised_rewards_by_hand():
     """The source's weights: softmax((n - 1 - rank) / (n - 1) / tau), the same for any distances."""
     assert rank_normalised(torch.tensor([[0.3, 9.0, -1.0]]))[0].tolist() == pytest.approx([0.5, 1.0, 0.0])
     near = rank_normalised(torch.tensor([[0.030, 0.031, 0.029]]))
-    weights = rce.rce_weights(near, 0.5)[0].tolist()
+    weights = rce_weights(near, 0.5)[0].tolist()
     hand = [math.exp(value / 0.5) for value in (0.5, 1.0, 0.0)]
     assert weights == pytest.approx([value / sum(hand) for value in hand])
     assert rank_normalised(torch.tensor([[5.0, 5.0, 1.0]]))[0].tolist() == pytest.approx([0.75, 0.75, 0.0])  # midranks
@@ -220,16 +225,16 @@ def test_conditional_counts_rewards_above_the_threshold():
 
 def test_rce_weights_pick_the_best_as_tau_goes_to_zero():
     values = torch.tensor([[0.2, 0.5, 0.4], [1.0, -1.0, 0.0]])
-    assert rce.rce_weights(values, 1e-3).argmax(-1).tolist() == [1, 0]
-    assert rce.rce_weights(values, 1e-3).amax(-1).tolist() == pytest.approx([1.0, 1.0])
-    assert rce.rce_weights(values, 1e6)[0].tolist() == pytest.approx([1 / 3] * 3, abs=1e-5)
+    assert rce_weights(values, 1e-3).argmax(-1).tolist() == [1, 0]
+    assert rce_weights(values, 1e-3).amax(-1).tolist() == pytest.approx([1.0, 1.0])
+    assert rce_weights(values, 1e6)[0].tolist() == pytest.approx([1 / 3] * 3, abs=1e-5)
     hand = [math.exp(v / 0.5) for v in (0.2, 0.5, 0.4)]
-    assert rce.rce_weights(values, 0.5)[0].tolist() == pytest.approx([h / sum(hand) for h in hand])
+    assert rce_weights(values, 0.5)[0].tolist() == pytest.approx([h / sum(hand) for h in hand])
 
 
 def test_tau_is_linear_from_start_to_end():
-    assert [rce.tau_at(step, 4, 2.0, 0.5) for step in range(4)] == pytest.approx([2.0, 1.5, 1.0, 0.5])
-    assert rce.tau_at(0, 1, 2.0, 0.5) == 0.5
+    assert [tau_at(step, 4, 2.0, 0.5) for step in range(4)] == pytest.approx([2.0, 1.5, 1.0, 0.5])
+    assert tau_at(0, 1, 2.0, 0.5) == 0.5
 
 
 def test_smoothed_cross_entropy_by_hand():
@@ -239,19 +244,19 @@ def test_smoothed_cross_entropy_by_hand():
     pointers, free = torch.tensor([[[1, 0]]]), torch.tensor([[[[True, True, True], [True, False, True]]]])
     first = 0.9 * -math.log(0.5) + 0.1 * -(math.log(0.2) + math.log(0.5) + math.log(0.3)) / 3
     second = 0.9 * -math.log(0.6) + 0.1 * -(math.log(0.6) + math.log(0.4)) / 2
-    found = rce.smoothed_cross_entropy(logps, pointers, free, 0.1)
+    found = smoothed_cross_entropy(logps, pointers, free, 0.1)
     assert found.item() == pytest.approx((first + second) / 2, rel=1e-6)
 
 
 def test_rce_loss_weighs_sequences_within_their_query():
-    weights = rce.rce_weights(torch.tensor([[0.0, 100.0], [100.0, 0.0]]), 0.5)
-    loss = rce.rce_loss(weights, torch.tensor([[1.0, 2.0], [4.0, 8.0]]))
+    weights = rce_weights(torch.tensor([[0.0, 100.0], [100.0, 0.0]]), 0.5)
+    loss = rce_loss(weights, torch.tensor([[1.0, 2.0], [4.0, 8.0]]))
     assert loss.item() == pytest.approx((2.0 + 4.0) / 2)
 
 
 def test_empty_places_have_no_weight():
     table, present = padded(RAGGED)
-    weights = rce.rce_weights(table, 0.5, present)
+    weights = rce_weights(table, 0.5, present)
     assert (weights[~present] == 0).all()
     assert weights.sum(-1).tolist() == pytest.approx([1.0] * 4)
     assert weights[2, 0] == 1.0

@@ -5,12 +5,17 @@ import math
 import pytest
 import torch
 
-from trainers.objectives.diagnostics.group_correlation import within_group_correlation
-from trainers.objectives.discriminators import final as discriminator_final
-from trainers.objectives.discriminators import original as discriminator_original
-from trainers.objectives.discriminators import v1 as discriminator_v1
-from trainers.objectives.discriminators import v2 as discriminator_v2
-from trainers.objectives.discriminators.scores import Scores, pair_diagnostics, pool, ranking_loss
+from trainers.objectives.diagnostics import within_group_correlation
+from trainers.objectives.discriminators import (
+    Scores,
+    final_loss,
+    original_loss,
+    pair_diagnostics,
+    pool,
+    ranking_loss,
+    v1_loss,
+    v2_loss,
+)
 
 VALUES_T = torch.tensor([[1.0, 2.0, 3.0], [0.5, -0.5, 9.0], [4.0, 4.0, 9.0]], dtype=torch.float64)
 MASK_T = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0]])
@@ -45,14 +50,14 @@ def test_an_empty_response_has_score_zero():
 
 
 def test_original_is_bradley_terry_on_sums(scores):
-    loss, diagnostics = discriminator_original.discriminator_loss(*scores)
+    loss, diagnostics = original_loss(*scores)
     expected = [-log_sigmoid(t - s) for t, s in zip(SUM_T, SUM_S, strict=True)]
     assert loss.tolist() == pytest.approx(expected, abs=1e-12)
     assert diagnostics["critic/ranking_loss"].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_v1_has_a_lower_hinge_on_means(scores):
-    loss, diagnostics = discriminator_v1.discriminator_loss(*scores)
+    loss, diagnostics = v1_loss(*scores)
     expected = [max(0.0, 1 - d) - 0.5 * log_sigmoid(d / 2) for d in DIFF]
     assert loss.tolist() == pytest.approx(expected, abs=1e-12)
     assert diagnostics["critic/hinge_loss_lower"].tolist() == [0.0, 3.0, 0.0]
@@ -93,21 +98,21 @@ def test_only_the_last_tokens_value_gets_a_gradient():
 
 def test_v2s_upper_hinge_can_be_on_raw_differences(scores):
     """Seed 002, 21.2: the bound held the wrong difference."""
-    pooled, _ = discriminator_v2.discriminator_loss(*scores)
-    raw, diagnostics = discriminator_v2.discriminator_loss(*scores, upper_on="raw")
+    pooled, _ = v2_loss(*scores)
+    raw, diagnostics = v2_loss(*scores, upper_on="raw")
     assert diagnostics["critic/hinge_loss_upper"].tolist() == [2.0, 0.0, 9.0]  # 7, -2, 14 above 5
     assert (raw - pooled).tolist() == pytest.approx([2.0, 0.0, 4.0])
 
 
 def test_v2_adds_an_upper_hinge(scores):
-    loss, diagnostics = discriminator_v2.discriminator_loss(*scores)
+    loss, diagnostics = v2_loss(*scores)
     expected = [max(0.0, 1 - d) + max(0.0, d - 5) - 0.5 * log_sigmoid(d / 2) for d in DIFF]
     assert loss.tolist() == pytest.approx(expected, abs=1e-12)
     assert diagnostics["critic/hinge_loss_upper"].tolist() == [0.0, 0.0, 5.0]
 
 
 def test_final_ranks_means_regularises_raw_sums_and_penalises_confidence(scores):
-    loss, diagnostics = discriminator_final.discriminator_loss(*scores)
+    loss, diagnostics = final_loss(*scores)
     expected = [
         -1.5 * log_sigmoid(d / 2) + 0.005 * (t * t + s * s) + 0.5 * max(0.0, d - 1.5) ** 2
         for d, t, s in zip(DIFF, SUM_T, SUM_S, strict=True)
@@ -130,7 +135,7 @@ def test_final_ranks_means_regularises_raw_sums_and_penalises_confidence(scores)
     ],
 )
 def test_each_setting_of_final_changes_its_own_part(scores, settings, expected):
-    loss, _ = discriminator_final.discriminator_loss(*scores, **settings)
+    loss, _ = final_loss(*scores, **settings)
     assert loss[0].item() == pytest.approx(expected)
 
 
@@ -147,10 +152,10 @@ def test_the_ranking_loss_is_log_two_at_no_difference_and_flat_beyond_the_clamp(
 def test_the_gradient_of_original_vanishes_where_that_of_final_does_not():
     """Seed 002: at a difference of sums of 15.5 the published loss is 1.9e-7 and nothing is learnt any more."""
     gradients = []
-    for module in (discriminator_original, discriminator_final):
+    for loss in (original_loss, final_loss):
         means = torch.full((1,), 15.5 / 20, requires_grad=True)
         teacher, student = Scores(means * 20, means), Scores(torch.zeros(1), torch.zeros(1))
-        module.discriminator_loss(teacher, student)[0].backward()
+        loss(teacher, student)[0].backward()
         gradients.append(abs(means.grad.item()))
     assert gradients[0] < 1e-5
     assert gradients[1] > 1

@@ -6,17 +6,14 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import SMALL, stage
-from trainers.objectives.losses import clipped
-from trainers.objectives.losses.entropy import token_entropy
-from trainers.objectives.losses.kl import ESTIMATORS
-from trainers.objectives.losses.policy_loss import policy_loss
-from trainers.objectives.ratios import gspo as ratio_gspo
-from trainers.objectives.ratios import product as ratio_product
-from trainers.objectives.ratios import token as ratio_token
+from trainers.objectives.kl import ESTIMATORS
+from trainers.objectives.losses import policy_loss, token_entropy
+from trainers.objectives.ratios import gspo_ratio, product_ratio, token_ratio
+from trainers.objectives.surrogates import clip_surrogate
 from trainers.policy import evaluate, reinforce
 from trainers.policy.config import PolicyConfig, Sampling
 
-CLIP = partial(clipped.surrogate, low=0.2, high=0.2)
+CLIP = partial(clip_surrogate, low=0.2, high=0.2)
 
 
 @pytest.fixture
@@ -52,13 +49,13 @@ def source_token_level(logps, old, advantages, mask):
 
 
 def test_the_product_of_token_ratios_is_the_sources_sequence_loss(tensors):
-    logps, _, _, mask = tensors
-    ours, _ = policy_loss(*tensors, ratio=ratio_product.importance_ratio, surrogate=CLIP)
+    logps, old, _, mask = tensors
+    ours, _ = policy_loss(*tensors, ratio=product_ratio, surrogate=CLIP)
     theirs = source_sequence_level(*tensors)
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
     torch.testing.assert_close(gradient(ours, logps), gradient(theirs, logps), rtol=0, atol=1e-12)
     # The paper's ratio is its L-th root.
-    product, root = (r.importance_ratio(*tensors[:2], mask)[:, 0] for r in (ratio_product, ratio_gspo))
+    product, root = (r(logps, old, mask)[:, 0] for r in (product_ratio, gspo_ratio))
     torch.testing.assert_close(root ** mask.sum(1), product)
     assert product.var() > root.var()
 
@@ -66,14 +63,14 @@ def test_the_product_of_token_ratios_is_the_sources_sequence_loss(tensors):
 def test_a_product_over_a_long_response_neither_overflows_nor_vanishes():
     old = torch.zeros(2, 500)
     logps = torch.stack([torch.full((500,), 1.0), torch.full((500,), -1.0)])
-    ratio = ratio_product.importance_ratio(logps, old, torch.ones(2, 500))
+    ratio = product_ratio(logps, old, torch.ones(2, 500))
     torch.testing.assert_close(ratio[:, 0], torch.tensor([20.0, -20.0]).exp())
 
 
 def test_token_ratios_with_the_token_mean_are_the_sources_token_loss(tensors):
     """Up to its constant: the source does not divide by the number of tokens."""
     logps, _, _, mask = tensors
-    ours, _ = policy_loss(*tensors, ratio=ratio_token.importance_ratio, surrogate=CLIP, aggregation="token_mean")
+    ours, _ = policy_loss(*tensors, ratio=token_ratio, surrogate=CLIP, aggregation="token_mean")
     theirs = source_token_level(*tensors) / mask.sum()
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
     torch.testing.assert_close(gradient(ours, logps), gradient(theirs, logps), rtol=0, atol=1e-12)

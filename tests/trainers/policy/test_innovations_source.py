@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import objective_of, random_batch
-from trainers.objectives.losses import asymmetric_clip, ptrw
 from trainers.objectives.ratios import ema_smoothing
-from trainers.objectives.weights import temporal_decay
+from trainers.objectives.surrogates import asymmetric_clip_surrogate, ptrw_surrogate
+from trainers.objectives.weights import temporal_decay_weights
 from trainers.policy.config import PolicyConfig
 
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -121,7 +121,7 @@ def smoothed_variance(beta, length):
 def test_the_variance_of_independent_ratios_falls_to_beta_over_two_minus_beta(beta):
     """At the source's 0.9 by 18%: beta weighs the present token. Reversed it would be 95%."""
     ratios = (0.1 * torch.randn(4000, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).exp()
-    _, diagnostics = ema_smoothing.transform(ratios, torch.ones_like(ratios), beta=beta)
+    _, diagnostics = ema_smoothing(ratios, torch.ones_like(ratios), beta=beta)
     reduction = diagnostics["ema/variance_reduction_ratio"].value().item()
     assert reduction == pytest.approx(1 - smoothed_variance(beta, 64), abs=0.005)
     assert reduction == pytest.approx(1 - beta / (2 - beta), abs=0.02)
@@ -149,7 +149,7 @@ def test_beta_outside_its_range_is_refused(beta):
 def test_weight_sum_is_that_of_the_weights_before_they_are_normalised(normalize):
     """Lengths 3 and 1 at gamma 0.5: sums 1 + 0.5 + 0.25 and 1."""
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
-    weights, found = temporal_decay.token_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize=normalize)
+    weights, found = temporal_decay_weights(torch.zeros(2, 3), mask, gamma=0.5, normalize=normalize)
     assert found["temporal_decay/weight_sum"].value() == (1.75 + 1) / 2
     scale = {"mean": [3 / 1.75, 1.0], "sum": [1 / 1.75, 1.0], "none": [1.0, 1.0]}[normalize]
     assert weights[0].tolist() == pytest.approx([scale[0], scale[0] / 2, scale[0] / 4])
@@ -182,7 +182,7 @@ def test_asymmetric_ranges_on_token_ratios_are_clip_higher(batch, aggregation):
 
 
 def test_without_the_minimum_a_clipped_ratio_gives_no_gradient_on_either_side():
-    surrogate = partial(asymmetric_clip.surrogate, pos=0.3, neg=0.1, pessimistic=False)
+    surrogate = partial(asymmetric_clip_surrogate, pos=0.3, neg=0.1, pessimistic=False)
     for ratio, advantage, expected, slope in [
         (1.2, 1.0, -1.2, -1.0),
         (1.5, 1.0, -1.3, 0.0),
@@ -201,7 +201,7 @@ def test_without_the_minimum_a_clipped_ratio_gives_no_gradient_on_either_side():
 @pytest.mark.parametrize("pessimistic", [True, False])
 def test_a_ratio_without_advantage_is_not_clipped(pessimistic):
     ratio, advantages = torch.tensor([[5.0, 5.0]]), torch.tensor([[0.0, 1.0]])
-    found = asymmetric_clip.surrogate(ratio, advantages, torch.ones(1, 2), pos=0.3, neg=0.1, pessimistic=pessimistic)[1]
+    found = asymmetric_clip_surrogate(ratio, advantages, torch.ones(1, 2), pos=0.3, neg=0.1, pessimistic=pessimistic)[1]
     assert found["policy/clip_fraction"].value() == 0.5
 
 
@@ -209,9 +209,9 @@ def test_a_ratio_without_advantage_is_not_clipped(pessimistic):
 def test_widths_have_the_precision_of_the_ratios(dtype):
     ratio, advantages = torch.tensor([[2.0, 0.1]], dtype=dtype), torch.tensor([[1.0, -1.0]], dtype=dtype)
     mask = torch.ones(1, 2)
-    loss, _ = asymmetric_clip.surrogate(ratio, advantages, mask, pos=0.3, neg=0.1)
+    loss, _ = asymmetric_clip_surrogate(ratio, advantages, mask, pos=0.3, neg=0.1)
     assert loss.tolist() == [[torch.tensor(-1.3, dtype=dtype).item(), torch.tensor(0.9, dtype=dtype).item()]]
-    loss, _ = ptrw.surrogate(ratio, advantages, mask, sigma=0.2)
+    loss, _ = ptrw_surrogate(ratio, advantages, mask, sigma=0.2)
     expected = [-math.exp(-(1.0**2) / 0.08) * 2.0, math.exp(-(0.9**2) / 0.08) * 0.1]
     assert loss[0].tolist() == pytest.approx(expected, rel=1e-5 if dtype == torch.float32 else 1e-13)
 

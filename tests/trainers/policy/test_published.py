@@ -14,15 +14,12 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import random_batch
-from trainers.objectives.advantages import gae as advantage_gae
-from trainers.objectives.advantages import normalized as advantage_normalized
-from trainers.objectives.losses import clipped, kl
-from trainers.objectives.losses.policy_loss import policy_loss
-from trainers.objectives.losses.value_loss import value_loss
-from trainers.objectives.ratios import gspo as ratio_gspo
-from trainers.objectives.ratios import gspo_token as ratio_gspo_token
-from trainers.objectives.ratios import token as ratio_token
-from trainers.objectives.weights.truncated_importance import importance_weights
+from trainers.objectives.advantages import gae, normalized_advantages, whiten
+from trainers.objectives.kl import k3
+from trainers.objectives.losses import policy_loss, value_loss
+from trainers.objectives.ratios import gspo_ratio, gspo_token_ratio, token_ratio
+from trainers.objectives.surrogates import clip_surrogate
+from trainers.objectives.weights import importance_weights
 
 
 @pytest.fixture(params=range(4))
@@ -59,8 +56,8 @@ def test_verl_vanilla(tensors, mode, aggregation, high):
     compare(
         tensors,
         partial(verl_vanilla, low=0.2, high=high, dual=3.0, mode=mode),
-        ratio=ratio_token.importance_ratio,
-        surrogate=partial(clipped.surrogate, low=0.2, high=high, dual=3.0),
+        ratio=token_ratio,
+        surrogate=partial(clip_surrogate, low=0.2, high=high, dual=3.0),
         aggregation=aggregation,
     )
 
@@ -73,25 +70,25 @@ def verl_gspo(logps, old, advantages, mask):
     return ((losses * mask).sum(-1) / (mask.sum(-1) + 1e-8)).mean()
 
 
-@pytest.mark.parametrize("ratio", [ratio_gspo, ratio_gspo_token])
+@pytest.mark.parametrize("ratio", [gspo_ratio, gspo_token_ratio])
 def test_verl_gspo(tensors, ratio):
     compare(
         tensors,
         verl_gspo,
-        ratio=ratio.importance_ratio,
-        surrogate=partial(clipped.surrogate, low=0.1, high=0.1),
+        ratio=ratio,
+        surrogate=partial(clip_surrogate, low=0.1, high=0.1),
     )
 
 
-@pytest.mark.parametrize("ratio", [ratio_gspo, ratio_gspo_token])
+@pytest.mark.parametrize("ratio", [gspo_ratio, gspo_token_ratio])
 def test_verl_bounds_the_sequence_ratio(tensors, ratio):
     """Log ratios of about 12 and -12: they stop at 10, where there is no gradient, and have no lower bound."""
     logps, old, advantages, mask = tensors
     for shift, bounded in ((12.0, True), (-12.0, False)):
         far = (logps, old - shift, -advantages.abs(), mask)
-        settings = {"ratio": ratio.importance_ratio, "surrogate": partial(clipped.surrogate, low=0.1, high=0.1)}
+        settings = {"ratio": ratio, "surrogate": partial(clip_surrogate, low=0.1, high=0.1)}
         compare(far, verl_gspo, **settings)
-        largest = ratio.importance_ratio(logps, old - shift, mask)[mask.bool()].max()
+        largest = ratio(logps, old - shift, mask)[mask.bool()].max()
         assert (largest == math.exp(10)) == bounded
 
 
@@ -113,15 +110,15 @@ def trl_grpo(logps, old, advantages, mask, *, level, loss_type, delta=None):
 
 
 @pytest.mark.parametrize(
-    ("level", "module"), [("token", ratio_token), ("sequence", ratio_gspo), ("sequence_token", ratio_gspo_token)]
+    ("level", "module"), [("token", token_ratio), ("sequence", gspo_ratio), ("sequence_token", gspo_token_ratio)]
 )
 @pytest.mark.parametrize(("loss_type", "aggregation"), [("grpo", "sequence_mean"), ("bnpo", "token_mean")])
 def test_trl_grpo(tensors, level, module, loss_type, aggregation):
     compare(
         tensors,
         partial(trl_grpo, level=level, loss_type=loss_type),
-        ratio=module.importance_ratio,
-        surrogate=partial(clipped.surrogate, low=0.2, high=0.28),
+        ratio=module,
+        surrogate=partial(clip_surrogate, low=0.2, high=0.28),
         aggregation=aggregation,
     )
 
@@ -132,8 +129,8 @@ def test_trl_delta_is_the_dual_clip(tensors):
     compare(
         far,
         partial(trl_grpo, level="token", loss_type="grpo", delta=2.0),
-        ratio=ratio_token.importance_ratio,
-        surrogate=partial(clipped.surrogate, low=0.2, high=0.28, dual=2.0),
+        ratio=token_ratio,
+        surrogate=partial(clip_surrogate, low=0.2, high=0.28, dual=2.0),
     )
 
 
@@ -143,7 +140,7 @@ def test_group_normalisation(epsilon):
     rewards = torch.randn(24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     groups = rewards.view(4, 6)
     expected = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + epsilon)
-    torch.testing.assert_close(advantage_normalized.group_advantages(rewards, 6, epsilon), expected.flatten())
+    torch.testing.assert_close(normalized_advantages(rewards, 6, epsilon), expected.flatten())
 
 
 def test_verl_gae(tensors):
@@ -160,10 +157,10 @@ def test_verl_gae(tensors):
     expected = torch.stack(reversed_advantages[::-1], dim=1)
     chosen = expected[mask.bool()]
     white = (chosen - chosen.mean()) * torch.rsqrt(chosen.var() + 1e-8)
-    advantages, returns = advantage_gae.gae(rewards, values, mask, gamma=0.97, lam=0.9)
+    advantages, returns = gae(rewards, values, mask, gamma=0.97, lam=0.9)
     torch.testing.assert_close(advantages[mask.bool()], chosen)
     torch.testing.assert_close(returns[mask.bool()], (expected + values)[mask.bool()])
-    torch.testing.assert_close(advantage_gae.whiten(advantages, mask)[mask.bool()], white)
+    torch.testing.assert_close(whiten(advantages, mask)[mask.bool()], white)
 
 
 def test_verl_value_loss(tensors):
@@ -180,7 +177,7 @@ def test_trl_k3(tensors):
     logps, reference, _, _ = tensors
     ours, theirs = logps.clone().requires_grad_(), logps.clone().requires_grad_()
     expected = torch.exp(reference - theirs) - (reference - theirs) - 1
-    found = kl.k3(ours, reference)
+    found = k3(ours, reference)
     torch.testing.assert_close(found, expected)
     (gradient,) = torch.autograd.grad(found.sum(), ours)
     torch.testing.assert_close(gradient, *torch.autograd.grad(expected.sum(), theirs, retain_graph=True))
@@ -227,8 +224,8 @@ def test_truncated_importance_weights(tensors, level, cap):
     compare(
         tensors,
         published,
-        ratio=ratio_token.importance_ratio,
-        surrogate=partial(clipped.surrogate, low=0.2, high=0.2, dual=None),
+        ratio=token_ratio,
+        surrogate=partial(clip_surrogate, low=0.2, high=0.2, dual=None),
         aggregation="token_mean",
         importance=found,
     )

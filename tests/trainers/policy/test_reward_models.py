@@ -11,9 +11,8 @@ from ablation.config.variants import load_studies
 from ablation.contract.health import Monitor, parse_rules
 from tests.trainers.policy.helpers import CPU, SMALL, stage, train
 from trainers.assets_config import Asset, PathSource
-from trainers.objectives.advantages import normalized as advantage_normalized
-from trainers.objectives.advantages import relative as advantage_relative
-from trainers.objectives.rewards.token_rewards import increments, returns_to_go, token_advantages
+from trainers.objectives.advantages import normalized_advantages, relative_advantages
+from trainers.objectives.rewards import increments, returns_to_go, token_advantages
 from trainers.policy import evaluate, judge, reinforce, task_data, warm_start
 from trainers.policy.config import Data, Evaluate, PolicyConfig, Reward, RewardTraining, Rollout, Sampling, WarmStart
 from trainers.policy.reward_training import agreement
@@ -37,12 +36,14 @@ def test_rewards_of_tokens_by_hand():
     torch.testing.assert_close(scaled, torch.tensor([[-1, 1, -0.5], [1, -1, 0]]) / 2**0.5)
 
 
-@pytest.mark.parametrize("advantage", [advantage_relative, advantage_normalized])
+@pytest.mark.parametrize("advantage", [relative_advantages, normalized_advantages])
 def test_the_first_tokens_advantage_is_that_of_the_response(advantage):
     generator = torch.Generator().manual_seed(0)
     rewards, mask = torch.randn(8, 5, generator=generator, dtype=torch.float64), torch.ones(8, 5)
-    whole = advantage.group_advantages(rewards.sum(1), 4)
-    torch.testing.assert_close(token_advantages(rewards, mask, 4, scale=advantage is advantage_normalized)[:, 0], whole)
+    whole = advantage(rewards.sum(1), 4)
+    torch.testing.assert_close(
+        token_advantages(rewards, mask, 4, scale=advantage is normalized_advantages)[:, 0], whole
+    )
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-9])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.trainers.policy.helpers import CPU, SMALL, killed_at, sampled_batch, stage, train
-from trainers.objectives.advantages import gae as advantage_gae
+from trainers.objectives.advantages import terminal_rewards
 from trainers.policy import evaluate, reinforce, task_data
 from trainers.policy.actor import Actor
 from trainers.policy.batch import Sequences, token_logps
@@ -257,4 +257,4 @@ def test_critic_values_see_only_what_is_before_the_token(prepared, model, prompt
         other = critic(Sequences(batch.prompt_ids, batch.prompt_mask, changed, batch.mask))
     torch.testing.assert_close(other[:, :4], values[:, :4], rtol=0, atol=1e-5)
     assert (other[:, 4:] - values[:, 4:]).abs().max() > 1e-3
-    assert advantage_gae.terminal_rewards(torch.ones(16), batch.mask).sum() == 16
+    assert terminal_rewards(torch.ones(16), batch.mask).sum() == 16

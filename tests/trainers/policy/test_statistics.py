@@ -7,7 +7,7 @@ import torch
 
 from tests.trainers.policy.helpers import CPU, TINY, actor, sampled_batch
 from trainers.micro_batch import MicroBatch
-from trainers.objectives.diagnostics.statistics import Maximum, Mean, Reduction, Sum, Variance
+from trainers.objectives.diagnostics import Maximum, Mean, Reduction, Sum, Variance
 from trainers.policy import critic
 from trainers.policy.config import Critic, Update
 from trainers.policy.learner import Learner

@@ -1,13 +1,15 @@
-"""The policy loss of one batch, put together from a ratio, its transforms, token weights and a surrogate."""
+"""The losses of a policy and of its critic, and the entropy of a policy."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from trainers.objectives.diagnostics.statistics import Diagnostics, Maximum, Mean, Reduction, Variance
-from trainers.objectives.losses.aggregation import Aggregation, aggregate
+from trainers.objectives.aggregation import Aggregation, aggregate
+from trainers.objectives.diagnostics import Diagnostics, Maximum, Mean, Reduction, Variance
 
+# The policy loss of one batch, put together from a ratio, its transforms, token weights and a surrogate.
 Ratio = Callable[[Tensor, Tensor, Tensor], Tensor]  # logps, old_logps, mask -> ratio, all (B, T)
 Transform = Callable[[Tensor, Tensor], tuple[Tensor, Diagnostics]]  # ratio, mask -> ratio
 Weights = Callable[[Tensor, Tensor], tuple[Tensor, Diagnostics]]  # logps, mask -> token weights
@@ -80,3 +82,35 @@ def _ratio_diagnostics(logps: Tensor, old_logps: Tensor, used: Tensor, mask: Ten
         "ratio/variance_reduction": Reduction.of(token, used, mask),
         "policy/approx_kl": Mean.of(old_logps - logps, mask),
     }
+
+
+# The loss of PPO's critic.
+def value_loss(
+    values: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    mask: Tensor,
+    *,
+    clip: float,
+    aggregation: Aggregation = "token_mean",
+    units: float | None = None,
+) -> tuple[Tensor, Diagnostics]:
+    """Return 0.5 mean max((v - R)^2, (clip(v, v_old - clip, v_old + clip) - R)^2); all tensors (B, T).
+
+    As in OpenAI's PPO and verl's `compute_value_loss`. Diagnostics: share of clipped tokens, explained variance
+    1 - var(R - v) / var(R), undefined where all returns are equal.
+    """
+    bounded = torch.minimum(torch.maximum(values, old_values - clip), old_values + clip)
+    plain, clipped = (values - returns) ** 2, (bounded - returns) ** 2
+    loss = 0.5 * aggregate(torch.maximum(plain, clipped), mask, aggregation, units=units)
+    diagnostics: Diagnostics = {
+        "value/clip_fraction": Mean.of(clipped > plain, mask),
+        "value/explained_variance": Reduction.of(returns, returns - values, mask),
+    }
+    return loss, diagnostics
+
+
+# Entropy of the policy's next-token distribution.
+def token_entropy(logits: Tensor) -> Tensor:
+    """Return the entropy -sum_v p_v log p_v of logits (..., V): (...), nats; exact, not the estimate -log p(y_t)."""
+    return torch.logsumexp(logits, -1) - (logits.softmax(-1) * logits).sum(-1)

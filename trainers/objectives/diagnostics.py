@@ -1,10 +1,4 @@
-"""What is measured of a batch, in a form in which parts join: micro-batches give the figures of their minibatch.
-
-The mean of the variances of parts is not the variance of the whole, nor is the mean of their maxima its maximum. So
-objectives return these, `join` puts the parts together, and `value` is read once, at the end. All are in float64 and
-without gradient; a variance keeps the squared distances from its own mean (Chan, Golub and LeVeque 1983), since sums of
-squares would lose the variance of ratios that are nearly 1.
-"""
+"""What is measured of batches, and of scores."""
 
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -13,6 +7,12 @@ import torch
 from torch import Tensor
 
 
+# What is measured of a batch, in a form in which parts join: micro-batches give the figures of their minibatch.
+#
+# The mean of the variances of parts is not the variance of the whole, nor is the mean of their maxima its maximum. So
+# objectives return these, `join` puts the parts together, and `value` is read once, at the end. All are in float64 and
+# without gradient; a variance keeps the squared distances from its own mean (Chan, Golub and LeVeque 1983), since sums
+# of squares would lose the variance of ratios that are nearly 1.
 class Statistic(Protocol):
     """A figure of some values, which joins with that of others."""
 
@@ -132,3 +132,18 @@ class Reduction:
     def value(self) -> Tensor | None:  # noqa: D102
         raw = self.raw.value()
         return None if raw <= 1e-10 else 1 - self.after.value() / raw
+
+
+# Whether scores rank the responses to one prompt as their quality does.
+def within_group_correlation(scores: Tensor, quality: Tensor, group_size: int) -> Tensor:
+    """Return the Pearson correlation of scores and quality, both (B * G,), after each group's mean is taken off.
+
+    Differences between prompts do not count: only those within a group reach the advantages. NaN where no group has
+    a spread in both.
+    """
+    x, y = (v.double().view(-1, group_size) for v in (scores, quality))
+    x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
+    # A group of equal values has rounding noise around its mean, not exactly 0.
+    x, y = (torch.where(v.abs().amax(1, keepdim=True) > 1e-9, v, 0.0) for v in (x, y))
+    scale = (x.square().sum() * y.square().sum()).sqrt()
+    return torch.where(scale > 0, (x * y).sum() / scale, torch.nan)

@@ -1,1 +1,0 @@
-"""Advantages of responses and tokens."""

@@ -1,1 +1,0 @@
-"""Objectives of an editor that removes stereotypes."""

@@ -1,1 +1,0 @@
-"""Losses of a critic that tells a teacher from a student, and its scores."""

@@ -1,1 +1,0 @@
-"""Losses of policies and values, their aggregation, KL and entropy."""

@@ -1,1 +1,0 @@
-"""Importance ratios, and what is done to them before the loss."""

@@ -1,1 +1,0 @@
-"""Rewards by length and by token."""

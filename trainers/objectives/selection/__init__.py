@@ -1,1 +1,0 @@
-"""Rewards, advantages and losses of policies that choose demonstrations."""

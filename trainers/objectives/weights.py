@@ -1,0 +1,93 @@
+"""Weights of tokens within a response."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from trainers.objectives.diagnostics import Diagnostics, Mean, Variance
+
+
+# Innovation 2.2: token weights that follow the size of the token's gradient, for which |log p| stands.
+def gradient_adaptive_weights(logps: Tensor, mask: Tensor, *, temperature: float) -> tuple[Tensor, Diagnostics]:
+    """Return c_t = L softmax_t(|logps_t| / temperature) over each response's L tokens, detached, mean 1: (B, T).
+
+    A large temperature gives equal weights. Diagnostics: the mean of |log p| (the proxy of the gradient's norm that
+    2.2 uses) and the variance of the weights.
+    """
+    size = logps.detach().abs()
+    mask = mask.bool()
+    scores = (size / temperature).masked_fill(~mask, -torch.inf)
+    length = mask.sum(-1, keepdim=True)
+    weights = torch.where(mask, length * scores.softmax(-1), 0.0)
+    diagnostics: Diagnostics = {
+        "gradient_adaptive/avg_gradient_norm": Mean.of(size, mask),
+        "gradient_adaptive/weight_variance": Variance.of(weights, mask),
+    }
+    return weights, diagnostics
+
+
+# Innovation 2.5 (seed 001): earlier tokens get more of the response's advantage.
+def temporal_decay_weights(
+    logps: Tensor,
+    mask: Tensor,
+    *,
+    gamma: float,
+    normalize: Literal["mean", "sum", "none"],
+    lspd: Mapping[str, float] | None = None,
+) -> tuple[Tensor, Diagnostics]:
+    """Return d_t = gamma^(t-1) for t = 1 .. L: (B, T), with mean 1 or sum 1 over the response, or as they are.
+
+    With `lspd` (logarithmic-scale position decay; alpha, tau) d_t = exp(-alpha log(1 + (t-1)/tau) / log(1 + (L-1)/tau))
+    instead, from 1 at the first to e^-alpha at the last token of any length; of a single token 1. With "sum" a
+    response's weights are 1/L of those of "mean". `logps` (B, T) gives shape, type and device only. Diagnostics, as
+    means over the responses: the sum of the weights before they are normalised, and the first and the last weight that
+    are used.
+    """
+    mask = mask.to(logps.dtype)
+    steps = torch.arange(logps.shape[1], device=logps.device, dtype=logps.dtype)
+    length = mask.sum(-1, keepdim=True)
+    if lspd is None:
+        raw = gamma**steps * mask
+    else:
+        tau = lspd["tau"]
+        whole = torch.log1p((length - 1).clamp(min=1) / tau)  # of one token only its position 0 is looked at
+        raw = torch.exp(-lspd["alpha"] * torch.log1p(steps / tau) / whole) * mask
+    total = raw.sum(-1, keepdim=True)
+    scale = {"mean": length, "sum": torch.ones_like(length), "none": total}[normalize]
+    weights = raw * scale / total.clamp(min=torch.finfo(raw.dtype).tiny)
+    last = weights.gather(1, (length.long() - 1).clamp(min=0))
+    diagnostics: Diagnostics = {
+        "temporal_decay/weight_sum": Mean.of(total),
+        "temporal_decay/first_weight": Mean.of(weights[:, 0]),
+        "temporal_decay/last_weight": Mean.of(last),
+    }
+    return weights, diagnostics
+
+
+# Truncated importance weights between the sampler and the policy before the update (TIS).
+#
+# Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training": an engine that rounds
+# otherwise than the trainer samples from another policy than the one that is updated.
+BOUND = 20.0  # of a logarithm: e^20 is far above any cap
+
+
+def importance_weights(
+    old_logps: Tensor, sampled_logps: Tensor, mask: Tensor, *, cap: float, level: Literal["token", "sequence"]
+) -> Tensor:
+    """Return min(pi_old / pi_sampler, cap), (B, T), without gradient; 0 at padding.
+
+    Args:
+        old_logps: log-probabilities of the policy before the update, (B, T), nats.
+        sampled_logps: those that the sampler gave, (B, T).
+        mask: 1 at the tokens of the responses, (B, T).
+        cap: largest weight.
+        level: token: each token has its own (verl `rollout_is: token`, TRL `token_truncate`); sequence: all tokens of a
+            response have the product of theirs (verl `sequence`, TRL `sequence_truncate`).
+    """
+    mask = mask.to(old_logps.dtype)
+    difference = torch.where(mask > 0, old_logps - sampled_logps, 0.0).detach()
+    if level == "sequence":
+        difference = difference.sum(-1, keepdim=True)
+    return difference.clamp(-BOUND, BOUND).exp().clamp(max=cap) * mask

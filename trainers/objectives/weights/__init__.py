@@ -1,1 +1,0 @@
-"""Weights of tokens within a response."""
