@@ -14,12 +14,12 @@ for id in PLAN.stage_ids():
             f"{JOBS.folder_of(id)}/status.json",
         log:
             f"{JOBS.folder_of(id)}/log.txt",
+        priority: JOBS.priority_of(id)
         group:
             JOBS.group_of(id)
         conda:
             ENVIRONMENT
         threads: JOBS.resource_of(id, "threads")
-        priority: JOBS.priority_of(id)
         resources:
             **JOBS.scheduler_request(id),
             **JOBS.nodes_of(id),
