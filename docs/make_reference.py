@@ -24,8 +24,7 @@ PLAIN = ("≥0", ">0", "≥1")  # bounds that go without saying
 COMMON = ("extends", "why", "gpu")
 STEP, COLUMN, WIDTH = 2, 34, 100
 KEYS_HEAD = """Made from the config model by `make docs`: every key with its default, meaning and, in parentheses, what
-is allowed (lower bounds of 0 and 1 are left out). A variant states only the keys that it changes
-([Add a variant](../add-a-variant.md)). Models and data sets are [assets](assets.md).
+is allowed. Models and data sets are [assets](assets.md).
 """
 ASSETS_HEAD = """# Keys of an asset
 
