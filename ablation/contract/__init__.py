@@ -1,1 +1,1 @@
-"""What trainers and tracker both read: errors, files, process life, stage folders, health rules, code digests."""
+"""Shared by trainers and tracker: errors, files, process life, stage folders, health rules, code digests."""

@@ -1,4 +1,4 @@
-"""What it meant that a configuration had no such field, for fields that are added later."""
+"""For a config field that is added later: the value that its absence stood for."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Absent:
-    """Marks a new field of a config model: until there was such a field, everything ran as with this value.
+    """Marks a new field of a config model: before the field existed, everything ran as if it had this value.
 
-    A stage's key holds all values that the stage reads, so a new field gives every reader a new key. With the mark, as
+    A stage's key holds all values that the stage reads, so a new field gives every reader a new key. With this mark, as
     in `smoothing: Annotated[float, Absent(0.0)] = Field(default=0.0, ...)`, a field of this value is left out of the
-    key, and what ran before the field existed runs no more. The mark says how it was, not what the default is: it
-    stays as it is when the default changes. `value` is what JSON has: numbers, text, lists, maps, None.
+    key, and what ran before the field existed does not run again. The mark records the past behaviour, not the default:
+    it stays as it is when the default changes. `value` must be JSON: numbers, text, lists, maps, None.
     """
 
     value: Any

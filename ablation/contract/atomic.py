@@ -1,4 +1,4 @@
-"""Files that are either whole or as they were: written aside, flushed to the disk, renamed."""
+"""Atomic writes: a file is written under another name, flushed to disk and renamed, so it is either old or new."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from ablation.contract.reading import printable, read_bytes
 
 
 class WriteError(TrackerError, OSError):
-    """A file that cannot be written; it is an OSError too, as a stage tells a full disk from a fault of its own."""
+    """A file that cannot be written. Also an OSError, so that a stage can tell a full disk from its own failure."""
 
     def __init__(self, text: str, error: OSError) -> None:
         super().__init__(text)
@@ -25,15 +25,15 @@ class WriteError(TrackerError, OSError):
 
 @contextmanager
 def replacing(path: Path | str, *, sync: bool = True) -> Iterator[Path]:
-    """Yield a path beside `path`, of the same suffix; when the block ends without an error it takes its place.
+    """Yield a path next to `path`, with the same suffix; when the block ends without an error it replaces `path`.
 
-    A reader, or with `sync` who comes after a power cut, finds the old content or the new one, never a part.
+    A reader finds the old content or the new one, never a part; with `sync` also after a power cut.
     Raises WriteError, in one line, where the disk is full or the folder cannot be written, and TrackerError where
-    `path` is a device: as root, a report written to /dev/null would else take its place.
+    `path` is a device: otherwise a report that root writes to /dev/null would replace the device.
     """
     path = Path(path)
     if not path.name or path.is_char_device() or path.is_block_device():
-        raise TrackerError(f"{path}: is no place for a file; name another path")
+        raise TrackerError(f"{path}: is not a regular file; name another path")
     aside = path.with_name(f".{os.getpid()}.tmp.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def update_text(path: Path, text: str, *, sync: bool = True) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what a process left that was killed while it wrote; only for the folder's one owner."""
+    """Delete temporary files left by a process that was killed while writing; only for the folder's one owner."""
     for leftover in folder.glob(".*.tmp.*"):
         leftover.unlink(missing_ok=True)
 

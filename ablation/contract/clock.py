@@ -1,4 +1,4 @@
-"""Files dated in the future, by a clock that was wrong: Snakemake refuses whatever is made from them."""
+"""Files dated in the future by a wrong clock: Snakemake refuses whatever is made from them."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ LONG_AGO = 1  # second after the epoch; 0 would count as no time at all
 
 
 def from_the_future(paths: Iterable[Path]) -> list[Path]:
-    """Return those of the files that are dated later than now."""
+    """Return the files that are dated later than now."""
     return [path for path in paths if (written := _written(path)) is not None and written > time.time()]
 
 
 def date(paths: Iterable[Path], seconds: float | None = None) -> None:
-    """Date files as written now, or so many seconds after the epoch; those of another user become ours first."""
+    """Date files as written now, or at `seconds` after the epoch; another user's files become ours first."""
     for path in paths:
         times = None if seconds is None else (seconds, seconds)
         try:

@@ -2,8 +2,8 @@
 
 The modules behind `-m` count as well, and what they and the Python files among the code import from the project.
 
-Python counts by its syntax tree, as in `ablation.contract.definitions`; of all else every byte does. What the
-interpreter and the tools leave there (`__pycache__`, hidden files) is not code, nor is what is not a regular file.
+Python files count by syntax tree, as in `ablation.contract.definitions`; other files byte by byte. Caches
+(`__pycache__`), hidden files and anything that is not a regular file do not count.
 """
 
 import ast
@@ -20,7 +20,7 @@ from ablation.contract.errors import ConfigError
 
 
 class FileCode(NamedTuple):
-    """What `code` names: the patterns, and file -> digest, by the file's path from the project's folder.
+    """The files that `code` names: the patterns, and file -> digest, by the file's path from the project's folder.
 
     outside: folders that the jobs write to, so that nothing in them is code even where `code` is the whole project.
     words: of the command.
@@ -46,7 +46,7 @@ def code_files(
     for pattern in code.patterns:
         if not _matching(pattern, root, code.outside):
             problem = f"names no file in {root.resolve()}"
-            raise ConfigError(root, "", pattern, problem, "correct it: a file, a folder, or a pattern as `src/**/*.py`")
+            raise ConfigError(root, "", pattern, problem, "correct it: a file, a folder or a pattern (`src/**/*.py`)")
     try:
         return code._replace(files=_files(code, root))
     except OSError as error:
@@ -61,13 +61,13 @@ def changed_files(code: FileCode, root: Path) -> list[str]:
 
 
 def named_files(words: Iterable[str], root: Path) -> list[str]:
-    """Return the files of the project that stand in a command, but for those of an environment of Python's."""
+    """Return the project's files that a command names, except files of a Python environment."""
     names = filter(None, (_within(word, root) for word in mentions(tuple(words)).files))
     return [name for name in dict.fromkeys(names) if os.path.isfile(root / name) and not is_installed(root, name)]
 
 
 def is_installed(root: Path, name: str) -> bool:
-    """Tell whether a file of the project belongs to an environment of Python's."""
+    """Tell whether a file of the project belongs to a Python environment."""
     return any((root / folder / "pyvenv.cfg").exists() for folder in Path(name).parents)
 
 
@@ -92,7 +92,7 @@ def _files(code: FileCode, root: Path) -> dict[str, str]:
             continue
         found[name], imports = _read(root / name)
         here = os.path.dirname(name)
-        own = [] if (root / here / "__init__.py").exists() else [here]  # where it is the program, or beside it
+        own = [] if (root / here / "__init__.py").exists() else [here]  # where it is the program, or next to it
         for level, module in imports:
             above = os.path.join(here, *[".."] * (level - 1))
             waiting += _modules(module or "__init__", [above] if level else [*own, *folders], root)
@@ -172,6 +172,6 @@ def _read(path: Path) -> tuple[str, tuple[tuple[int, str], ...]]:
         try:
             tree = ast.parse(path.read_bytes())
             _CACHE[key] = tree_digest(tree), tuple(imported_names(ast.walk(tree)))
-        except (SyntaxError, ValueError):  # a template, say; whoever runs it will be told
+        except (SyntaxError, ValueError):  # a template, say; running it will report the error
             _CACHE[key] = content.hexdigest()[:LENGTH], ()
     return _CACHE[key]

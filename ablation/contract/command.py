@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from ablation.contract.definitions import imported_names
 from ablation.contract.nested import leaves
 
-OUTPUT = "output"  # the command's folder in that of its stage, whose other files are the tracker's
+OUTPUT = "output"  # the command's subfolder of its stage's folder, whose other files are the tracker's
 KINDS = {
     "config": ("", "yaml", "json"),
     "overrides": ("", "+", "++"),
@@ -68,7 +68,7 @@ class Placeholder(NamedTuple):
 
 @dataclass(frozen=True)
 class Filling:
-    """What the placeholders become. `config` maps `yaml` and `json` to the files; `values` are what these hold."""
+    """The placeholders' values. `config` maps `yaml` and `json` to the files; `values` is the content of both."""
 
     config: Mapping[str, Path]
     values: Mapping[str, Any]
@@ -107,7 +107,7 @@ def fill(words: Sequence[str], filling: Filling) -> list[str]:
 
 
 class Mentions(NamedTuple):
-    """What a command seems to name: files, modules, and folders in which Python is to look for modules."""
+    """Names found in a command: files, modules, and folders in which Python is to look for modules."""
 
     files: list[str]
     modules: list[str]
@@ -163,7 +163,7 @@ def _converted(placeholder: Placeholder, filling: Filling) -> str:
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a dotted key; null where a variant made a map above it null. Raises KeyError for no key."""
+    """Return the value of a dotted key; null where a variant set a map above it to null. Raises KeyError if absent."""
     found: Any = values
     for part in key.split("."):
         found = None if found is None else found[part]

@@ -1,4 +1,4 @@
-"""What a file of Python defines, and what each of its statements refers to.
+"""The definitions of a Python file, and the names to which each of its statements refers.
 
 A statement counts by its syntax tree: comments, docstrings and layout do not. The text form of a tree belongs to a
 minor version of Python, and so does its digest. Names are resolved by `ablation.contract.fingerprint`.
@@ -18,7 +18,7 @@ LENGTH = 16
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 _DOCUMENTED = (*_DEFINITIONS, ast.Module)
-# What does nothing to anything else where it decorates a definition or gives a default or a field its value.
+# Free of side effects where it decorates a definition or gives a default or a field its value.
 _HARMLESS = frozenset(
     (
         *("abstractmethod", "cache", "cached_property", "classmethod", "contextmanager", "dataclass", "field", "final"),
@@ -55,7 +55,7 @@ class Statement(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file's statements, but for its imports and what only type checkers see.
+    """A file's statements, except imports and what only type checkers see.
 
     bindings: name -> the statements (by number) and imports that bind it. always: the statements that do something when
     the file is imported. imports: of the file itself.
@@ -72,7 +72,7 @@ _CACHE: dict[tuple[str, str, bytes], File] = {}
 
 
 def file_of(name: str, path: Path, source: bytes) -> File:
-    """Return what the file of a module defines; remembered for as long as its text stays. Raises ConfigError."""
+    """Return the definitions of a module's file; cached until its text changes. Raises ConfigError."""
     key = (name, path.name, hashlib.sha256(source).digest())
     if key not in _CACHE:
         try:
@@ -124,7 +124,7 @@ def _run(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """Return the names that a statement binds, other than by importing; rather too many."""
+    """Return the names that a statement binds, other than by importing; rather too many than too few."""
     found = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)]
     found += [each.name for each in ast.walk(node) if isinstance(each, _DEFINITIONS)]
     return list(dict.fromkeys(found))
@@ -148,9 +148,9 @@ def _imports(node: ast.Import | ast.ImportFrom, package: str) -> list[Import]:
 
 
 def _acts(node: ast.stmt, own: Iterable[str]) -> bool:
-    """Whether a statement may do more, when it runs, than bind its names: what of the project does is not known here.
+    """Whether running a statement may do more than bind its names; the effect of calling project code is not known.
 
-    own: names that are bound to something of the project, of which nobody knows what calling them does.
+    own: names that are bound to something of the project; calling one may have any effect.
     """
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -180,7 +180,7 @@ def _calls(nodes: Iterable[ast.AST]) -> list[ast.Call]:
 
 
 def _harmless(node: ast.AST, own: Iterable[str]) -> bool:
-    """Whether a decorator or a call is known to do nothing to anything else."""
+    """Whether a decorator or a call is known to have no side effects."""
     function = node.func if isinstance(node, ast.Call) else node
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     setter = name in ("setter", "getter", "deleter")  # of a property in the same class
@@ -217,7 +217,7 @@ def _statement(node: ast.stmt | ast.Module, package: str) -> Statement:
 
 
 def _searches(statement: Statement, bindings: Mapping[str, Iterable[int | Import]]) -> bool:
-    """Whether a statement uses what finds definitions by other means than their names, under whatever name."""
+    """Whether a statement looks definitions up by other means than their names, under whatever alias."""
     for dotted in statement.names:
         head, _, rest = dotted.partition(".")
         bound = [each for each in (*bindings.get(head, ()), *statement.imports) if isinstance(each, Import)]
@@ -233,7 +233,7 @@ def digest_of(words: Iterable[str]) -> str:
 
 
 class _Reader:
-    """Finds the text form of a tree, as `ast.dump` has it but for docstrings, the names in it and its imports.
+    """Finds the text form of a tree (as by `ast.dump`, without docstrings), the names in it and its imports.
 
     All in one pass, because planning takes as long as this takes.
     """
@@ -268,7 +268,7 @@ class _Reader:
             self.names.add(value.id)
         elif kind is ast.Import or kind is ast.ImportFrom:
             self.imports += _imports(value, self.package)
-        elif kind is ast.AnnAssign:  # whoever evaluates the annotations of a class finds names in strings as well
+        elif kind is ast.AnnAssign:  # evaluating a class's annotations finds names in strings as well
             texts = (each.value for each in ast.walk(value.annotation) if isinstance(each, ast.Constant))
             self.names.update(word for text in texts if isinstance(text, str) for word in _WORD.findall(text))
         for field in self.fields[kind]:

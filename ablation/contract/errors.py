@@ -1,4 +1,4 @@
-"""Errors that a user can mend. Their text is one line: file, key, value, what is wrong, what to do."""
+"""Errors that a user can fix. Their text is one line: file, key, value, problem, remedy."""
 
 from pathlib import Path
 from types import TracebackType
@@ -13,12 +13,12 @@ class TrackerError(Exception):
     """Base of the errors that the command line and the Snakefile print without a traceback."""
 
     def __str__(self) -> str:
-        """Return the text; what a terminal would obey, from a file's name say, shows as its code."""
+        """Return the text, with control characters (from a file's name, say) shown as escapes."""
         return printable(super().__str__())
 
 
 def explained(error: TrackerError | OSError) -> str:
-    """Return the line of an error, or of each mistake; of a file that this user may not use, with what to do."""
+    """Return the line of an error, or of each mistake; for a file without permission, with the remedy."""
     if isinstance(error, ConfigError):
         return "\nerror: ".join(map(str, (error, *error.others)))
     if not isinstance(error, PermissionError) or error.filename is None:
@@ -38,7 +38,7 @@ class ConfigError(TrackerError):
 
 
 class Mistakes:
-    """Collects mistakes, each in a `with` of its own, so that a user is told of them at once.
+    """Collects mistakes, each in a `with` of its own, so that all are reported at once.
 
     mistakes = Mistakes()
     for check in checks:

@@ -1,4 +1,4 @@
-"""The code that a stage can reach: comments, docstrings, layout and unused definitions do not count, all else does.
+"""The code that a stage can reach, without comments, docstrings, layout and unused definitions.
 
 What counts are the definitions that a stage names (functions, classes, values at the top level of a file) and all that
 these refer to by name, at any depth and across files, up to installed packages, which are left to provenance. Of a file
@@ -24,9 +24,9 @@ HARNESS = (
     "trainers.harness.fix_randomness",
     "trainers.harness.Stage",
 )
-# Of an entry `module:run`, the other names by which the runner finds out how to run it.
+# Other names of an entry module, by which the runner finds out how to run it.
 _OF_ENTRIES = ("RANKS", "NEEDS_TORCH")
-_IMPORTED, _ALL = "", "*"  # in the place of a definition: the module as it is imported, and all that it defines
+_IMPORTED, _ALL = "", "*"  # instead of a definition: the module as it is imported, and all that it defines
 _Node = tuple[str, str]  # module, definition
 
 
@@ -46,7 +46,7 @@ class Code(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return what a key holds of the code."""
+        """Return the part of a key that covers the code."""
         return combined(self.modules | {f"parts.{slot}": name for slot, name in self.parts.items()})
 
 
@@ -98,7 +98,7 @@ def combined(digests: Mapping[str, str]) -> str:
 
 
 def changed(code: Code, root: Path) -> list[str]:
-    """Return the modules whose code is not what `code` says, or that are reached now or no more.
+    """Return the modules whose code is not what `code` says, or that are newly or no longer reached.
 
     Where no byte of the files has changed, no file is parsed: this takes milliseconds.
     """
@@ -109,19 +109,19 @@ def changed(code: Code, root: Path) -> list[str]:
 
 
 def texts_of(code: Code, root: Path) -> dict[str, bytes]:
-    """Return a digest of each module's file as it is now; those that have gone are left out."""
+    """Return a digest of each module's file as it is now; deleted files are left out."""
     found = {name: sha_of(name, root) for name in code.modules}
     return {name: digest for name, digest in found.items() if digest is not None}
 
 
 def sha_of(name: str, root: Path) -> bytes | None:
-    """Return the digest of a module's file as it is now; None where it has gone."""
+    """Return the digest of a module's file as it is now; None if it was deleted."""
     path = _find(name, root)
     return None if path is None else hashlib.sha256(read_source(path)).digest()
 
 
 class Sources:
-    """The project's modules as they are when they are first asked for, and what refers to what in them."""
+    """The project's modules as they are when first asked for, and the references between their definitions."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -168,7 +168,7 @@ class Sources:
         return self._digests[module, names]
 
     def _named(self, name: str) -> Iterator[_Node]:
-        """Yield what a name that was asked for means."""
+        """Yield the definitions that a requested name stands for."""
         module, colon, function = name.partition(":")
         if not colon and self.find(name) is None:
             module, _, function = name.rpartition(".")
@@ -202,7 +202,7 @@ class Sources:
         return self._reached[start, exclude]
 
     def _referred(self, module: str, name: str) -> Iterator[_Node]:
-        """Yield what one node refers to."""
+        """Yield the nodes to which one node refers."""
         file = self.read(module)
         if name == _IMPORTED:
             packages = (module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1))
@@ -242,7 +242,7 @@ class Sources:
             yield statement.module, _ALL
 
     def _meant(self, module: str, name: str, rest: Sequence[str]) -> Iterator[_Node]:
-        """Yield what a name in a module means, followed by these attributes; without a name, the module itself."""
+        """Yield the definitions behind a name in a module, followed by these attributes; without a name, the module."""
         waiting, seen = [(module, name, tuple(rest))], set()
         while waiting:
             module, name, rest = step = waiting.pop()
@@ -265,7 +265,7 @@ class Sources:
                 yield module, _ALL
 
     def _searches(self, node: _Node) -> bool:
-        """Whether a definition may reach others that it does not name. What the runner looks up, the plan names."""
+        """Whether a definition may reach others that it does not name. The plan names what the runner looks up."""
         module, name = node
         if module.partition(".")[0] == "ablation":
             return False

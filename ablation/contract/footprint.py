@@ -1,9 +1,9 @@
-"""What a stage holds in memory: a study's `footprint` module says it of a configuration, and the planner adds it up.
+"""Memory that a stage needs: a study's `footprint` module estimates it, and the planner adds it up.
 
     footprint(stage, config, models, devices) -> Footprint | None  # in the module that _study.yaml names as such
 
-`config` is the variant's, `models` has the assets of it that are models, by config key; None is for a stage that holds
-no model. No torch: held bytes follow from numbers of parameters, the others from shapes of tensors.
+`config` is the variant's; `models` holds its assets that are models, by config key; None is returned for a stage that
+holds no model. No torch: held bytes follow from numbers of parameters, the others from shapes of tensors.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Work:
-    """What is on a device beside `held` while a stage does one thing; one such thing at a time.
+    """Memory of a device, in addition to `held`, while a stage does one thing; one such thing at a time.
 
     rows: how many go through the model at once, as configured. of_rows: bytes by name of so many rows. A stage goes
     down by halves to one row at once where memory does not suffice.
@@ -44,11 +44,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What each of a stage's devices holds, where it has as many as was asked for: all hold the same.
+    """Memory of each of a stage's devices, where it has as many as requested: all hold the same.
 
     held: bytes from the first step to the last, by name. host: bytes of the machine's memory by name, of all processes
     of the stage, at the moment that needs most. assumed: what the estimate takes for granted. unknown: what is not
-    counted; sizes are then too small, and nothing can be refused because of them that would be refused otherwise.
+    counted: sizes are then lower bounds.
     """
 
     held: Mapping[str, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Footprint:
 
     @property
     def least(self) -> int:
-        """Return the most bytes on a device with one row at a time: with fewer the stage cannot run."""
+        """Return the most bytes on a device with one row at a time: the stage cannot run with fewer."""
         return self.held_size + max((work.least for work in self.works), default=0)
 
     @property

@@ -1,4 +1,4 @@
-"""Whether somebody runs a stage."""
+"""Whether a process is running a stage."""
 
 import fcntl
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a runner holds the stage's lock. The question takes a shared lock for an instant and gives it back."""
+    """Whether a runner holds the stage's lock. The check takes a shared lock for an instant."""
     try:  # a pipe of this name is not waited for
         handle = os.open(folder / ".lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

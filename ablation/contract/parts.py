@@ -1,7 +1,7 @@
 """The parts of a variant: what `parts(config, stage)` of its study returns by slot, `{"advantage": normalized, ...}`.
 
-The function says with ordinary imports which code the values of a configuration ask for. The planner calls it without
-importing any of that, and writes the names down; a stage imports what the plan names, and can use nothing else.
+The function selects, with ordinary imports, the code that a configuration needs. The planner calls it without importing
+any of that code and records the names; a stage imports what the plan names, and can use nothing else.
 """
 
 import builtins
@@ -16,7 +16,7 @@ PartsOf = Callable[[Any, str], Mapping[str, Any]]  # of a configuration and a st
 
 
 class Named:
-    """Something of the project that is named and not imported."""
+    """Something of the project that is named without being imported."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -29,7 +29,7 @@ class Named:
 
 @contextmanager
 def naming() -> Iterator[None]:
-    """Let `from trainers.a import b` give names: nothing of the project is imported meanwhile."""
+    """Let `from trainers.a import b` return names: nothing of the project is imported meanwhile."""
     ordinary = builtins.__import__
 
     def importing(
@@ -61,7 +61,7 @@ def names_of(parts: PartsOf, config: Any, stage: str) -> dict[str, str]:
 
 
 def part(module: str, name: str) -> Any:
-    """Return what a module has by a name; for those of which a directory is the list."""
+    """Return a module's attribute of this name."""
     return getattr(__import__(module, fromlist=[name]), name)
 
 
@@ -82,7 +82,7 @@ class Loaded(Mapping[str, Any]):
 
 
 def load(path: str) -> Any:
-    """Return what a dotted name means: a module, or something of one."""
+    """Return the object of a dotted name: a module, or an attribute of one."""
     try:
         return import_module(path)
     except ModuleNotFoundError as error:

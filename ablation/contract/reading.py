@@ -1,4 +1,4 @@
-"""Files that somebody else wrote, read with care, and text from them that may be shown."""
+"""Careful reading of files that other programs wrote, and of text from them that is safe to show."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 64 << 20
-# Control characters but tab and newline, separators and marks that turn the direction of a line, halves of a character.
+# Control characters except tab and newline, separators, marks that change a line's direction, lone surrogates.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -40,7 +40,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
 
 
 def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
-    """Return the content of a JSON file; see `read_bytes`. Raises ValueError where it is none, or nested too deeply."""
+    """Return the content of a JSON file; see `read_bytes`. Raises ValueError if it is not JSON or nested too deeply."""
     try:
         return json.loads(read_text(path, limit))
     except RecursionError:
@@ -54,13 +54,13 @@ def sha256(path: Path) -> str:
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a file. Raises OSError where it is a pipe, say, for which a library would wait."""
+    """Return the path of a regular file. Raises OSError for a pipe, say, on which a library would block."""
     os.close(_open(path))
     return path
 
 
 def files_at(path: Path) -> dict[str, Path]:
-    """Return the regular files at a path: itself by its name, or those of a folder by their paths in it."""
+    """Return the regular files at a path: the file by its name, or a folder's files by their paths in it."""
     if path.is_dir():
         return {item.relative_to(path).as_posix(): item for item in sorted(path.rglob("*")) if item.is_file()}
     return {path.name: path} if path.is_file() else {}
@@ -76,13 +76,13 @@ def _open(path: Path) -> int:
 
 
 def kind_of(mode: int) -> str:
-    """Return in words what a `stat` mode says that a path is: `a pipe`."""
+    """Return in words the kind of file that a `stat` mode says: `a pipe`."""
     kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISLNK: "a link"}
     return next((word for test, word in kinds.items() if test(mode)), "a file" if stat.S_ISREG(mode) else "a device")
 
 
 def printable(text: str) -> str:
-    r"""Return the text with what a terminal would obey, or cannot show, as its code: ESC as `\x1b`."""
+    r"""Return the text with what a terminal would obey, or cannot show, as escapes: ESC as `\x1b`."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -1,4 +1,4 @@
-"""The rows that stages leave in Parquet files: names of the columns and their types, by Arrow's names of these."""
+"""The rows that stages leave in Parquet files: names of the columns and their Arrow types."""
 
 METRICS = {"step": "int64", "name": "string", "value": "float64"}
 """`metrics.parquet`: a number that was logged."""

@@ -1,7 +1,7 @@
-"""`samples.parquet`, which may stand beside a stage's `items.parquet`: the words behind the numbers, to be read.
+"""`samples.parquet`, which a stage may write next to `items.parquet`: the prompts and responses behind the numbers.
 
-One row per text that was judged: a response, say, of which an item may have several. No number of the tracker is
-computed from it, it is part of no key, and a stage without it, or with a damaged one, is as good as another.
+One row per text that was judged; an item may have several responses. No number of the tracker is computed from it, it
+is part of no key, and a missing or damaged file does no harm.
 """
 
 import re
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 FILE = "samples.parquet"
 
 PLACE = ("item", "subset", "protocol")
-"""Columns by which a row belongs to the rows of `items.parquet`; text."""
+"""Columns that tie a row to the rows of `items.parquet`; text."""
 
 TEXTS = ("prompt", "response", "reference")
-"""What was asked, what came, what was wanted: text, empty where there is none.
+"""Prompt, answer and target: text, empty where there is none.
 
 Any further column is one more text (`demonstrations`) or a number (`correct`), under the name that a reader is shown.
 """
@@ -22,17 +22,17 @@ NOTE = b"note"
 """Key of the file's metadata: what does not stand in it because it would be too large, in words."""
 
 LONGEST = 8_000
-"""Characters of one text; of a longer one the beginning and the end are kept."""
+"""Most characters of one text; a longer one keeps its beginning and end."""
 
 MOST = 24_000_000
-"""Characters of one file; where its rows have more, all texts are cut shorter, and then items are left out."""
+"""Most characters of one file; if its rows have more, all texts are cut shorter, and then items are left out."""
 
 SHORTEST = 500
 """Characters below which no text is cut: rather, items are left out."""
 
 
 MOST_ITEMS = 500
-"""Items of one subset whose words are kept, the same ones in every run."""
+"""Items of one subset whose texts are kept, the same ones in every run."""
 
 _GAP = re.compile(r" \[… (\d{1,3}(?:,\d{3})*) characters left out …\] ")
 
@@ -60,7 +60,7 @@ class Cut:
         return f"{self.head} [… {self.missing:,} characters left out …] {self.tail}" if self.missing else self.head
 
     def to(self, longest: int) -> "Cut":
-        """Return it with at most so many characters kept, two thirds of them from the beginning."""
+        """Return it with at most this many characters kept, two thirds of them from the beginning."""
         if len(self) <= longest:
             return self
         whole = self.head + self.tail

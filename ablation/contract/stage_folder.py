@@ -1,4 +1,4 @@
-"""How far a running stage says that it is, and what the database is called."""
+"""A running stage's reported progress, and the database's file name."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from ablation.contract.reading import one_line, read_json
 
 DATABASE = "tracker.duckdb"
 CHECKS = "check"  # below the results: what `ablation check` ran
-_LARGEST = 1e15  # of a number that a person reads
+_LARGEST = 1e15  # digits of a number that a person reads
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Progress:
 
 
 def read_progress(folder: Path) -> Progress | None:
-    """Return the progress of a stage, or None where there is none that can be read and makes sense."""
+    """Return the progress of a stage, or None where no readable and plausible one exists."""
     try:
         content = read_json(folder / "progress.json")
         numbers = float(content["done"]), float(content["total"])
@@ -43,7 +43,7 @@ def read_progress(folder: Path) -> Progress | None:
 
 
 def read_attempt(folder: Path) -> int:
-    """Return how many times a stage was begun, the run of now included; 1 where that is not known."""
+    """Return how many times a stage was started, including now; 1 where that is not known."""
     try:
         return int(read_json(folder / "attempt.json")["attempt"])
     except (OSError, ValueError, TypeError, KeyError, ArithmeticError):

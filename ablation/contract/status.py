@@ -1,4 +1,4 @@
-"""How a stage ended: `status.json`, read here by everybody, and what keeps it from being believed."""
+"""How a stage ended: `status.json`, which everything reads here, and reasons not to believe it."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ from ablation.contract.reading import kind_of, one_line, read_json, sha256
 
 STATUS = "status.json"
 KEPT_STATUS = "status.kept.json"  # Snakemake deletes status.json before it runs a job, and after a job that failed
-ENDED = "ended.json"  # what a command left that ended well, and whether that could be read
+ENDED = "ended.json"  # output of a command that ended well, and whether it could be read
 TERMINAL = ("ok", "failed", "diverged", "blocked")
 FAILED = ("failed", "diverged", "blocked", "corrupt")  # states of a stage that ended, and not well
 TO_COME = ("running", "missing")  # states of a stage that has not ended
@@ -51,9 +51,9 @@ class StageState:
 def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> StageState:
     """Return the state of a stage by the status in its folder, or a copy of it called `name`.
 
-    It is corrupt where the status cannot be read or is not that of the stage `key`, where a link, a pipe or a folder
-    is in place of a file that is collected, and where one of these has gone or is not as long as the stage left it.
-    Raises PermissionError where this user may not read it: another's result is not damaged.
+    It is corrupt if the status cannot be read or belongs to another stage than `key`, if a link, a pipe or a folder is
+    in place of a collected file, or if such a file is missing or not as long as the stage left it. Raises
+    PermissionError where this user may not read it: another's result is not damaged.
     """
     if odd := misplaced(folder):
         return StageState("corrupt", _why_misplaced(odd[0], folder))
@@ -77,7 +77,7 @@ def read_state(folder: Path, key: str | None = None, name: str = STATUS) -> Stag
 
 
 def left_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what a status says of the files of a stage that are collected: `files`, their bytes, and `sha256`."""
+    """Return what a status records of a stage's collected files: `files`, their bytes, and `sha256`."""
     paths = [path for name in COLLECTED_FILES if name != STATUS and (path := folder / name).is_file()]
     return {
         "files": {path.name: path.stat().st_size for path in paths},
@@ -86,9 +86,9 @@ def left_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FILES) -> str:
-    """Return which of the files is not the one that the stage left, or nothing.
+    """Return which of the files is not as the stage left it, or nothing.
 
-    It reads them whole: damage that leaves the length is not seen otherwise, as most of it still decodes.
+    It reads them whole: damage that keeps the length is not noticed otherwise, since most of it still decodes.
     """
     for name in names:
         try:
@@ -100,9 +100,10 @@ def altered(folder: Path, state: StageState, names: Iterable[str] = COLLECTED_FI
 
 
 def misplaced(folder: Path) -> list[Path]:
-    """Return what is not a file among those of a stage that are collected, or the stage's folder where it is none.
+    """Return which of a stage's collected files is not a regular file, or the stage's folder if it is not a folder.
 
-    The folders above may be links, to a larger disk say; a stage's own would let it write over what is not its.
+    The folders above may be links, to a larger disk say; a link in place of the stage's own folder would let it
+    overwrite other files.
     """
     if replaced(folder):
         return [folder]
@@ -155,7 +156,7 @@ def _is_number(value: Any, kind: type | tuple[type, ...]) -> bool:
 
 
 def _lost(folder: Path, files: dict[str, int]) -> str:
-    """Return what has gone of the files that the stage left, or nothing; lengths tell, and are quick to compare."""
+    """Return which file that the stage left is missing or has another length, or nothing; quick to check."""
     for name in COLLECTED_FILES:
         if name not in files:
             continue

@@ -1,8 +1,8 @@
-"""The stage that is a command: any program, started without a shell, and its files read by the tracker's readers.
+"""A stage that is a command: any program, started without a shell, whose files the tracker's readers read.
 
-Its folder is `output/` in that of the stage; it says what it likes to `log.txt`. Exit status 0 is the only good end.
-Where it is killed from outside, as for want of memory, the stage leaves no status and is started again with the same
-folder, in which the program may find a checkpoint of its own.
+It writes to `output/` in the stage's folder, and its output goes to `log.txt`. Only exit status 0 is success.
+If it is killed from outside, for lack of memory say, the stage leaves no status and is started again in the same
+folder, where the program may find a checkpoint of its own.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ _COLLECTED = "collected"
 
 
 class NoResult(OSError):
-    """The command, or its reader, was ended from outside, or the machine is set wrongly: no fault of the stage."""
+    """The command or its reader was ended from outside, or the machine is misconfigured: not the stage's fault."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.ECANCELED, text)
@@ -55,7 +55,7 @@ class NoResult(OSError):
 
 
 class CommandPlan(NamedTuple):
-    """What config.json holds of a command: words with placeholders, readers, key of the steps, minutes, and module."""
+    """A command as config.json holds it: words with placeholders, readers, key of the steps, minutes, and module."""
 
     words: list[str]
     collect: list[dict[str, Any]]
@@ -70,8 +70,8 @@ def run(
 ) -> float:
     """Run the command and read what it leaves; return the seconds that it took in an earlier attempt, if it did.
 
-    What a command left that ended well is read again where `collect` has changed since or nothing could read it. Where
-    the same readers could not and still cannot, it is the command that has to run again.
+    The output of a command that ended well is read again if `collect` has changed since, or if it could not be read. If
+    the same readers still cannot read it, the command runs again.
 
     Args:
         stage: the stage.
@@ -112,7 +112,7 @@ def run(
     follower = Follower(output, log, begin, [collected["reader"] for collected in plan.collect], total)
 
     def follow() -> None:
-        # A disk that is full for a moment is not a reason to end a program that may not even write then.
+        # A momentarily full disk is not a reason to end a program that may not be writing at all.
         with contextlib.suppress(OSError):
             if (found := follower.look()) is not None:
                 stage.progress(*found)
@@ -130,7 +130,7 @@ def run(
 
 
 def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
-    """Return what an attempt noted whose command ended well, if its files are as it left them; else nothing."""
+    """Return the note of an attempt whose command ended well, if its files are as it left them; else nothing."""
     try:
         ended: dict[str, Any] = read_json(stage.out / ENDED)
         same = ended["files"] == {path: list(known[1:]) for path, known in _files(output).items()}
@@ -140,7 +140,7 @@ def _ended_earlier(stage: Stage, output: Path) -> dict[str, Any]:
 
 
 def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any], held: Sequence[int]) -> None:
-    """Let the readers read what the command left, and note whether they could."""
+    """Let the readers read the command's output, and record whether they could."""
     (stage.out / "items.parquet").unlink(missing_ok=True)
     note = {**ended, "reading": plan.reading, "read": False}
     write_json(stage.out / ENDED, note)
@@ -154,7 +154,7 @@ def _read(stage: Stage, plan: CommandPlan, output: Path, ended: Mapping[str, Any
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return what tells whether a file below the folder was written: {path from the folder: inode, size, time}."""
+    """Return the state by which a later write is noticed: {path from the folder: inode, size, time}."""
     found = {}
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
@@ -165,11 +165,11 @@ def _files(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def _warn(stage: Stage, names: Sequence[str]) -> None:
-    """Say which files belong into `code`: in the log, on the terminal, and as a metric, for a note of the tables."""
+    """Report which files belong in `code`: in the log, on the terminal, and as a metric, for a note of the tables."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    stage.meter.say(f"opened {', '.join(names[:3])}{more}, and a change would run nothing again: add to `code`")
+    stage.meter.say(f"opened {', '.join(names[:3])}{more}, and a change would not rerun anything: add to `code`")
     for name in names:
-        stage.log.warning("opened %s, and a change of it would not run the stage again: add it to `code`", name)
+        stage.log.warning("opened %s, and a change to it would not rerun the stage: add it to `code`", name)
     last = stage.metrics.rows[-1][0] if stage.metrics.rows else 0
     stage.log_metrics(last, {"code/unnamed": len(names)})
 
@@ -179,7 +179,7 @@ def _mark(stage: Stage) -> str:
 
 
 def _end_earlier(stage: Stage) -> None:
-    """End what an attempt has left whose runner and guard were killed at once: we hold the folder, nobody runs."""
+    """End processes left by an attempt whose runner and guard were killed together: we hold the folder."""
     folder = _mark(stage)
     if left := end_all(float(_grace()), lambda: marked(folder)):
         stage.log.warning("ended %d processes of an earlier attempt", left)
@@ -295,7 +295,7 @@ def _failure(code: int, words: str, who: str = "the command") -> Exception:
 
 
 def _last_words(log: Path, begin: int) -> str:
-    """Return the line of the log that says best why the command failed: the last error, or else the last line."""
+    """Return the log line that best says why the command failed: the last error, or else the last line."""
     try:
         with log.open("rb") as file:
             file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
@@ -309,7 +309,7 @@ def _last_words(log: Path, begin: int) -> str:
 
 
 def _collect(stage: Stage, plan: CommandPlan, output: Path, left: Sequence[str], held: Sequence[int]) -> None:
-    """Let the readers read what the command left, and log the items.
+    """Let the readers read the command's output, and log the items.
 
     left: files of an earlier attempt that this one did not touch.
     """

@@ -2,18 +2,18 @@
 
     python -I -S ablation/runner/command_guard.py WATCHED GRACE WORD...
 
-Ends as the command does. It is ended when the pipe WATCHED (a descriptor) is closed, which happens when the runner of
-the stage ends in whatever way, a kill included, and when this process gets SIGTERM, SIGINT or SIGHUP: everything that
-runs below this process gets SIGTERM and, GRACE seconds later, SIGKILL. What the command leaves running when it ends is
-ended likewise. On Linux that covers processes in groups and sessions of their own (Ray, torchrun), since orphans below
-this process become its children; elsewhere it covers the command's process group.
+Ends as the command does. When the pipe WATCHED (a descriptor) is closed, which happens when the stage's runner ends in
+whatever way, a kill included, or when this process gets SIGTERM, SIGINT or SIGHUP, everything that runs below this
+process gets SIGTERM and, GRACE seconds later, SIGKILL. So do processes that the command leaves running when it ends. On
+Linux that covers processes in groups and sessions of their own (Ray, torchrun), since orphans below this process become
+its children; elsewhere it covers the command's process group.
 
-The descriptors of the stage's locks are open here, and not in the command: so folder and devices are free only when
-nothing of the command is left. Where runner and guard are killed at once, orphans live on and hold nothing: they bear
-the mark of their folder in their environment, and the next attempt ends them first.
+The descriptors of the stage's locks are open here, and not in the command: so folder and devices become free only when
+no process of the command is left. If runner and guard are killed together, orphans live on without any lock: they carry
+a mark of their folder in their environment, and the next attempt ends them first.
 
-What the command says passes through here on its way to the log, so that the log is limited, and the command can speak
-for as long as it runs, even if its runner is dead.
+The command's output passes through here on its way to the log, so that the log is limited and the command can write for
+as long as it runs, even if its runner is dead.
 
 Only a few modules of the standard library are imported: this starts in 0.03 s.
 """
@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform.startswith("linux")
 _STUBBORN = 60.0  # seconds after which a process that SIGKILL does not end, in a broken driver say, is left
 NOT_FOUND, NOT_RUN = 127, 126  # exit statuses of a shell
-HEAD, TAIL, MOST = 32 << 20, 16 << 20, 64 << 20  # bytes that the log keeps of the beginning, of the end, and at all
+HEAD, TAIL, MOST = 32 << 20, 16 << 20, 64 << 20  # bytes that the log keeps of the beginning, of the end, and in all
 _LINE = 1 << 16  # so far the end of a line is looked for; a longer one is cut
 MARK = "ABLATION_STAGE_FOLDER"  # in the environment of a command: the folder of its stage
 
@@ -96,7 +96,7 @@ def _start(words: list[str]) -> tuple[int, int]:
 
 
 def _pump(source: int, log: int) -> None:
-    """Append what comes from the pipe `source` to the log; where that is very much, keep its beginning and its end.
+    """Append what comes from the pipe `source` to the log; of very long output, keep the beginning and the end.
 
     Whoever writes to the pipe is never refused: what a full disk does not take is dropped.
     """
@@ -126,7 +126,7 @@ def adopt_orphans() -> None:
 
 
 def end_all(grace: float, find: Callable[[], set[int]]) -> int:
-    """End the processes that `find` returns, until it returns none; return how many there were at first."""
+    """End the processes that `find` returns, until it returns none; return how many it returned first."""
     first = below = find()
     signalled: set[int] = set()
     deadline = time.monotonic() + grace
@@ -145,7 +145,7 @@ def end_all(grace: float, find: Callable[[], set[int]]) -> int:
 
 
 def running(group: int) -> set[int]:
-    """Return the processes below this one that are not dead; elsewhere than on Linux the group, if it has any."""
+    """Return the live processes below this one; outside Linux the process group, if it has any."""
     if not _LINUX:
         try:
             os.killpg(group, 0)
@@ -171,7 +171,7 @@ def running(group: int) -> set[int]:
 
 
 def marked(folder: str) -> set[int]:
-    """Return the processes on this machine that a command of this folder has started; elsewhere than on Linux none.
+    """Return the processes on this machine that a command of this folder has started; outside Linux none.
 
     One that has written over its environment, as some do to show a title, is not found.
     """
@@ -188,7 +188,7 @@ def marked(folder: str) -> set[int]:
 
 
 def _reap() -> dict[int, int]:
-    """Return how those below this process ended that have since the last call: process id -> exit status."""
+    """Return the processes below this one that ended since the last call: process id -> exit status."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:

@@ -1,7 +1,7 @@
-"""Which files of the project a command opened that its `code` does not name: a change of them would run nothing again.
+"""Project files that a command opened and its `code` does not name: a change to them would not rerun it.
 
-Python tells, by an audit hook (`ablation/runner/opened/sitecustomize.py`), below shells and launchers too; what other
-programs and libraries in C open is not seen.
+An audit hook of Python (`ablation/runner/opened/sitecustomize.py`) reports them, below shells and launchers too; files
+opened by other programs and C libraries are not seen.
 """
 
 import os
@@ -17,7 +17,7 @@ _HOOK = str(Path(__file__).with_name("opened"))
 def watched(
     words: Sequence[str], report: Path, code: FileCode, environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the command, and what it is to have in its environment, so that its Pythons write `report`."""
+    """Return the command and its additional environment, so that each Python below it writes to `report`."""
     report.unlink(missing_ok=True)
     place = [report.absolute(), Path().absolute(), *(Path(folder).absolute() for folder in code.outside)]
     before = environment.get("PYTHONPATH")
@@ -31,7 +31,7 @@ def watched(
 
 
 def unnamed(report: Path, code: FileCode, since: float) -> list[str]:
-    """Return the files, from the project's folder, that were opened and are not code; not what was written since."""
+    """Return the opened files that are not code, relative to the project's folder, except files written since."""
     try:
         opened = {os.path.relpath(os.fsdecode(line)) for line in report.read_bytes().splitlines()}
     except OSError:  # nothing was

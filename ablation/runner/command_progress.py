@@ -1,7 +1,7 @@
-"""How far a command is: by the progress bar in its log, or by the files of a logger that `collect` names.
+"""Progress of a command: by the progress bar in its log, or by the files of a logger that `collect` names.
 
-It is asked after each second, while the command writes. So nothing here waits, reads more than the ends of a growing
-file, or takes for a number what is none.
+It is polled every second while the command writes. So nothing here blocks, reads more than the ends of a growing file,
+or mistakes half-written text for a number.
 """
 
 import os
@@ -24,7 +24,7 @@ class Follower:
     """Looks, when asked, how many steps a command has done."""
 
     def __init__(self, output: Path, log: Path, begin: int, readers: Sequence[str], total: int | None) -> None:
-        """output: its folder. log, begin: what it says, from this byte on. total: its steps, where they are known."""
+        """output: its folder. log, begin: its output, from this byte on. total: its steps, where they are known."""
         self._output, self._log, self._begin, self._total = output, log, begin, total
         self._readers = readers
         self._states: dict[Path, tuple[tuple[int, int], Place | None]] = {}  # size and time, and what they said
@@ -35,14 +35,14 @@ class Follower:
         return max(found, default=None)
 
     def _bar(self) -> Place | None:
-        """Return what the last bar in the log says; with a known total, the last one of that total."""
+        """Return the progress of the last bar in the log; with a known total, of the last bar with that total."""
         _, text = _ends(self._log, self._begin)
         bars = [(int(done), int(of)) for done, of in _BAR.findall(text)]
         fitting = [bar for bar in bars if self._total in (None, bar[1]) and bar[0] <= bar[1] > 0]
         return fitting[-1] if fitting else None
 
     def _state(self) -> Place | None:
-        """Return what transformers' Trainer wrote beside its newest checkpoint."""
+        """Return the progress that transformers' Trainer wrote next to its newest checkpoint."""
         if "trainer_state" not in self._readers:
             return None
         paths = [self._output / _STATE, *self._output.glob(f"checkpoint-*/{_STATE}")]
@@ -74,7 +74,7 @@ class Follower:
 
 
 def _steps_of(state: Path) -> Place | None:
-    """Return the steps of a Trainer's state; None where it is none, or half written."""
+    """Return the steps of a Trainer's state; None if it is something else, or half written."""
     try:
         content = read_json(state)
         done, total = int(content["global_step"]), int(content["max_steps"])
@@ -84,7 +84,7 @@ def _steps_of(state: Path) -> Place | None:
 
 
 def _ends(path: Path, begin: int = 0) -> tuple[str, str]:
-    """Return the first line, and the last ones, of what stands behind byte `begin`; nothing of what is not a file."""
+    """Return the first line and the last ones after byte `begin`; nothing if it is not a regular file."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

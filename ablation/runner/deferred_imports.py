@@ -1,13 +1,13 @@
-"""What is imported by others and hardly ever used by a stage on one device is imported at its first use.
+"""Defers imports that libraries make and a stage on one device hardly ever needs until their first use.
 
 transformers, and huggingface_hub for it, imports torch's compiler, distributed tensors and scipy for a decorator, a
 class in an annotation, an `isinstance` or a loss for object detection: a third of the time that a stage's imports take.
 After `defer_imports` such an import of theirs gives stand-ins: the real module is imported with the first call,
 attribute or subclass. An `isinstance` asks it only where it has been imported; before that nothing can be an instance.
 
-torch itself imports its compiler, and with it 900 modules, to tell it what not to compile. What marks a function for
-the compiler leaves it as it is: no stage compiles (a test holds that). Whoever else imports these modules gets the real
-ones.
+torch itself imports its compiler, and with it 900 modules, to tell it what not to compile. Here the decorators that
+mark a function for the compiler leave it as it is: no stage compiles (a test checks that). Any other importer of these
+modules gets the real ones.
 """
 
 import builtins
@@ -70,7 +70,7 @@ class StandIn:
 
 
 class StandInModule(ModuleType):
-    """A module of which each name is a stand-in. A name that it does not have fails at its first use only."""
+    """A module whose names are all stand-ins. A name that the real module lacks fails only at its first use."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -10,8 +10,8 @@ that share one allocation and never hinders another job. Slurm's steps of one jo
 list of the devices' numbers on the host, where it gives one, tells. A scheduler's job without CUDA_VISIBLE_DEVICES was
 given no devices (a shell on a login node, say): it shares the host's pool with everybody else.
 
-A request waits until it gets all devices at once; one for many devices can wait long behind a stream of small ones of
-another invocation (within one invocation Snakemake's count prevents that).
+A request waits until it gets all devices at once; a request for many devices can wait long behind a stream of small
+ones from another invocation (within one invocation Snakemake's count prevents that).
 """
 
 import ctypes
@@ -30,7 +30,7 @@ _SCHEDULER_JOBS = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "SGE_JOB_SPOOL_DIR"
 
 @dataclass
 class Lease:
-    """Devices that are ours until `release` or the end of the process. No tokens: run on the CPU."""
+    """Devices leased until `release` or the end of the process. No tokens: run on the CPU."""
 
     tokens: list[str]
     descriptors: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ def lease(count: int, *, on_wait: Callable[[list[str]], None] = lambda pool: Non
     if count <= 0 or not pool:
         return Lease([])
     if count > len(pool):
-        raise ValueError(f"{count} devices asked, {len(pool)} visible ({', '.join(pool)}): lower `gpu` of the variant")
+        raise ValueError(f"{count} devices wanted, {len(pool)} visible ({', '.join(pool)}): lower `gpu` of the variant")
     folder, locks, waited = lease_folder(), _lock_names(pool, os.environ), False
     while True:
         taken = _try_lease(folder, locks, count)
@@ -161,7 +161,7 @@ def _count_devices() -> int:
 
 
 def _index(token: str) -> str:
-    """Return the index of a device that is named by its UUID or the start of it, so that both names are one lock."""
+    """Return the index of a device named by its UUID or a prefix of it, so that both names share one lock."""
     if not token.startswith("GPU-"):
         return token
     found = [str(index) for index, uuid in enumerate(_uuids()) if uuid.startswith(token)]

@@ -1,12 +1,12 @@
-"""Starts a stage in a process that has torch and transformers imported already, or else in a new one.
+"""Starts a stage in a process that has already imported torch and transformers, or else in a new one.
 
     python -I -S ablation/runner/fork_client.py --config F/config.json --out F ... --parent PID
 
 Takes the arguments of `ablation.runner.run` and ends as it does. The process that the caller waits for is this one; the
 stage runs in a fork of the grid's fork server (ablation/runner/fork_server.py), which gets this process's arguments,
 environment and open files 0, 1 and 2. This process only waits: when it ends, however that happens, the server kills the
-stage, and when the stage ends it ends in the same way. Whatever keeps the server from serving, the stage is run as if
-there were none.
+stage, and when the stage ends it ends in the same way. If the server cannot serve for any reason, the stage runs as if
+there were no server.
 
 Nothing but a few modules of the standard library is imported: this starts in 0.03 s.
 """
@@ -101,7 +101,7 @@ def _connect(parent: int) -> socket.socket | None:
 
 
 def _start_server(listener: socket.socket, path: str, parent: int) -> None:
-    """Start the server, as nobody's child: it is none of this job, and Snakemake counts a job's children."""
+    """Start the server detached: it must not be a child of this job, since Snakemake counts a job's children."""
     if (first := os.fork()) != 0:
         os.waitpid(first, 0)
         return
@@ -118,7 +118,7 @@ def _start_server(listener: socket.socket, path: str, parent: int) -> None:
 
 
 def _ask(connection: socket.socket, arguments: list[str]) -> dict[str, Any] | None:
-    """Hand the job over and wait for its end; None if the server ended before."""
+    """Hand the job over and wait for its end; None if the server ended first."""
     umask = os.umask(0)
     os.umask(umask)
     environment = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environb.items()}

@@ -1,9 +1,8 @@
-"""The fork server of one grid: has torch and transformers imported, and forks for each stage.
+"""The fork server of one grid: imports torch and transformers once, and forks for each stage.
 
-Started by the first job (ablation/runner/fork_client.py, which says what is handed over), one per Snakemake process,
-and it ends with that. It has one thread, no accelerator and no code of the project: a fork imports
-`ablation.runner.run` itself and so sees the code of its own moment. What it inherits from here is installed packages
-only.
+The first job starts it (ablation/runner/fork_client.py, which says what is handed over), one per Snakemake process, and
+it ends with that process. It has one thread, no accelerator and no code of the project: a fork imports
+`ablation.runner.run` itself and so sees the code as it is then. It inherits installed packages only.
 
 A stage is killed when its client ends, when this process ends, and so when Snakemake ends, in whatever way.
 
@@ -30,7 +29,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-# Imported here, so that no stage has to. What is not installed, or has another name in another version, is left out.
+# Imported here, so that no stage has to. Whatever is not installed, or renamed in another version, is left out.
 LIGHT = (
     *("argparse", "asyncio", "email.parser", "importlib.metadata", "numpy", "pandas", "pydantic", "pyarrow"),
     *("pyarrow.parquet", "pyarrow.dataset", "jinja2", "PIL.Image", "sacrebleu.metrics", "statistics", "subprocess"),
@@ -58,7 +57,7 @@ _PATIENCE = 10.0  # seconds for a client to say what it wants
 
 
 class Refused(Exception):
-    """A fork of this process would not be what a new process is."""
+    """A fork of this process would differ from a new process."""
 
 
 @dataclass
@@ -172,7 +171,7 @@ class _Server:
             os.close(file)
 
     def must_be_ours(self, request: dict[str, Any]) -> None:
-        """Raise Refused where a new process would find other things than this one did."""
+        """Raise Refused if a new process would find an environment other than this one's."""
         if request["folder"] != os.getcwd():
             raise Refused(f"another folder than {os.getcwd()}")
         asked = _comparable(request["environment"])
@@ -184,7 +183,7 @@ class _Server:
             raise Refused("packages were installed or removed")
 
     def take_over(self, request: dict[str, Any], files: list[int]) -> None:
-        """Have the client's files, umask and environment, and nothing open of the server's."""
+        """Take over the client's files, umask and environment, and close everything of the server's."""
         for descriptor, stage in self.stages.items():
             if descriptor == stage.handle:
                 os.close(descriptor)
@@ -200,7 +199,7 @@ class _Server:
         os.environ.update(request["environment"])
 
     def become(self, request: dict[str, Any], files: list[int]) -> NoReturn:
-        """Be the stage: what a new process of `python -m ablation.runner.run` would be."""
+        """Become the stage, as a new process of `python -m ablation.runner.run` would."""
         server = os.getppid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(OSError):  # where the client is of another session
@@ -242,7 +241,7 @@ def _import_everything() -> dict[str, ModuleType]:
 
 
 def _defer_imports() -> None:
-    """Put the same imports off as a stage does. Read by its path: no module of the project stays here."""
+    """Defer the same imports as a stage does. Loaded by path: no module of the project stays here."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "deferred_imports.py")
     spec = importlib.util.spec_from_file_location("_deferred_imports", path)
     assert spec is not None
@@ -253,7 +252,7 @@ def _defer_imports() -> None:
 
 
 def _must_be_able_to_fork() -> None:
-    """Raise Refused where something that no fork survives has begun: a thread, an accelerator's driver."""
+    """Raise Refused if something has started that no fork survives: a thread, an accelerator's driver."""
     if len(os.listdir("/proc/self/task")) != 1:
         raise Refused("a library has started threads")
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -297,7 +296,7 @@ def _text(file: int, like: Any, by_line: bool) -> io.TextIOWrapper:
 class _Hidden(MetaPathFinder, Loader):
     """Puts the hidden modules back, all of them, when the first one is imported.
 
-    So a stage that needs no torch has none, and can tell: `"torch" in sys.modules` is what it would be.
+    So a stage that needs no torch sees none: `"torch" in sys.modules` is as in a new process.
     """
 
     def __init__(self, modules: dict[str, ModuleType]) -> None:
@@ -320,7 +319,7 @@ class _Hidden(MetaPathFinder, Loader):
 
 
 def _show(words: list[str]) -> None:
-    """Let `ps` and /proc show the stage's command: it is written over the server's arguments, of which one is room."""
+    """Let `ps` and /proc show the stage's command: it overwrites the server's arguments, one of which is padding."""
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])
@@ -338,7 +337,7 @@ def _installed(places: list[str]) -> set[tuple[str, int]]:
 
 
 def _comparable(environment: dict[str, str]) -> dict[str, str]:
-    """Return what libraries may have read when they were imported."""
+    """Return the environment variables that libraries may have read when they were imported."""
     return {name: value for name, value in environment.items() if name not in (*OF_THE_JOB, *THREADS)}
 
 
@@ -370,7 +369,7 @@ def _answer(connection: socket.socket, words: dict[str, Any]) -> None:
 
 
 def _clean_up(path: str) -> None:
-    """Remove this server's files, and those that killed ones left whose Snakemake is gone as well."""
+    """Remove this server's files, and the files of killed servers whose Snakemake is gone as well."""
     names = [path, f"{path}.lock", f"{path}.log"]
     folder = os.path.dirname(path)
     for name in os.listdir(folder):

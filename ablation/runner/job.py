@@ -1,4 +1,4 @@
-"""What a stage's process is told: its command line, and the plan's `config.json`."""
+"""The input of a stage's process: its command line, and the plan's `config.json`."""
 
 import argparse
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Job:
 
     @property
     def gpus_here(self) -> int:
-        """Return how many of its devices are on this machine: as many as on each of the others."""
+        """Return how many of its devices are on this machine: the same number as on each of the others."""
         return self.gpus // self.nodes
 
 

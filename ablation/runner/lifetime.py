@@ -1,4 +1,4 @@
-"""A stage's process: it alone writes to its folder, and its log keeps everything that it says."""
+"""A stage's process: it alone writes to its folder, and its log keeps all of its output."""
 
 import contextlib
 import faulthandler
@@ -28,7 +28,7 @@ def end_on_signals() -> None:
 def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], None] = lambda holder: None) -> int:
     """Hold `folder` until this process ends; return the descriptor.
 
-    Waits so many seconds for another process, but at least one: `ablation status` and `collect` take the lock for an
+    Waits up to `seconds` for another process, but at least one: `ablation status` and `collect` take the lock for an
     instant, to see whether a stage runs. After that second `on_wait` is called once with who holds it. Raises
     FolderInUse if it is still held then. Across machines it works where the file system's flock does (NFS: yes).
     """
@@ -56,7 +56,7 @@ def _place() -> str:
 
 
 def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
-    """Take the lock as soon as it is free; return whether that was within so many seconds."""
+    """Take the lock as soon as it is free; return whether that was within this many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -69,7 +69,7 @@ def _lock_within(descriptor: int, seconds: float, poll: float = 0.02) -> bool:
 
 
 def keep_terminal(log: Path) -> TextIO:
-    """Send stdout and stderr, those of C code and crashes included, to the end of `log`; return the former stderr.
+    """Append stdout and stderr, including output of C code and crashes, to `log`; return the former stderr.
 
     Each attempt's log stays as `log.attempt-N.txt` too, since Snakemake deletes `log.txt` before it runs a job again.
     """

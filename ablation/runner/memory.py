@@ -1,4 +1,4 @@
-"""Memory that a stage has freed stays with its process, for the next tensor of that size."""
+"""Keeps memory that a stage has freed in its process, for the next tensor of that size."""
 
 import ctypes
 

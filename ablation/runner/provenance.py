@@ -1,4 +1,4 @@
-"""Where a result comes from: code, packages, hardware, inputs and command."""
+"""Provenance of a result: code, packages, hardware, inputs and command."""
 
 import os
 import platform

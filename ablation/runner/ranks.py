@@ -1,8 +1,8 @@
-"""The processes of a stage. Mostly there is one, and it does all; several share its rows and its models' weights.
+"""The processes of a stage. Mostly there is one, which does everything; several share rows and models' weights.
 
-Every process of a stage (a rank) runs the same code with the same seeds. They differ in the rows that they put through
-a model, each a part of them, and in the part of the weights that each keeps. What they find is put together where a
-trainer needs all of it, so that what comes after is the same in all.
+Every process of a stage (a rank) runs the same code with the same seeds. Ranks differ in the rows that they put through
+a model and in the part of the weights that they keep. Results are gathered where a trainer needs all of them, so that
+everything after that is the same in all ranks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,19 +21,19 @@ class Ranks:
     halvings = 0  # how often an earlier start of these processes ran out of memory
 
     def parts(self, rows: int, size: int) -> list[slice]:
-        """Return which rows go through the model here, at most `size` at once; as many parts as every other rank."""
+        """Return which rows go through the model here, at most `size` at once; each rank has as many parts."""
         return [slice(start, start + size) for start in range(0, rows, size)]
 
     def share(self, count: int) -> slice:
-        """Return which of so many things are this rank's; none may be."""
+        """Return which of `count` things are this rank's; possibly none."""
         return slice(0, count)
 
     def gather(self, found: T) -> list[T]:
-        """Return what every rank gave, in order of their numbers. All must call it."""
+        """Return what every rank passed, in order of rank. All must call it."""
         return [found]
 
     def divided(self, things: Sequence[S], work: Callable[[S], T]) -> list[T]:
-        """Return what `work` returns for each thing, in order; each is done by one rank. All must call it."""
+        """Return `work` of each thing, in order; each is computed by one rank. All must call it."""
         found = [work(thing) for thing in things[self.share(len(things))]]
         return [result for of_rank in self.gather(found) for result in of_rank]
 
@@ -49,9 +49,9 @@ class Ranks:
         return make()
 
     def shard(self, model: T) -> T:
-        """Return the model, of which each rank keeps a part of every weight; gradients are summed over ranks.
+        """Return the model sharded: each rank keeps a part of every weight; gradients are summed over ranks.
 
-        The weights are the first rank's. What `shard` got is of no use to anyone afterwards.
+        The weights are the first rank's. The model passed in must not be used afterwards.
         """
         return model
 
@@ -64,11 +64,11 @@ class Ranks:
         yield model
 
     def whole(self, tensor: Any) -> Any:
-        """Return all of a tensor of which this rank has a part. All must call it."""
+        """Return the whole of a tensor that is sharded over ranks. All must call it."""
         return tensor
 
     def kept(self, tensor: Any) -> Any:
-        """Return all of a tensor where files are written, in the first rank. All must call it."""
+        """Return the whole of a tensor in the first rank, which writes files. All must call it."""
         return tensor
 
     def piece(self, tensor: Any) -> tuple[Any, int] | None:
@@ -76,11 +76,11 @@ class Ranks:
         return tensor, 0
 
     def part(self, tensors: Mapping[str, Any], name: str, like: Any) -> Any:
-        """Return what belongs here of the whole tensor `name`, as of `like`."""
+        """Return this rank's part of the whole tensor `name`, sharded as `like` is."""
         return tensors[name]
 
     def save(self, model: Any, folder: Path) -> None:
-        """Write a model of transformers, whole, once. All must call it."""
+        """Write the whole transformers model, once. All must call it."""
         model.save_pretrained(folder)
 
     def leave(self) -> None:

@@ -3,8 +3,8 @@
     python -m ablation.runner.run --config F/config.json --input prepare=DIR --out F --gpus 1 --label "v8 seed 0"
 
 A stage whose code is not what the plan hashed is refused, because its key would lie. The code is compared at the start,
-when the devices are leased (perhaps hours later), and whenever a module of it is imported; that of a command, once more
-at its end. Comments may be edited at any time. A stage that imported code of the project which its key lacks fails.
+when the devices are leased (perhaps hours later), and whenever a module of it is imported; a command's code once more
+at its end. Comments may be edited at any time. A stage that imported project code that its key does not cover fails.
 
 The stage ends with `F/status.json` (ok, failed, diverged or blocked) and exit status 0: the study's final gate reports
 failures, so that one variant's failure does not cost the others their table. A fault of the machine (folder in use, no
@@ -12,7 +12,7 @@ such devices, a full or broken disk, a kill) leaves no status and exits otherwis
 
 A job whose Snakemake was killed goes on under a scheduler, and the next Snakemake submits its stage again. The second
 process then waits for the first (`--wait`) and takes over its result. A result that is younger than this Snakemake
-(`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept beside it.
+(`--since`) is taken over as well, although Snakemake has deleted its `status.json`: a copy is kept next to it.
 
 An entry module that never imports torch may say `NEEDS_TORCH = False`: then no stage of it imports torch.
 """
@@ -122,10 +122,10 @@ def _run_alone(job: Job, since: Path | None) -> int:
 
 
 def _changed(code: Code | FileCode) -> str:
-    """Return what of the code is not as the plan found it, or nothing; the files of a command are below this folder."""
+    """Return which code has changed since the plan, or nothing; a command's files are below this folder."""
     found = _edited(code)
     names = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    return names and f"its code is not that of the plan ({names}), so its key would lie; start snakemake again"
+    return names and f"its code has changed since the plan ({names}), so its key would lie; start snakemake again"
 
 
 def _edited(code: Code | FileCode) -> list[str]:
@@ -136,7 +136,7 @@ def _edited(code: Code | FileCode) -> list[str]:
 
 
 def hold_code(code: Code | FileCode) -> str:
-    """Return what of the code is not as the plan found it; from here on no edited module of it can be imported.
+    """Return which code has changed since the plan; from here on no edited module of it can be imported.
 
     A stage may import a module hours after its code was compared. A command is a process of its own.
     """
@@ -164,7 +164,7 @@ def known_modules(job: Job) -> frozenset[str]:
 
 
 def check_modules(job: Job, known: Collection[str]) -> None:
-    """Raise RuntimeError where the stage imported code of the project that is not in its key."""
+    """Raise RuntimeError if the stage imported project code that is not in its key."""
     assert isinstance(job.code, Code)
     counted = {*known, *job.code.modules, *job.code.exclude}
     if found := sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES and name not in counted):
@@ -257,7 +257,7 @@ def _train(job: Job, start: "_Start", devices: Lease) -> int:
 
 
 def outcome_of(work: Callable[[], tuple[str, str]], log: Logger) -> tuple[str, str]:
-    """Return what `work` does, the state of a stage and the reason, or what its error means.
+    """Return the state and reason that `work` returns, or that its error stands for.
 
     Raises OSError for a fault of the machine: another attempt may well succeed.
     """
@@ -304,7 +304,7 @@ def _package() -> str:
 
 
 def _import_quickly(name: str) -> ModuleType:
-    """Import a module; what it leaves is not garbage, and looking for some meanwhile would take 0.7 s."""
+    """Import a module without garbage collection, which would find nothing and take 0.7 s."""
     gc.disable()
     try:
         return import_module(name)
@@ -350,7 +350,7 @@ class _Start:
     ) -> int:
         """Write `status.json`, the last file of a stage, and say so on the terminal.
 
-        earlier: seconds that the command took of which this attempt only reads the files.
+        earlier: seconds that the command took in an earlier attempt, if this one only reads its files.
         """
         took, plan = time.monotonic() - self._clock, self.job.plan  # a clock that is set must not make it negative
         status = {"state": state, "reason": reason, "stage": plan["stage"], "key": plan["key"], "seed": plan["seed"]}
@@ -368,7 +368,7 @@ class _Start:
 
 
 def _blocked(inputs: dict[str, Path], first: Sequence[Path]) -> str:
-    """Return why an input cannot be used, or why the first run's files could not be read, or nothing."""
+    """Return why an input cannot be used or the first run's files could not be read, or nothing."""
     for folder in first:
         if (found := read_state(folder)).unread:
             return _one_line(f"the files of the first run ({found.stage}, {folder.name}) could not be read")
@@ -387,7 +387,7 @@ def _lease(job: Job, terminal: TextIO) -> Lease:
     if job.nodes > 1:  # each machine's launcher leases its own, here as well
         found = visible_devices()
         if 0 < len(found) < job.gpus_here:
-            many = f"{job.gpus_here} devices asked of each of {job.nodes} machines, {len(found)} visible on this one"
+            many = f"{job.gpus_here} devices wanted on each of {job.nodes} machines, {len(found)} visible on this one"
             raise ValueError(f"{many} ({', '.join(found)}): lower `gpu`, or take more machines")
         return Lease(found[: job.gpus_here])
 
@@ -407,7 +407,7 @@ def build_stage(
     kind: "type[Stage]",
     ranks: Ranks = ALONE,
 ) -> "Stage":
-    """Return what the trainer sees of the job, a stage of this kind. mode: of wandb; None: without it."""
+    """Return the job as the trainer sees it, a stage of this kind. mode: of wandb; None: without it."""
     from ablation.contract.health import Monitor, parse_rules
     from ablation.runner.runlog import Metrics, Progress, Sink, Wandb
     from ablation.runner.stage import load_config

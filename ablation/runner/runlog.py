@@ -1,4 +1,4 @@
-"""What a stage leaves of its course: metrics, evaluation items, progress and, if asked, wandb."""
+"""Logs of a stage: metrics, evaluation items, progress and, on request, wandb."""
 
 from __future__ import annotations
 

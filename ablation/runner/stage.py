@@ -1,4 +1,4 @@
-"""What the code of a stage sees of it: the only door to the files around it."""
+"""A stage as its own code sees it: the only access to the files around it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Stage:
 
     id: `debias.train`. key: 16 hex digits. seed: None where the stage is not seeded. label: `v8 seed 0`.
     config: the study's config model; a key that the stage does not declare in `reads` is an AttributeError. parts: what
-    the study's `parts` returns of it for this stage, by slot. inputs: folders by name. out: its own folder; of ranks
-    after the first one that is thrown away. devices: torch device strings, those of this rank. log: goes to `log.txt`.
+    the study's `parts` returns for this stage, by slot. inputs: folders by name. out: its own folder; for ranks after
+    the first a temporary one. devices: torch device strings of this rank. log: goes to `log.txt`.
     ranks: the processes of the stage.
     """
 

@@ -123,7 +123,7 @@ def test_code_edited_while_the_grid_runs_is_not_run_under_the_old_key(tmp_path):
     project.write("trainers/debias/prepare.py", project.read("trainers/debias/prepare.py") + edit)
     done = project.snakemake("--retries", "0", check=False)
     assert done.returncode != 0
-    assert "its code is not that of the plan (trainers.objectives.second)" in done.stdout
+    assert "its code has changed since the plan (trainers.objectives.second)" in done.stdout
     assert {path.parts[-3] for path in project.statuses()} == {"prepare", "train", "evaluate"}  # a and c are done
     project.write(file, before)
     assert project.would_run() == {"debias_train": 1, "debias_evaluate": 1, **RENDERED}
@@ -193,7 +193,7 @@ def test_a_module_and_a_file_that_a_command_names_run_it_again(tmp_path):
     copy = "import shutil\n\n\ndef copy(data, out):\n    open('data/late.txt')\n    shutil.copy(data, out)\n"
     project.write("lab/copy.py", copy)
     done = project.snakemake()
-    assert "opened data/late.txt, and a change would run nothing again: add to `code`" in done.stdout
+    assert "opened data/late.txt, and a change would not rerun anything: add to `code`" in done.stdout
     assert "the command opened files of the project" in unfolded(project.read("reports/index.html"))
     assert set(project.would_run()) <= set(RENDERED)
     project.write("lab/copy.py", copy.replace("open(", "# open("))

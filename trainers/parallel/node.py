@@ -79,7 +79,7 @@ def _lease(count: int) -> Lease:
     """Wait for so many devices of this machine. Raises ValueError where it has fewer."""
     devices = lease(count)
     if len(devices.tokens) < count:
-        raise ValueError(f"{count} devices asked, and there is none: the same number must be on every machine")
+        raise ValueError(f"{count} devices wanted, and there is none: the same number must be on every machine")
     return devices
 
 

@@ -1,4 +1,4 @@
-"""What a rule can say. In YAML, under `health:` of a study (each also has id, stage, diagnosis and remedy):
+"""Health rules. In YAML, under `health:` of a study (each also has id, stage, diagnosis and remedy):
 
 - {metric: critic/d_acc, range: {min: 0.5, max: 0.9}, window: 5, severity: warn}
 - {metric: actor/pg_loss, abs: true, range: {min: 0.001}, window: 5, severity: warn}        # of the absolute value
@@ -21,7 +21,7 @@ MEASURES = ("value", "change", "ratio")
 
 @dataclass(frozen=True)
 class Rule:
-    """A range that a metric must stay in, in words that a person can act on.
+    """A range that a metric must stay in.
 
     id: its name. stage: the stage that logs the metric ("": any).
     metric: its name; a shell pattern (`edit/*/ss_distance`) stands for each metric that matches, on its own.
@@ -29,8 +29,8 @@ class Rule:
     abs: bound the absolute value of the measured quantity.
     measure: the `value` itself, its `change` (value minus reference) or its `ratio` to the reference: the metric
     named by `reference` at the same step (or its last step before), by default the metric's own first finite value.
-    window: so many logged values in a row must be outside (a moment's excursion is not a fault); one that is not finite
-    suffices. after: steps up to and including this one are not looked at.
+    window: this many consecutive logged values must be outside (a short excursion is not a fault); a single value that
+    is not finite suffices. after: steps up to and including this one are ignored.
     """
 
     metric: str
@@ -48,7 +48,7 @@ class Rule:
     remedy: str = ""
 
     def covers(self, metric: str) -> bool:
-        """Tell whether the rule is about the metric of this name."""
+        """Tell whether the rule applies to the metric of this name."""
         return metric == self.metric or fnmatchcase(metric, self.metric)
 
     def is_outside(self, quantity: float) -> bool:

@@ -1,4 +1,4 @@
-"""Rules applied to series of (step, value): one implementation for the running stage and for the finished one."""
+"""Rules applied to series of (step, value), by the same code while a stage runs and after it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Monitor:
         self._latest: dict[str, float] = {}
 
     def observe(self, step: int, values: Mapping[str, float]) -> list[Event]:
-        """Take the values of a step; return the events that begin or go on with it. Steps must not decrease."""
+        """Take the values of a step; return the events that begin or continue with it. Steps must not decrease."""
         self._latest.update((name, value) for name, value in values.items() if name in self._references)
         events = []
         for name, value in values.items():
@@ -117,7 +117,7 @@ class _Watch:
         return Event(rule, self.metric, self._first_step, step, self._worst)
 
     def _measure(self, value: float, reference: float | None) -> float | None:
-        """Return the change or ratio; None while there is nothing to refer to. A ratio to zero is not finite."""
+        """Return the change or ratio; None while there is no reference. A ratio to zero is not finite."""
         if self._first_value is None and isfinite(value):
             self._first_value = value
         base = reference if self.rule.reference else self._first_value

@@ -1,7 +1,7 @@
 """Notes which files of the project a command's Python reads, a line each, in the file that ABLATION_OPENED names.
 
 `ablation.runner.command_opened` puts this folder into PYTHONPATH, so every Python below the command begins with this
-module, whatever its version: it must do without what is new, and a failure here must not reach the program.
+module, whatever its version: it must avoid new features, and a failure here must not reach the program.
 """
 
 import os

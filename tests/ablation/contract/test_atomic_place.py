@@ -18,12 +18,12 @@ def test_a_device_is_not_replaced(tmp_path, name):
     except PermissionError:
         pytest.skip("making a device needs root")
     (tmp_path / "link").symlink_to(device)
-    with pytest.raises(TrackerError, match="is no place for a file"):
+    with pytest.raises(TrackerError, match="is not a regular file"):
         write_text(tmp_path / name, "text")
     assert stat.S_ISCHR(device.stat().st_mode)
     assert (tmp_path / "link").is_symlink()
 
 
 def test_a_path_without_a_name_is_one_line():
-    with pytest.raises(TrackerError, match="/: is no place for a file"):
+    with pytest.raises(TrackerError, match="/: is not a regular file"):
         write_text(Path("/"), "text")

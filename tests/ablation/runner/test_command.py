@@ -188,7 +188,7 @@ def test_files_that_it_opens_and_code_does_not_name_are_told(command, before):
     for _ in range(2):
         done, status = command.run(**theirs)
         assert status["state"] == "ok", status
-        warned = re.findall("opened (.*), and a change of it would not run the stage again", command.log())
+        warned = re.findall("opened (.*), and a change to it would not rerun the stage", command.log())
         assert warned == unnamed
         assert (
             f"opened by_a_fork.txt, by_a_shell.txt, data/a b.jsonl and {len(unnamed) - 3} more, and a change"
@@ -593,4 +593,4 @@ def test_code_that_is_edited_while_the_command_runs_is_no_result(command):
     done, status = command.run()
     assert status is None
     assert done.returncode != 0
-    assert "its code is not that of the plan (program.py)" in done.stderr
+    assert "its code has changed since the plan (program.py)" in done.stderr

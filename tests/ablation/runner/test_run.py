@@ -250,7 +250,7 @@ def test_more_devices_than_there_are_is_no_result(tmp_path):
     out = write_stage(tmp_path)
     done = run_stage(out, "--gpus", "3", ABLATION_FAKE_GPUS="2")
     assert done.returncode == 74
-    assert "3 devices asked, 2 visible" in done.stderr
+    assert "3 devices wanted, 2 visible" in done.stderr
     assert not (out / "status.json").exists()
 
 
@@ -331,7 +331,7 @@ def test_code_that_is_not_the_plans_is_refused(tmp_path):
     assert done.returncode == 78
     assert not (out / "status.json").exists()  # under this key there must be no result of other code
     (line,) = done.stderr.splitlines()
-    assert "toy.train  v8 seed 1: its code is not that of the plan (trainers.checkpoint)" in line
+    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers.checkpoint)" in line
     assert line.endswith("start snakemake again")
 
 
