@@ -1,1 +1,1 @@
-"""What is asked for: settings, studies, scales and variants, read strictly, merged and checked."""
+"""The configuration: settings, studies, scales and variants, read strictly, merged and checked."""

@@ -1,4 +1,4 @@
-"""The config model of a study whose program nobody here knows: the keys and types of `base` in its `_study.yaml`."""
+"""The config model of a study that has none of its own: the keys and types of `base` in its `_study.yaml`."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ class _FromBase(BaseModel):
 
 
 def model_of_base(base: Mapping[str, Any], file: Path, assets: Mapping[str, type[BaseModel]]) -> type[BaseModel]:
-    """Return a model with the keys of `base`; each value is the default, and its type that of all variants.
+    """Return a model with the keys of `base`; each value is the default, and gives the type for all variants.
 
-    A whole number stays whole, where a fraction is the default a whole number will do, and any key may be null. A map
-    has its own keys, an empty one takes any; a list takes any items unless it holds scalars of one type. A key that is
-    null takes any value.
+    A whole number stays whole, a fraction also accepts a whole number, and any key may be null. A map has its own keys,
+    an empty one accepts any; a list accepts any items unless it holds scalars of one type. A key that is null accepts
+    any value.
 
     Args:
         base: the values of every root variant.
@@ -76,7 +76,7 @@ def _kind(value: Any) -> Any:
 def _check_name(key: Any, full: str, file: Path, *, top: bool) -> None:
     if not isinstance(key, str) or not key or "." in key or key.startswith("_"):
         raise ConfigError(
-            file, f"base.{full}", None, "is not a usable key", "write a text without dots that starts with no `_`"
+            file, f"base.{full}", None, "is not a valid key", "write a text without dots that does not start with `_`"
         )
     if hasattr(BaseModel, key) or (top and key in RESERVED_KEYS):
         raise ConfigError(file, f"base.{full}", None, f"the key {key!r} is reserved", "rename it")

@@ -1,4 +1,4 @@
-"""In what two variants differ, and which differences are none."""
+"""Differences between two variants, and which of them have no effect."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ def changes(
     child: BaseModel,
     factors: Mapping[str, list[str]],
 ) -> list[Change]:
-    """Return the leaves in which `new`, the values of `child`, differs from `old`, those of `parent`.
+    """Return the leaves in which `new`, the values of `child`, differs from `old`, the values of `parent`.
 
     A config model may say why a change cannot matter: `unseen_changes(parent) -> {dotted key: reason}`.
     """
@@ -52,7 +52,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tupl
     before, after = dict(dotted.leaves(old)), dict(dotted.leaves(new))
     for key in dict.fromkeys([*before, *after]):
         if _opened(key, before, after) or _opened(key, after, before):
-            continue  # null became a mapping, or the other way round: the keys below it tell
+            continue  # null became a mapping, or the other way round: the keys below it show the change
         if key not in after and _other_kind(key, old, new):
             continue  # went with its kind
         if before.get(key) != after.get(key) or (key in before) != (key in after):
@@ -73,7 +73,7 @@ def _other_kind(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> boo
 
 
 def _default(config: Any, key: str) -> Any:
-    """Return the value that a key has where nothing is written, in the models of this configuration."""
+    """Return a key's default in the models of this configuration."""
     above, _, last = key.rpartition(".")
     model = reduce(lambda value, part: getattr(value, part, None), above.split("."), config)
     field = type(model).model_fields.get(last) if isinstance(model, BaseModel) else None
@@ -83,7 +83,7 @@ def _default(config: Any, key: str) -> Any:
 def refuse_idle(
     overrides: Mapping[str, Any], declared: Mapping[str, Any], above: Mapping[str, Any], file: Path, owner: str
 ) -> None:
-    """Refuse an override that changes nothing of `above`, the values of `owner`: the reader believes that it does."""
+    """Refuse an override equal to its value in `above`, the values of `owner`: it would mislead the reader."""
     for key, value in dotted.leaves(overrides):
         if json.dumps(dotted.get(declared, key, None)) == json.dumps(dotted.get(above, key, {"no": "value"})):
             raise ConfigError(file, key, value, f"{owner} has this value already", "remove the line")

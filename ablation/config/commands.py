@@ -1,4 +1,4 @@
-"""What a stage that is a command must satisfy beyond its form: what it gets, and what it leaves, are named."""
+"""Checks of a stage that is a command, beyond its form: its inputs and outputs must be named."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ from ablation.contract.command import Placeholder, placeholders
 from ablation.contract.errors import ConfigError
 
 READERS = tuple(formats_of("collect"))
-"""What `collect` may name."""
+"""Readers that `collect` may name."""
 
 COLUMNS = {"items": ("item", "subset", "protocol", "name", "value", "cluster"), "metrics": ("step", "name", "value")}
-"""What their tables may call otherwise: `{items: {path: predictions.csv, item: id, values: [correct]}}`."""
+"""Columns that a table may rename: `{items: {path: predictions.csv, item: id, values: [correct]}}`."""
 
 
 def check_commands(written: StudyFile, model: type[BaseModel], file: Path) -> None:
-    """Refuse a command that lacks what it needs, or that would not see what its key holds."""
+    """Refuse a command that lacks what it needs, or that would not see the values in its key."""
     for name, stage in written.stages.items():
         if stage.command is not None:
             _check_command(stage, model, file, f"stages.{name}")

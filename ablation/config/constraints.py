@@ -1,4 +1,4 @@
-"""What a valid configuration must satisfy beyond its types: exclusions, factors."""
+"""Constraints on a configuration beyond its types: exclusions, factors."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from ablation.contract.errors import ConfigError
 def check_exclusions(
     exclusions: Iterable[Exclusion], config: Mapping[str, Any], file: Path | str, changed: Iterable[str] = ()
 ) -> None:
-    """Refuse a resolved configuration of which an exclusion's condition holds, and what it forbids as well.
+    """Refuse a resolved configuration that meets an exclusion's condition and has what it forbids.
 
     `changed` are the dotted keys that the variant itself changes, for `forbid_change`.
     """

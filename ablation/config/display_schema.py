@@ -1,4 +1,4 @@
-"""The form of what `_study.yaml` says of tables, curves and figures."""
+"""The form of tables, curves and figures in `_study.yaml`."""
 
 from typing import Annotated, Literal, Self
 
@@ -25,7 +25,7 @@ class ReferenceDefinition(Strict):
 
 
 class MeansOver(Strict):
-    """Values that are means over several policies of each run, said beside the numbers."""
+    """Values that are means over several policies of each run; the tables say so."""
 
     key: Text = Field(description="Key of the configuration that counts the policies.")
     protocols: list[Text] = Field(min_length=1, description="Protocols whose values are such means.")
@@ -80,7 +80,7 @@ class FigureDefinition(Strict):
     x: FigureAxis | None = Field(default=None, description="For lines and each; null: the step.")
     axis: Text | None = Field(default=None, description="For subsets: what they are, in words.")
     columns: int = Field(default=2, ge=1, le=6, description="Panels side by side.")
-    variants: list[Text] = Field(default=[], description="Those shown, in the order of the lineage; none: all.")
+    variants: list[Text] = Field(default=[], description="The variants shown, in the order of the lineage; none: all.")
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:

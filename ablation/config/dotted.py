@@ -39,7 +39,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_into(model: type[BaseModel], base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `merge(base, over)`; where `over` names another kind of a tagged union, nothing of the old one stays."""
+    """Return `merge(base, over)`; where `over` names another kind of a tagged union, it replaces the old one."""
     result = dict(base)
     for name, field in model.model_fields.items():
         below, above = base.get(name), over.get(name)

@@ -1,4 +1,4 @@
-"""Where results and reports may go: what cannot be such a folder is refused before anything is written."""
+"""Folders for results and reports: an unsuitable one is refused before anything is written."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from ablation.contract.errors import ConfigError
 from ablation.contract.reading import kind_of
 
-# Of the project itself: what a grid writes there would be mixed up with it.
+# The project's own folders: what a grid writes there would be mixed up with them.
 _PROJECT = (".git", ".snakemake", "ablation", "configs", "docs", "tests", "trainers", "workflow")
 _RESULTS = ("stages", "imported", "tensorboard", "logs")  # of the results
 
@@ -24,13 +24,13 @@ def folder_of(key: str, value: Any, where: str, project: Path) -> Path:
     try:
         folder = Path(text).expanduser()
     except RuntimeError:
-        raise ConfigError(where, key, value, "nobody here has that home", "write the whole path") from None
+        raise ConfigError(where, key, value, "there is no such home folder", "write the whole path") from None
     try:
         problem = _problem(folder, project)
     except OSError as error:
         problem = f"cannot be looked at ({error.strerror})"
     if problem:
-        raise ConfigError(where, key, value, problem, f"name a folder that is new or of earlier {key}")
+        raise ConfigError(where, key, value, problem, f"name a new folder, or one of earlier {key}")
     return folder
 
 

@@ -1,7 +1,7 @@
 """The formats of other programs: what `import`, `compare` and a command's `collect` may name.
 
-A format is an entry here and a module of its name in `ablation.readers`, which is imported when it is asked for. Help,
-errors and docs/formats.md are made of the entries.
+A format is an entry here and a module of its name in `ablation.readers`, which is imported on demand. Help, errors and
+docs/formats.md are generated from the entries.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """What is said of a format.
+    """The description of a format.
 
     Attributes:
         uses: the commands that read it: `import`, `compare`, `collect` (of a stage that is a command).

@@ -1,8 +1,8 @@
-"""Changes of the rules by which words are given: each with its day, the last one last.
+"""Changes of the rules of judging, each with its date, the latest last.
 
-Results that were judged before a change and are judged again after it meet another plan than the one that was declared,
-so a study's history of plans counts these lines (`ablation.store.analysis_history`). Whoever changes what a word or an
-interval says of the same numbers adds one; `tests/ablation/judge/test_rules.py` fails until then.
+Results judged before and after a change are judged by different plans, so a study's history of plans counts these lines
+(`ablation.store.analysis_history`). A change that gives another verdict or interval for the same numbers needs a line
+here; `tests/ablation/judge/test_rules.py` fails until then.
 """
 
 RULES = (

@@ -18,11 +18,11 @@ class Place:
 def walk(parents: Mapping[str, str | None], siblings: Callable[[list[str]], Iterable[str]] = tuple) -> Iterator[Place]:
     """Yield the variants depth first: a parent, then each child with all that descends from it.
 
-    What lies on or below a cycle descends from no root and is left out.
+    Variants on or below a cycle do not descend from a root and are left out.
 
     Args:
         parents: variant -> its parent, or None.
-        siblings: puts the children of one parent, and the roots, in order; by default that of `parents`.
+        siblings: sorts the children of one parent, and the roots; by default they keep the order of `parents`.
     """
     children: dict[str | None, list[str]] = {}
     for name, parent in parents.items():

@@ -1,4 +1,4 @@
-"""How a final metric stands among evaluation items, for runs that have none: as the one item of a subset of its name.
+"""A final metric as an evaluation item, for runs without items: the only item of a subset of its name.
 
 The judge then knows the noise between seeds alone, and says so. Names only: who reads the database imports no pydantic.
 """

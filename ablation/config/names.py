@@ -1,4 +1,4 @@
-"""What the declared forms share: how names look, and models that refuse unknown keys."""
+"""Shared by the configuration's schemas: valid names, and models that refuse unknown keys."""
 
 import difflib
 import re

@@ -42,7 +42,7 @@ class _Written:
 
 
 def _text(value: Any) -> str:
-    """Return the text; in a union of forms, another form's value is refused, so that its own writer is asked."""
+    """Return the text; in a union of forms, a value of another form is refused, so that its own serializer is used."""
     if not isinstance(value, _Written):
         raise PydanticSerializationUnexpectedValue(f"{type(value).__name__} is not a printed number")
     return str(value)
@@ -87,7 +87,7 @@ class Printed(_Written):
 
     @cached_property
     def exact_half(self) -> Fraction:
-        """Half a unit of the last printed digit, exactly: what rounding may have hidden."""
+        """Half a unit of the last printed digit, exactly: the most that rounding may have hidden."""
         return Fraction(1, 2) * Fraction(10) ** -self.digits / (100 if self.percent else 1)
 
     @property

@@ -38,7 +38,7 @@ class Claim(Strict):
 
 
 class Standing(Strict):
-    """What the source says of one number: that it is the best of its column, or below a bound."""
+    """A statement of the source about one number: that it is the best of its column, or below a bound."""
 
     variant: Text
     column: Text
@@ -128,11 +128,11 @@ class PublishedFile(Strict):
     items: dict[str, Count] = Field(default={}, description="Evaluation items behind a column.")
     batch_size: Count | list[Count] | None = Field(
         default=None,
-        description="Of the source's evaluation, if it averages batches; [128, 32]: means of batches of 32 within each "
-        "batch of 128, and then those of 128.",
+        description="Of the source's evaluation, if it averages batches; [128, 32]: means over batches of 32 in each "
+        "batch of 128, then over the batches of 128.",
     )
     runs: int | None = Field(
-        default=None, ge=1, description="Training runs behind a number, of which it is the mean; null: not said."
+        default=None, ge=1, description="Number of training runs that a number is the mean of; null: not stated."
     )
     same_items: bool = Field(default=False, description="Whether the source evaluated on the very items of this study.")
     spread: Literal["sd", "se"] = Field(
@@ -148,7 +148,7 @@ class PublishedFile(Strict):
     standings: list[Standing] = Field(default=[], description="Superlatives and bounds: the best, below 0.004.")
     tests: list[StatedTest] = Field(default=[], description="Tests with their p-values.")
     deltas: list[Delta] = Field(default=[], description="Where the source gives differences and no values.")
-    training: list[Reading] = Field(default=[], description="Figures of the training, beside our curves.")
+    training: list[Reading] = Field(default=[], description="Figures of the training, compared with our curves.")
     differences: list[Difference] = Field(default=[], description="Which figures are differences of others.")
 
     @model_validator(mode="after")

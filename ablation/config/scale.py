@@ -41,7 +41,7 @@ class Scale:
                 raise ConfigError(self.file, where, None, "there is no such stage", suggest(stage, sorted(stages)))
 
     def refuse_overridden(self, overrides: Mapping[str, Mapping[str, Any]]) -> None:
-        """Refuse to set what a variant changes: the variant's difference would vanish."""
+        """Refuse to set a value that a variant changes: the variant's difference would vanish."""
         changed = {key: name for name, tree in overrides.items() for key, _ in dotted.leaves(tree)}
         for key, value in dotted.leaves(self.definition.set):
             for other, variant in changed.items():

@@ -43,9 +43,9 @@ class ScaleStudy(Strict):
     """How a scale sizes one study."""
 
     seeds: Seeds | None = Field(
-        default=None, description="How many seeds this study has, or which; absent: those of the scale."
+        default=None, description="How many seeds this study has, or which; absent: the scale's seeds."
     )
-    set: dict[str, Any] = Field(default={}, description="Values that replace those of every variant.")
+    set: dict[str, Any] = Field(default={}, description="Values that replace every variant's own.")
     multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
     resources: dict[StageName, ResourceOverride] = Field(default={})
 
@@ -59,6 +59,6 @@ class ScaleFile(Strict):
     device_memory: float | None = Field(
         default=None,
         gt=0,
-        description="GiB of one accelerator, as its name says them; absent: nothing is held against it.",
+        description="GiB of one accelerator, as in its name; absent: memory is not checked.",
     )
     studies: dict[str, ScaleStudy] = Field(default={})

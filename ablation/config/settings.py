@@ -1,4 +1,4 @@
-"""What is planned and what is run: `configs/config.yaml`, overridden by `snakemake --config key=value`."""
+"""Settings of a grid: `configs/config.yaml`, overridden by `snakemake --config key=value`."""
 
 import importlib.util
 import re
@@ -57,7 +57,7 @@ class SettingsFile(Strict):
         default=None, min_length=1, description="[a, b] or a,b; null: every folder of configs/studies."
     )
     seeds: Annotated[Seeds | None, BeforeValidator(_seeds)] = Field(
-        default=None, description="How many seeds, or a list of seeds; null: those of the scale."
+        default=None, description="How many seeds, or a list of seeds; null: the scale's seeds."
     )
     gpus: _Count = Field(default=1, description="The number of devices, unless `--resources gpu=N` says otherwise.")
     results: _Folder = Path("results")
@@ -86,7 +86,7 @@ class SettingsFile(Strict):
 class Settings(SettingsFile):
     """The settings, completed from the scale file.
 
-    `study_seeds` are the seeds of the studies for which the scale file has their own, `seeds` those of all others.
+    `study_seeds` are the seeds of studies with their own in the scale file, `seeds` those of all others.
     """
 
     configs: Path

@@ -39,7 +39,7 @@ def read_study_file(file: Path) -> StudyFile:
 
 
 def config_model(written: StudyFile, file: Path) -> type[BaseModel]:
-    """Return the config model that the study file names, or else that of its `base`. Raises ConfigError."""
+    """Return the config model that the study file names, or else one made from its `base`. Raises ConfigError."""
     if written.config is not None:
         return import_model(written.config, file)
     sources = (source for stage in written.stages.values() for source in stage.inputs.values())
@@ -86,7 +86,7 @@ def import_parts(path: str, file: Path) -> PartsOf:
 
 
 def import_beside_configs(name: str) -> ModuleType:
-    """Return a module of the project in whose folder this process runs, found as by `python -m`: `trainers`, say."""
+    """Return a module of the project in the working directory, found as by `python -m`: `trainers`, say."""
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
     return importlib.import_module(name)
@@ -125,7 +125,7 @@ def check_all_read(written: StudyFile, model: type[BaseModel], file: Path) -> No
 
 
 def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file: Path) -> None:
-    """Refuse a variant's key that reaches stages beside the way to the results only, as those of a diagnosis."""
+    """Refuse a variant's key that reaches only stages off the path to the results, such as a diagnosis."""
     leading = [next(reversed(written.stages))]
     for name in leading:
         above = written.stages[name].inputs.values()
@@ -138,7 +138,7 @@ def check_reaches_results(overrides: Mapping[str, Any], written: StudyFile, file
 
 
 def reached_keys(written: StudyFile, stages: Iterable[str]) -> set[str]:
-    """Return the dotted keys that some of the stages get, as a whole."""
+    """Return the dotted keys that at least one of the stages gets."""
     reached = set()
     for stage in (written.stages[name] for name in stages):
         sources = stage.inputs.values()
@@ -161,7 +161,7 @@ def check_figures(written: StudyFile, file: Path, variants: Iterable[str]) -> No
 
 
 def check_edges(written: StudyFile, file: Path, variants: Iterable[str]) -> None:
-    """Refuse a pair of the analysis plan that names a variant which does not exist."""
+    """Refuse a pair of the analysis plan that names an unknown variant."""
     known, edges = list(variants), written.analysis.edges
     for name in (name for pair in edges for name in pair) if isinstance(edges, list) else ():
         if name not in known:
@@ -169,7 +169,7 @@ def check_edges(written: StudyFile, file: Path, variants: Iterable[str]) -> None
 
 
 def read_published(configs: Path, written: StudyFile, file: Path, variants: Iterable[str]) -> PublishedFile | None:
-    """Read the published numbers that the study names, if any. Raises ConfigError where they do not fit it."""
+    """Read the published numbers that the study names, if any. Raises ConfigError if they do not match the study."""
     known = list(variants)
     if written.published is None:
         return None

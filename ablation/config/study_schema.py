@@ -31,7 +31,7 @@ class Resources(Strict):
     mem_mb: int = Field(default=2000, ge=1, description="Memory in MB.")
     runtime: int = Field(default=60, ge=1, description="Minutes.")
     gpu: int = Field(default=0, ge=0, description="Accelerators (a slot of the pool on a machine without any).")
-    nodes: int = Field(default=1, ge=1, description="Machines that hold them, as many each; on Slurm.")
+    nodes: int = Field(default=1, ge=1, description="Machines that hold them, the same number each; Slurm only.")
 
 
 def _relative(pattern: str) -> str:
@@ -47,7 +47,7 @@ def _inside(place: str) -> str:
 
 
 def _reader_and_place(item: Any) -> Any:
-    """Return `name` as `{reader: name}`, `name: place` with the place, and `name: {path: ..., item: id}` spelt out."""
+    """Return `name`, `name: place` or `name: {path: ..., item: id}` in the full form `{reader: name, ...}`."""
     if isinstance(item, str):
         return {"reader": item}
     if isinstance(item, dict) and len(item) == 1 and "reader" not in item:
@@ -68,7 +68,7 @@ def _list_of_readers(value: Any) -> Any:
 class Collected(Strict):
     """Files of a command that become metrics and evaluation items."""
 
-    reader: Text = Field(description="What reads them: see docs/any-program.md.")
+    reader: Text = Field(description="The reader: see docs/any-program.md.")
     place: Annotated[Text, AfterValidator(_inside)] = Field(
         default=".", description="File, folder or pattern (`eval/*.jsonl`) in the folder of the command's output."
     )
@@ -138,12 +138,12 @@ class StageDefinition(Strict):
 
 
 class Exclusion(Strict):
-    """Values that do not go together: where `if` and `if_set` hold, `forbid`, `forbid_set`, `forbid_change` may not."""
+    """Incompatible values: if `if` and `if_set` hold, `forbid`, `forbid_set` and `forbid_change` may not."""
 
     if_: dict[str, Any] = Field(default={}, alias="if", description="Dotted key: value; all must hold.")
     if_set: list[Text] = Field(default=[], description="Dotted keys; all must be set (neither null nor false).")
     forbid: dict[str, Any] = Field(default={}, description="Dotted key: value; not all may hold as well.")
-    forbid_set: list[Text] = Field(default=[], description="Dotted keys of which none may be set as well.")
+    forbid_set: list[Text] = Field(default=[], description="Dotted keys, none of which may be set as well.")
     forbid_change: list[Text] = Field(
         default=[],
         description="Dotted keys that a variant which changes a key of the condition may not change as well.",
@@ -170,7 +170,7 @@ class Target(Strict):
 
 
 class Guardrail(Strict):
-    """What a change must not make worse, whatever it gains."""
+    """A metric that a change must not make worse, whatever it gains."""
 
     metric: Text = Field(description="items.name, of the items of the primary metric.")
     direction: Literal["max", "min"] | Target
@@ -199,7 +199,7 @@ class Analysis(Strict):
         default=0.5,
         gt=0,
         lt=1,
-        description="`equivalent` needs so many seeds that at most this share of seeds may behave otherwise unseen: at "
+        description="`equivalent` needs enough seeds that at most this share of them may behave differently unseen: at "
         "alpha 0.05, 5 seeds for a half, 11 for a quarter, 29 for a tenth.",
     )
     correction: Literal["max-t", "holm"] = Field(
@@ -226,7 +226,7 @@ class Analysis(Strict):
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A plan without guardrails keeps the digest that it had before there were any."""
+        """A plan without guardrails keeps the digest that it had before guardrails existed."""
         told: dict[str, Any] = plain(self)
         return told if self.guardrails else {key: value for key, value in told.items() if key != "guardrails"}
 
@@ -283,8 +283,8 @@ class HealthRule(Strict):
     reference: Text | None = Field(default=None, description="Metric of the reference; null: the metric's first value.")
     range: Range = Field(default=Range(), description="Empty: any finite value is healthy.")
     abs: bool = Field(default=False, description="Judge the absolute value.")
-    window: int = Field(default=1, ge=1, description="So many logged values in a row must be outside.")
-    after: int | None = Field(default=None, description="Steps up to and including this one are not looked at.")
+    window: int = Field(default=1, ge=1, description="This many consecutive logged values must be outside.")
+    after: int | None = Field(default=None, description="Steps up to and including this one are ignored.")
     severity: Literal["note", "warn", "abort"] = Field(description="abort ends the stage as diverged.")
     diagnosis: Text = Field(description="What it means.")
     remedy: Text = Field(description="What to try.")
@@ -312,7 +312,7 @@ def _rule_per_stage(rules: Any) -> Any:
 
 
 class StudyDefinition(Strict):
-    """What a study asks, and how its results are judged and shown.
+    """A study's question, and how its results are judged and shown.
 
     It is the part of `_study.yaml` that plan.json and the database hold as well: a key added here reaches all readers.
     """
@@ -322,7 +322,7 @@ class StudyDefinition(Strict):
     source: Text | None = Field(default=None, description="Where question and variants come from.")
     table: TableDefinition
     curves: list[CurveDefinition] = Field(default=[])
-    figures: list[FigureDefinition] = Field(default=[], description="Figures beside curves, metric and lineage.")
+    figures: list[FigureDefinition] = Field(default=[], description="Figures other than curves, metric and lineage.")
     analysis: Analysis
     health: Annotated[list[HealthRule], BeforeValidator(_rule_per_stage)] = Field(default=[])
     trained_model: StageName | None = Field(

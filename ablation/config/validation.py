@@ -1,4 +1,4 @@
-"""From pydantic's errors to one line that names file, key, value, problem and remedy."""
+"""Turns pydantic's errors into one line with file, key, value, problem and remedy."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -112,7 +112,7 @@ def _description(model: type[BaseModel], key: str) -> str:
     for part in key.split("."):
         fields = [option.model_fields[part] for option in options if part in option.model_fields]
         if not fields:
-            return ""  # an entry of a map or a list: what is said of the whole is not about it
+            return ""  # an entry of a map or a list: a description of the whole does not apply to it
         description = fields[0].description or ""
         options = [nested for field in fields for nested in dotted.models_in(field.annotation)]
     return description.rstrip(".")

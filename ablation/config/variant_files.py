@@ -56,7 +56,7 @@ def read_variants(folder: Path, model: type[BaseModel]) -> list[VariantFile]:
 def _read_variant(path: Path, model: type[BaseModel]) -> VariantFile:
     if not is_safe_name(path.stem):
         remedy = "use letters, digits, '.', '-', '_', not starting with '.' or '-'"
-        raise ConfigError(path, "", None, "is not a usable variant name", remedy)
+        raise ConfigError(path, "", None, "is not a valid variant name", remedy)
     overrides = load_yaml(path)
     parent, why, gpu = (overrides.pop(key, None) for key in RESERVED_KEYS)
     if parent is not None and not isinstance(parent, str):

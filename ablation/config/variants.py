@@ -53,7 +53,7 @@ def _load_study(configs: Path, name: str, scale: Scale) -> Study:
     file = folder / "_study.yaml"
     if not is_safe_name(name) or name in _RESERVED_STUDIES:
         raise ConfigError(
-            folder, "", None, "is not a usable study name", "use letters, digits, '-' and '_'; not `assets`"
+            folder, "", None, "is not a valid study name", "use letters, digits, '-' and '_'; not `assets`"
         )
     written = read_study_file(file)
     model = config_model(written, file)
@@ -94,7 +94,7 @@ def _resolve(
     model: type[BaseModel],
     scale: Scale,
 ) -> Variant:
-    """Return one variant, all its keys filled and sized, and refuse what makes no sense in it."""
+    """Return one variant with all its keys filled and sized, and refuse invalid combinations."""
     above = base if parent is None else parent.declared
     as_written = validate(model, dotted.merge_into(model, above, file.overrides), file.path)
     declared = _plain(as_written)
@@ -126,7 +126,7 @@ def _resolve(
 
 
 def _plain(config: BaseModel) -> dict[str, Any]:
-    """Return all values as JSON has them. It costs more than all else, so each configuration is dumped once."""
+    """Return all values as JSON. This is the slowest step, so each configuration is dumped once."""
     return config.model_dump(mode="json")
 
 

@@ -26,7 +26,7 @@ _FLOAT = re.compile(
 _MAX_BYTES = 1_000_000
 _MAX_DIGITS = 100
 _MAX_DEPTH = 100  # libyaml's own recursion ends the process at some ten thousand
-_MAX_NODES = 100_000  # of a file of another program, its aliases written out
+_MAX_NODES = 100_000  # nodes of another program's file, with its aliases written out
 
 
 class _Problem(yaml.MarkedYAMLError):
@@ -144,8 +144,8 @@ def load_yaml(path: Path, *, as_printed: bool = False) -> dict[str, Any]:
 def parse_foreign(text: str) -> Any:
     """Return the value of YAML that another program wrote, by the rules of YAML 1.1 as it wrote it.
 
-    PyYAML writes an alias wherever two settings share a list, so aliases are read; but not those that hold themselves,
-    or that would be very much text.
+    PyYAML writes an alias wherever two settings share a list, so aliases are read; but not recursive ones, or ones that
+    expand to very long text.
 
     Raises:
         ValueError: it is not YAML, or would be too large; its text is one line.
@@ -162,9 +162,9 @@ def parse_foreign(text: str) -> Any:
 
 
 def _nodes(node: Any, known: dict[int, int]) -> int:
-    """Return how many nodes there are below one, and itself, with its aliases written out."""
+    """Return the number of nodes of a tree with its aliases written out."""
     if id(node) not in known:
-        known[id(node)] = _MAX_NODES + 1  # for whoever meets it below itself
+        known[id(node)] = _MAX_NODES + 1  # in case it occurs below itself
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
         pairs = (part if isinstance(part, tuple) else (part,) for part in parts)
         known[id(node)] = 1 + sum(_nodes(each, known) for pair in pairs for each in pair)
@@ -175,7 +175,7 @@ def _check(text: str, *, foreign: bool = False) -> None:
     """Refuse what must not be composed.
 
     Deep nesting ends the process, a few nested aliases expand to gigabytes, a shared value hides what a file says, and
-    a tag turns text into what its writer did not mean.
+    a tag turns text into something that its writer did not mean.
     """
     depth = 0
     for event in yaml.parse(text, Loader=_Base):

@@ -11,7 +11,7 @@ from ablation.contract.errors import TrackerError
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Wait for who holds the lock, a file, and hold it meanwhile. Who holds it may remove it.
+    """Wait for the lock, a file, and hold it for the block. The holder may remove the file.
 
     Raises:
         TrackerError: the file cannot be made.
@@ -25,7 +25,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 def _taken(lock: Path) -> int | None:
-    """Return the file with its lock; None where it was removed by the one that was waited for."""
+    """Return the locked file; None if its previous holder removed it."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -1,4 +1,4 @@
-"""Variants times seeds become content-addressed stages: what runs, where it goes, and what it is made of."""
+"""Expands variants times seeds into content-addressed stages."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ class _Builder:
     def _add_stage(
         self, study: Study, variant: Variant, stage: str, made_of: Ingredients, *, seed: int, keys: Mapping[str, str]
     ) -> str:
-        """Note that a run of the variant needs this stage, and return its key; `keys` are those of earlier stages."""
+        """Record that a run of the variant needs this stage, and return its key; `keys`: of earlier stages."""
         definition, id = study.stages[stage], f"{study.name}.{stage}"
         own_seed = seed if definition.seeded else None
         inputs = {

@@ -7,10 +7,10 @@ from ablation.plan.plan import Plan
 
 
 def settle_times(plan: Plan) -> list[str]:
-    """Date what is from the future again; return a warning where there was any.
+    """Redate files from the future; return a warning if there were any.
 
-    Statuses and the database count as written now. What is drawn from it, and the copies of statuses, which are taken
-    over where they are young, count as written long ago: whether they are older than the rest nobody can tell.
+    Statuses and the database count as written now. Tables and figures, and copies of statuses, which are taken over if
+    they are recent, count as written long ago: whether they are older than the rest cannot be known.
     """
     results, reports, stages = plan.settings.results, plan.settings.reports, plan.selected()
     drawn = [

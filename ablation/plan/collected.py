@@ -1,7 +1,7 @@
-"""`results/collected.json`: what a collect found, and of which plan, imports and statuses its database is.
+"""`results/collected.json`: what a collect found, and the plan, imports and statuses that its database was built from.
 
-`{corrupt: {key: reason}, stages: digest, ended: number, sources: digest}`. Light: whoever shows a database asks first
-whether it is the present one, and needs no pydantic for that.
+`{corrupt: {key: reason}, stages: digest, ended: number, sources: digest}`. Light: whatever shows a database first
+checks whether it is current, and needs no pydantic for that.
 """
 
 import hashlib
@@ -41,13 +41,13 @@ def read_collected(results: Path) -> dict[str, Any]:
 
 
 def digest(states: Iterable[tuple[str, StageState]]) -> str:
-    """Return a digest of which stages have ended, how and when."""
+    """Return a digest of the stages that have ended, with how and when."""
     ended = sorted((key, s.state, s.ended, s.attempt) for key, s in states if s.state not in TO_COME)
     return hashlib.sha256(json.dumps(ended).encode()).hexdigest()[:16]
 
 
 def sources_of(results: Path) -> str:
-    """Return a digest of what a database is made of besides the stages: the plan and what was imported."""
+    """Return a digest of a database's other sources: the plan and imported runs."""
     files = [results / PLAN_FILE, *sorted(results.glob("imported/*/study.json"))]
     known = [(str(path.relative_to(results)), sha256(path)) for path in files if path.is_file()]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
@@ -71,15 +71,15 @@ def states_now(results: Path) -> States:
 
 
 def stage_folder(results: Path, planned: Path | str, folder: Path | str) -> Path:
-    """Return where a stage's folder is; it follows `results`, also where that was moved after it was `planned`."""
+    """Return a stage's folder below `results`, even if that was moved after it was `planned`."""
     folder = Path(folder)
     return results / folder.relative_to(planned) if folder.is_relative_to(planned) else folder
 
 
 def is_current(results: Path, states: States) -> bool:
-    """Whether the database is of the plan, the imports and the statuses that there are now.
+    """Whether the database matches the current plan, imports and statuses.
 
-    A database without the folder of the stages is a copy, and all that there is.
+    A database without a folder of stages is a copy, and the only source.
     """
     if not (results / "stages").exists() and not (results / "imported").exists():
         return True
@@ -88,7 +88,7 @@ def is_current(results: Path, states: States) -> bool:
 
 
 def lost(results: Path, states: States) -> int:
-    """Return of how many stages the database holds results that have gone since, or whose stages run again."""
+    """Return how many stages in the database have been deleted since, or run again."""
     known = read_collected(results)
     ended = known.get("ended")
     if not isinstance(ended, int) or known.get("sources") != sources_of(results):

@@ -1,4 +1,4 @@
-"""May a study's stages start while the project's files differ from their commit? Its `dirty_tree` decides."""
+"""Whether a study's stages may start while the project's files differ from their commit (`dirty_tree`)."""
 
 import subprocess
 from collections.abc import Iterable
@@ -53,9 +53,9 @@ def dirty_files(root: Path, outside: Iterable[Path] = ()) -> list[str] | None:
 
 
 def _problem(root: Path, outside: Iterable[Path]) -> tuple[str, str]:
-    """Return in what the tree differs from a commit, and what to do; nothing where it does not."""
+    """Return how the tree differs from a commit, and what to do; nothing if it does not."""
     files = dirty_files(root, outside)
     if files is None:
-        return f"{root} is in no git repository", "put it into one"
+        return f"{root} is not in a git repository", "put it into one"
     more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
     return (f"uncommitted files ({', '.join(files[:_SHOWN])}{more})" if files else ""), "commit or remove them"

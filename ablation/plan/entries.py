@@ -1,4 +1,4 @@
-"""What an entry module says of itself, read without importing it: the planner knows no torch."""
+"""Names that an entry module binds, read without importing it: the planner does not import torch."""
 
 import ast
 from collections.abc import Iterable

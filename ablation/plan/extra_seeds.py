@@ -2,7 +2,7 @@
 
 load_extra_seeds(results) -> {study: {variant: n}}
 save_extra_seeds(results, study, {variant: n})
-extended(seeds, n) -> the seeds and as many next ones as make n
+extended(seeds, n) -> the seeds, continued to n of them
 """
 
 import json

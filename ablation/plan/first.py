@@ -1,4 +1,4 @@
-"""The first run of a study of commands goes ahead: whether its files can be read is known before the others train.
+"""The first run of a study of commands goes first, to see before the others train whether its files can be read.
 
 `ablation check`, which runs one variant in a folder of its own, may settle that before the grid starts.
 """
@@ -10,7 +10,7 @@ from ablation.plan.retry import States, Waits
 
 
 def waits_of(plan: Plan, states: States) -> Waits:
-    """Return which selected commands wait for which: none where files have been read as they are to be read now."""
+    """Return which selected commands wait for which; none if files have already been read with the current readers."""
     readings = {
         id: config["command"]["reading"]
         for (id, _), config in plan.configs.items()
@@ -29,7 +29,7 @@ def waits_of(plan: Plan, states: States) -> Waits:
 
 
 def _known(plan: Plan, id: str, reading: str, states: States) -> bool:
-    """Tell whether the grid or a check has read files of the stage so."""
+    """Tell whether the grid or a check has read files of the stage with its current readers."""
     checks = plan.settings.results.joinpath(CHECKS, "stages", *id.split(".", 1)).glob(f"*/{STATUS}")
     found = [state for (other, _), state in states.items() if other == id]
     found += [read_state(path.parent) for path in checks]

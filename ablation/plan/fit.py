@@ -1,6 +1,6 @@
-"""Will it fit: what each stage of the plan needs, by its study's `footprint` module, against what is declared.
+"""Whether stages fit into memory: the needs that a study's `footprint` module estimates, against declared sizes.
 
-Declared is the memory of a device (`device_memory` of the settings, or of the scale) and the stage's `mem_mb`.
+Declared are the memory of a device (`device_memory` of the settings, or of the scale) and the stage's `mem_mb`.
 """
 
 import json
@@ -23,15 +23,15 @@ from ablation.plan.plan_file import PlannedStage
 from ablation.plan.retry import States, pending
 
 FILES = "files"  # of an asset's stage
-MB = 1_000_000  # what Snakemake and schedulers mean by mem_mb
-USABLE = 0.97  # of a device: the rest is its context's, and what the allocator leaves empty between tensors
+MB = 1_000_000  # the unit of mem_mb in Snakemake and schedulers
+USABLE = 0.97  # usable share of a device: the rest goes to its context and to the allocator's gaps between tensors
 PROCESS = 300 << 20  # bytes of Python, torch and transformers that processes do not share (measured: 283 MiB)
 _MOST_DEVICES = 64  # that are tried
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one kind of stage needs with one configuration, on its devices. memory: usable bytes of one; None: not said.
+    """Memory that one kind of stage needs with one configuration. memory: usable bytes of a device; None: unknown.
 
     function: the study's, by which other configurations and numbers of devices are estimated.
     """
@@ -47,7 +47,7 @@ class Need:
 
     @property
     def fits_device(self) -> bool:
-        """Tell whether the stage can run at all, if with smaller parts of its batches."""
+        """Tell whether the stage can run at all, perhaps with smaller micro-batches."""
         return self.memory is None or self.footprint.least <= self.memory
 
     @property
@@ -57,7 +57,7 @@ class Need:
 
     @property
     def fits_host(self) -> bool:
-        """Tell whether what it has in the machine's memory is within its `mem_mb`."""
+        """Tell whether its use of the machine's memory is within its `mem_mb`."""
         return sum(self.host.values()) <= self.stage.resources.mem_mb * MB
 
     def on(self, devices: int) -> "Need":
@@ -68,13 +68,13 @@ class Need:
 
     @cached_property
     def enough(self) -> "Need | None":
-        """Return it on as many devices as would do; None: no number to 64."""
+        """Return it on the smallest sufficient number of devices; None: not even on 64."""
         tried = map(self.on, range(1, _MOST_DEVICES + 1))
         return next((need for need in tried if need.fits_device), None)
 
 
 def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float | None) -> list[Need]:
-    """Return what the stages need, once for each configuration: seeds need the same. Others are left out.
+    """Return the needs of the stages, once for each configuration: seeds need the same. Others are left out.
 
     device_memory: GiB of one device. Raises ConfigError where a study's module cannot be imported.
     """
@@ -94,7 +94,7 @@ def needs_of(plan: Plan, stages: Iterable[PlannedStage], *, device_memory: float
 
 
 def function_of(study: Study) -> Footprints | None:
-    """Return the function that says what a study's stages need; None where the study names no module for it."""
+    """Return the function that estimates the needs of a study's stages; None if the study names no module for it."""
     name = study.written.footprint
     if name is None:
         return None
@@ -120,7 +120,7 @@ def check_fit(plan: Plan, states: States) -> list[str]:
 
 
 def problem_of(need: Need) -> ConfigError | None:
-    """Return why a stage cannot run, and what would change that; None where it can."""
+    """Return why a stage cannot run, and a remedy; None if it can."""
     name, scale = f"{need.stage.id} ({need.variant.name})", need.stage.id.replace(".", ".resources.", 1)
     if not need.fits_device:
         assert need.memory is not None
@@ -140,7 +140,7 @@ def problem_of(need: Need) -> ConfigError | None:
 
 
 def remedies(need: Need) -> list[str]:
-    """Return what would make the stage smaller, settings and numbers of devices, each tried."""
+    """Return settings and numbers of devices that would make the stage smaller, each tried."""
     settings = getattr(import_beside_configs(need.study.written.footprint or ""), "TRIED", {})
     changes = [{key: value} for key, value in settings.items() if dotted.get(need.variant.values, key, value) != value]
     tried = [(change, least) for change in changes if (least := _least_with(need, change))]
@@ -178,15 +178,15 @@ def _rank(need: Need) -> tuple[bool, bool, int, int]:
 
 
 def fullest(needs: Iterable[Need], rank: Callable[[Need], Any] = _rank) -> list[Need]:
-    """Return for each kind of stage the configuration that needs most of its devices, in the order of the stages."""
+    """Return for each kind of stage the configuration that needs most device memory, in the order of the stages."""
     most: dict[str, Need] = {}
     for need in needs:
-        most[need.stage.id] = max(most.get(need.stage.id, need), need, key=rank)  # of equal ones the first
+        most[need.stage.id] = max(most.get(need.stage.id, need), need, key=rank)  # the first of equal ones
     return list(most.values())
 
 
 def gib(size: int) -> str:
-    """Return bytes in GiB, in as many digits as are read."""
+    """Return bytes in GiB, with a readable number of digits."""
     value = size / GIB
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 0.05 or size == 0 else "<0.1"
 

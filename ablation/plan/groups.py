@@ -1,4 +1,4 @@
-"""Short stages of the same runs, which become one job of a scheduler: waiting in its queue takes longer than they do.
+"""Groups short stages of the same runs into one scheduler job: queueing takes longer than they do.
 
 A group is made of stages that serve exactly the same runs, follow each other, and need one machine and at most
 `group_minutes` each.
@@ -18,7 +18,7 @@ class Group:
     """Stages that are submitted together, in their order.
 
     Groups of other runs may have the same name: Snakemake tells them apart, since nothing in one reads from another. So
-    `--group-components NAME=8` submits those of eight runs together.
+    `--group-components NAME=8` submits the groups of eight runs together.
     """
 
     name: str
@@ -31,7 +31,7 @@ Groups = dict[Address, Group]
 def groups_of(plan: Plan, ahead: Collection[Address] = ()) -> Groups:
     """Return the group of every stage that is in one. A setting `group_minutes` of 0 makes none.
 
-    ahead: stages for which those of other runs wait; their groups have names of their own.
+    ahead: stages for which other runs' stages wait; their groups have names of their own.
     """
     found: Groups = {}
     for study in plan.content.studies:
@@ -52,7 +52,7 @@ def groups_of(plan: Plan, ahead: Collection[Address] = ()) -> Groups:
 
 
 def request_of(plan: Plan, groups: Groups, address: Address) -> Resources:
-    """Return what the job in which a stage runs asks for: of a group the sum of minutes, and the most of the rest."""
+    """Return the resources of a stage's job: for a group the sum of minutes, and the maximum of the rest."""
     members = groups[address].members if address in groups else (address,)
     needs = [plan.stages[member].resources for member in members]
     return Resources(

@@ -1,4 +1,4 @@
-"""Devices that a stage would be given and leave idle: its entry module has one process, which uses the first."""
+"""Devices that a stage would leave idle: its entry module runs one process, which uses the first device."""
 
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -12,7 +12,7 @@ _USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module bind
 
 
 def idle_devices(stages: Iterable[PlannedStage], folders: Sequence[Path]) -> list[str]:
-    """Return a line for each kind of stage that asks for several devices and uses one; a command knows for itself.
+    """Return a line for each kind of stage, except commands, that asks for several devices and uses one.
 
     folders: those that hold the packages of the entry modules.
     """

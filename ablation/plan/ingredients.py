@@ -1,4 +1,4 @@
-"""What a stage of a variant is made of, apart from its seed and its inputs: values, abort rules, code, assets."""
+"""A stage's ingredients apart from seed and inputs: values, abort rules, code, assets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ ASSET_STAGE = StageDefinition(
     entry="trainers.assets", seeded=False, resources=Resources(threads=1, mem_mb=6000, runtime=120, gpu=0)
 )
 READER = "ablation.cli.collected"  # the module by which a command's files become metrics and items
-_WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # of a health rule: what does not decide when it trips
+_WORDS = {"id", "stage", "severity", "diagnosis", "remedy"}  # keys of a health rule that do not affect when it trips
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Asset:
 
 @dataclass(frozen=True)
 class Ingredients:
-    """`config` is what config.json holds, `hashed` and `numbers` what the key holds of config and abort rules.
+    """`config` is the content of config.json; `hashed` and `numbers` are the key's parts for config and abort rules.
 
     `assets` are the inputs that are assets, by name; `inputs` the others: name -> stage. `command` is what config.json
     holds of a stage that is one: its words with placeholders, and what else its runner needs.
@@ -58,22 +58,22 @@ class Ingredients:
 
     @cached_property
     def code_as_written(self) -> dict[str, Any]:
-        """Return what config.json holds of the code; one object, which the seeds share."""
+        """Return config.json's entry for the code; one object, which the seeds share."""
         return self.code._asdict()
 
     @cached_property
     def code_digest(self) -> str:
-        """Return what the key holds of the code."""
+        """Return the key's part for the code."""
         return self.code.digest if isinstance(self.code, Code) else combined(self.code.files)
 
 
 class Finder:
-    """Finds the ingredients of stages; what several of them share is looked at once."""
+    """Finds the ingredients of stages; what several stages share is read once."""
 
     def __init__(self, root: Path, project: Path = Path(), outside: Iterable[Path] = ()) -> None:
         """Look at the packages below `root`, and at the files of commands below `project`, which holds configs/.
 
-        outside: folders of which nothing is code: results and reports.
+        outside: folders that hold no code: results and reports.
         """
         self._root, self._project, self._sources, self._outside = root, project, Sources(root), tuple(outside)
         self._files: dict[tuple[tuple[str, ...], tuple[str, ...]], FileCode] = {}
@@ -103,7 +103,7 @@ class Finder:
         )
 
     def _abort_rules(self, study: Study, stage: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the rules that end a stage, whole, and what decides when they trip."""
+        """Return the rules that end a stage, whole, and the part of them that decides when they trip."""
         if (study.name, stage) not in self._rules:
             named = [rule for rule in study.written.health if rule.stage == stage and rule.severity == "abort"]
             rules = [rule.model_dump(mode="json") for rule in named]
@@ -137,7 +137,7 @@ class Finder:
                 raise ConfigError(study.file, f"{where}.code", error.value, error.problem, error.remedy) from None
         code = self._files[made_of]
         if missing := [name for name in named_files(definition.words, self._project) if name not in code.files]:
-            problem = f"{missing[0]!r} is a file of the project, and a change of it would not run the stage again"
+            problem = f"{missing[0]!r} is a file of the project, and a change to it would not rerun the stage"
             raise ConfigError(study.file, f"{where}.code", definition.code, problem, f"add {', '.join(missing)}")
         return code
 
@@ -164,7 +164,7 @@ class Finder:
 
 
 def command_of(definition: StageDefinition) -> dict[str, Any]:
-    """Return what config.json holds of a command; `reading` tells one way to read its files from another."""
+    """Return config.json's entry for a command; `reading` identifies the way in which its files are read."""
     collect = [collected.model_dump() for collected in definition.collect]
     return {
         "words": definition.words,

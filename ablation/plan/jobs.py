@@ -1,6 +1,6 @@
 """The functions by which the rules of the workflow look up their jobs in the plan. The rules only name files.
 
-`workflow` is Snakemake's object of that name: how it was called, which it knows in parts only while it reads the rules.
+`workflow` is Snakemake's object of that name: how it was called, only partly known while it reads the rules.
 """
 
 import re
@@ -27,7 +27,7 @@ _LOOKED_AT = {"mtime", "params"}  # reasons to run that the plan knows
 
 
 class Jobs:
-    """The jobs of a plan, as this Snakemake runs them. `states` are those of the stages, where they have been read."""
+    """The jobs of a plan, as this Snakemake runs them. `states` are the stages' states, where they have been read."""
 
     def __init__(self, plan: Plan, workflow: Any, states: States | None = None) -> None:
         self.plan, self.workflow = plan, workflow
@@ -58,7 +58,7 @@ class Jobs:
 
     @property
     def runs_here(self) -> bool:
-        """Return whether this Snakemake runs the jobs itself; of a dry run only `--jobs`, or the profile, says so."""
+        """Return whether this Snakemake runs the jobs itself; for a dry run only `--jobs` or the profile tells."""
         if self.workflow.output_settings.dryrun:
             return self.workflow.resource_settings.nodes is None
         return self.workflow.is_main_process and self.workflow.local_exec
@@ -89,7 +89,7 @@ class Jobs:
 
     @property
     def python(self) -> str:
-        """Return the interpreter of the jobs: that of Snakemake, unless each job has an environment of its own."""
+        """Return the jobs' interpreter: Snakemake's, unless each job has an environment of its own."""
         return "python" if self._deployed else shlex.quote(sys.executable)
 
     @property
@@ -114,9 +114,9 @@ class Jobs:
     # What all jobs are
 
     def statuses(self, wildcards: Any) -> list[Path]:
-        """Return the status files of the grid; where only what is missing is asked for, without those that are there.
+        """Return the status files of the grid; only the missing ones if nothing else is requested.
 
-        It is an input function, so that it is called when Snakemake knows what it was asked for.
+        It is an input function, so that it is called when Snakemake knows the requested targets.
         """
         if self.runs_here and self.workflow.scheduling_settings is not None:
             # 100 jobs a second by default: each round of the scheduler starts a timer, and each timer another round.
@@ -130,7 +130,7 @@ class Jobs:
         return [stage.status for stage in to_do(self.plan, self.states)]
 
     def render_what_is_there(self) -> None:
-        """Collect and render after an error that kept the rules from doing so: a stage that left no status."""
+        """Collect and render after an error that stopped the rules: a stage that left no status."""
         if all(status.exists() for status in self.plan.statuses()):
             return
         for command in ("collect", "tables", "figures", "report"):
@@ -164,7 +164,7 @@ class Jobs:
         return lambda wildcards: self._priorities[id, wildcards.key]
 
     def nodes_of(self, id: str) -> dict[str, Any]:
-        """Return the resources of a stage on several machines, in the words of the Slurm plugin; none for others.
+        """Return the resources of a stage on several machines, in the Slurm plugin's terms; none for others.
 
         With `mpi` it starts the job in the batch script, on the first machine, and no step around it: the stage starts
         a step of its own on all of them. `--gpus`, of the plugin, are all devices of the job.
@@ -196,7 +196,7 @@ class Jobs:
         return name
 
     def scheduler_request(self, id: str) -> dict[str, Callable[[Any], int | str]]:
-        """Return the resources by which the profile asks its scheduler, in its own words, for what a stage needs.
+        """Return the resources by which the profile asks its scheduler, in its own terms, for what a stage needs.
 
         They are the default resources that contain `{gpu}`, `{mem_mb}`, `{runtime}` (minutes) or `{seconds}`, as in
         `lsf_extra: -gpu num={gpu}`; what contains `{gpu}` is empty, or 0, where the stage needs no device. A plugin
@@ -205,7 +205,7 @@ class Jobs:
 
         def in_words(word: str) -> Callable[[Any], int | str]:
             def request(wildcards: Any) -> int | str:
-                # What plain numbers come to in a group Snakemake finds itself; minutes, and text, must be the group's.
+                # Snakemake adds plain numbers up over a group itself; minutes and text must be the group's.
                 groups = {} if word in ("{gpu}", "{mem_mb}") else self.groups
                 needs = request_of(self.plan, groups, (id, wildcards.key))
                 if "{gpu}" in word and not needs.gpu:

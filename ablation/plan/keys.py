@@ -27,7 +27,7 @@ def key_of(value: Any) -> str:
 
 
 def key_values(model: BaseModel, values: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return what a key holds of a configuration: every value, except of fields that mean what their absence meant.
+    """Return a key's part for a configuration: every value, except fields equal to what their absence meant.
 
     Args:
         model: the configuration.
@@ -75,7 +75,7 @@ _DIGESTS: dict[Path, tuple[tuple[int, int], str]] = {}
 
 
 def file_digest(path: Path) -> str:
-    """Return the sha256 of a file, which is not read again while it is as old and as long. Raises ConfigError."""
+    """Return the sha256 of a file, read again only if its time or size changed. Raises ConfigError."""
     info, key = path.stat(), path.resolve()
     stamp = (info.st_mtime_ns, info.st_size)
     if key not in _DIGESTS or _DIGESTS[key][0] != stamp:

@@ -1,4 +1,4 @@
-"""What a job is called in the terminal: the variants and the seed that it serves."""
+"""Names of jobs in the terminal: the variants and the seed that they serve."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def stage_label(variants: Sequence[str], of: int, seed: int | None) -> str:
 
 
 def asset_label(asset: Mapping[str, Any]) -> str:
-    """`model openai-community/gpt2`: its kind, and where its first source has it from."""
+    """`model openai-community/gpt2`: its kind and its first source."""
     source = asset["sources"][0]
     name = next((source[key] for key in ("repo", "package", "path", "architecture") if key in source), "")
     return f"{asset.get('kind', 'asset')} {name}".strip()

@@ -12,7 +12,7 @@ from ablation.plan.retry import States, pending
 def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
     """Refuse `nodes` where a stage cannot run in several processes, or these jobs run without Slurm.
 
-    Raises ConfigError for the first such stage that is to run, and for devices that are not as many on each machine.
+    Raises ConfigError for the first such stage that is to run, and for devices that do not divide evenly over machines.
     """
     for stage in pending(plan, states):
         gpu, nodes = stage.resources.gpu, stage.resources.nodes
@@ -23,9 +23,7 @@ def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
             what = "a command" if stage.entry == COMMAND_ENTRY else stage.entry
             raise ConfigError(*where, nodes, f"{stage.id} ({what}) runs on one machine only", "take it away, or set 1")
         if gpu < nodes or gpu % nodes:
-            problem = (
-                f"{stage.id} has devices on {nodes} machines (nodes), as many on each; this is their number in all"
-            )
+            problem = f"{stage.id} has devices on {nodes} machines (nodes), the same number on each; this is the total"
             remedy = f"set a multiple of {nodes}, such as {nodes * -(-gpu // nodes) or nodes}, or other nodes"
             raise ConfigError(*source_of(plan, stage, "gpu"), gpu, problem, remedy)
         if not on_slurm:

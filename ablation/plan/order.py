@@ -1,10 +1,10 @@
-"""In which order stages start: seed by seed, so that all variants can be looked at before the last seed ends.
+"""The order of stages: seed by seed, so that all variants can be compared before the last seed ends.
 
     priorities(plan) -> {address: number}      of what can start, Snakemake takes the largest first
     turns(plan) -> {address: (seed, study)}    the places of the first run that needs a stage
 
-Within a seed the study with the most edges comes first, and within a study what most work waits for. What a stage needs
-has its priority at least, so that nothing waits for a later seed.
+Within a seed the study with the most edges comes first, and within a study the stage that most work waits for. A
+stage's inputs have at least its priority, so that nothing waits for a later seed.
 """
 
 from ablation.plan.plan import Address, Plan
@@ -22,7 +22,7 @@ def turns(plan: Plan) -> Turns:
             for stage, key in run.stages.items():
                 address, turn = (f"{study.name}.{stage}", key), (seeds[run.seed], place)
                 found[address] = min(found.get(address, turn), turn)
-    for address in reversed(plan.stages):  # what needs others before what they need
+    for address in reversed(plan.stages):  # stages before their inputs
         for above in plan.upstream[address]:
             if address in found:
                 found[above] = min(found.get(above, found[address]), found[address])
@@ -31,7 +31,7 @@ def turns(plan: Plan) -> Turns:
 
 def priorities(plan: Plan) -> dict[Address, int]:
     """Return a number for each stage of a run, none of them twice."""
-    minutes: dict[Address, int] = {}  # that a stage allows itself, and the longest line of those that wait for it
+    minutes: dict[Address, int] = {}  # minutes of a stage, and of the longest chain that waits for it
     for address in reversed(plan.stages):
         minutes[address] = minutes.get(address, 0) + plan.stages[address].resources.runtime
         for above in plan.upstream[address]:

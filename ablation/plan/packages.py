@@ -1,4 +1,4 @@
-"""Packages that only some environments have: a stage that needs one and is to run is refused before the first job."""
+"""Optional packages: a stage that is to run and lacks one is refused before the first job."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +12,7 @@ from ablation.plan.retry import States, pending
 def check_packages(plan: Plan, states: States) -> None:
     """Raise ConfigError where a stage that is to run needs a package that is not here.
 
-    A config model says which, per stage: `needed_packages(stage)` -> {package: (dotted key that asks for it, remedy)}.
+    A config model names them per stage: `needed_packages(stage)` -> {package: (dotted key that asks for it, remedy)}.
     """
     for stage in pending(plan, states):
         if stage.entry.startswith("trainers.") and find_spec("torch") is None:

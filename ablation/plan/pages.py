@@ -1,4 +1,4 @@
-"""The page while the grid goes on: a thread of the process that starts the jobs has it drawn after each seed.
+"""The page while the grid runs: a thread of the process that starts the jobs has it drawn after each seed.
 
 Drawing is a process of its own that gives way to the stages. It reads their folders and writes the page, nothing else.
 """
@@ -16,11 +16,11 @@ from ablation.plan.retry import States, pending
 
 _LOOK = 5.0  # seconds between two looks
 _SHORT = 60.0  # seconds, in which a grid may end without a page before the last
-_SHARE = 0.1  # of the time, which drawing may take
+_SHARE = 0.1  # share of the time that drawing may take
 
 
 def follow(plan: Plan, states: States, *, short: float = _SHORT, look: float = _LOOK) -> threading.Thread | None:
-    """Start the thread that draws; None where a single page, the last, is to come."""
+    """Start the thread that draws; None if only the last page is still to come."""
     waiting = parts(plan, states)
     if not waiting:
         return None
@@ -34,7 +34,7 @@ def follow(plan: Plan, states: States, *, short: float = _SHORT, look: float = _
 def parts(plan: Plan, states: States) -> list[list[Path]]:
     """Return the statuses to come after which a page is drawn: the first study's with its first seed, then each seed's.
 
-    Not those of the last seed, which the grid's own page shows.
+    Not the last seed's, which the grid's own page shows.
     """
     order = turns(plan)
     found: dict[tuple[int, bool], list[Path]] = {}

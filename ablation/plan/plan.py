@@ -1,4 +1,4 @@
-"""The plan in memory: what plan.json says, the settings that it was made for, and which of its stages they select."""
+"""The plan in memory: plan.json, the settings that it was made for, and the stages that they select."""
 
 import json
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class Plan:
 
     @cached_property
     def parents_added(self) -> dict[str, list[str]]:
-        """Return study -> variants that run since their children were named: a change is judged against the parent."""
+        """Return study -> variants that run because a child was named: a change is judged against the parent."""
         added = {}
         for study in self._chosen_studies():
             named = [variant for variant in study.variants if variant.name in self.settings.variant]

@@ -1,4 +1,4 @@
-"""What plan.json holds. The plan is written from these classes, and everyone who reads it reads it into them.
+"""The form of plan.json: it is written from these classes and read into them.
 
 read_plan(results / "plan.json") -> PlanFile
 """
@@ -71,7 +71,7 @@ class PlannedStudy(StudyRecord):
 
 
 class PlannedStage(Strict):
-    """One job: what it is called, reads and needs, and the folder that its key gives it."""
+    """One job: its name, inputs and resources, and the folder that its key gives it."""
 
     id: str
     study: str

@@ -1,4 +1,4 @@
-"""Whose results a folder of reports shows: two that shared one would show each other's numbers."""
+"""The results that a folder of reports shows: two results that shared one would show each other's numbers."""
 
 import os
 from pathlib import Path
@@ -13,9 +13,9 @@ _LONG_AGO = 1
 
 
 def claim_reports(results: Path, reports: Path) -> None:
-    """Note in the folder of reports whose results it shows: the way to them, so that both may move together.
+    """Record in the folder of reports which results it shows, as a relative path, so that both may move together.
 
-    What is there already without a note is drawn again by the next Snakemake, since it may be of any results. Raises
+    Reports without such a record are drawn again by the next Snakemake, since they may show any results. Raises
     ConfigError where the folder shows other results, TrackerError where it cannot be written.
     """
     marker, mine = reports / MARKER, os.path.relpath(results.resolve(), reports.resolve())

@@ -1,5 +1,5 @@
-"""Which stages are to run, and which that have ended run again: those with damaged files, those that nothing blocks any
-more, on request those that failed.
+"""Which stages are to run, and which ended stages run again: damaged ones, blocked ones that nothing blocks any more,
+and on request failed ones.
 
 The next start of the workflow compares with what `collect` noted (`ablation.plan.collected`): what it could not read,
 and which statuses the database holds.
@@ -35,7 +35,7 @@ def retry_failed(plan: Plan, states: States) -> list[PlannedStage]:
 
 
 def reread(plan: Plan, states: States) -> list[PlannedStage]:
-    """Set aside the status of every selected command whose files are to be read in another way; return them.
+    """Set aside the status of every selected command whose readers have changed; return them.
 
     The command itself does not run again: `ablation.runner.command`.
     """
@@ -54,7 +54,7 @@ def _read_otherwise(plan: Plan, states: States, stage: PlannedStage) -> bool:
 def pending(plan: Plan, states: States, study: str | None = None) -> list[PlannedStage]:
     """Return the selected stages that are to run: no status yet, a damaged one or, with `retry: failed`, a bad one.
 
-    So are commands whose files are to be read in another way.
+    So are commands whose readers have changed.
     """
     again = (*TO_COME, "corrupt", *(FAILED if plan.settings.retry == "failed" else ()))
     stages = plan.selected(study)
@@ -62,11 +62,11 @@ def pending(plan: Plan, states: States, study: str | None = None) -> list[Planne
 
 
 def to_do(plan: Plan, states: States) -> list[PlannedStage]:
-    """Return the selected stages that Snakemake must be told of: those to run, or all where it has to compare times.
+    """Return the selected stages that Snakemake must know of: those to run, or all where it has to compare times.
 
-    Of a stage that has ended Snakemake only finds that it starts no job, and whether its status is younger than the
-    database, which is then collected again. It needs to know of none where some are to run, after which it collects in
-    any case, and where the database is younger than every status and holds it. Each would cost it more than a
+    For a stage that has ended Snakemake only finds that there is no job to start, and whether its status is newer than
+    the database, which is then collected again. It needs none of them if some stages are to run, after which it
+    collects in any case, or if the database is newer than every status and holds it. Each would cost more than a
     millisecond.
     """
     found = pending(plan, states)
@@ -86,7 +86,7 @@ def _is_current(plan: Plan, states: States) -> bool:
 
 
 def refuse_links(plan: Plan) -> None:
-    """Raise ConfigError where a link or a file is in a stage's place: the stage would write over what is not its."""
+    """Raise ConfigError if a link or a file is in a stage's place: the stage would overwrite other files."""
     for stage in plan.selected():
         if replaced(stage.dir):
             problem = f"is a link to {os.readlink(stage.dir)}" if stage.dir.is_symlink() else "is not a folder"
@@ -95,7 +95,7 @@ def refuse_links(plan: Plan) -> None:
 
 
 def repair(plan: Plan, states: States) -> list[PlannedStage]:
-    """Make stages with damaged files run again, and have what the database lacks collected; return the stages."""
+    """Make stages with damaged files run again, and collect what the database lacks; return the stages."""
     mark_stale(plan, states)
     return repair_corrupt(plan, states)
 
@@ -122,7 +122,7 @@ def repair_corrupt(plan: Plan, states: States) -> list[PlannedStage]:
 def release(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
     """Set aside the status of every selected stage that is blocked though nothing blocks it any more; return them.
 
-    What it reads may have been mended, or removed, since: a retry of some variants alone mends what others read, too.
+    Its inputs may have been repaired or removed since: a retry of some variants also repairs inputs of others.
     """
     again = []
     for stage in plan.selected():  # in an order in which they can run
@@ -139,7 +139,8 @@ def release(plan: Plan, states: States, waits: Waits) -> list[PlannedStage]:
 def mark_stale(plan: Plan, states: States) -> None:
     """Make Snakemake collect again where stages ended that the database does not hold.
 
-    Times alone do not tell: after a kill, a clock that was set back leaves statuses that are older than the database.
+    Times alone are not enough: after a kill, a clock that was set back leaves statuses that are older than the
+    database.
     """
     database, held = plan.settings.results / DATABASE, read_collected(plan.settings.results).get("stages")
     if held is None or not database.exists():
@@ -154,7 +155,7 @@ def _digest_of(states: States) -> str:
 
 
 def _set_aside(stage: PlannedStage) -> None:
-    """Rename the status to the first free `status.attempt-N.json`, and what is in place of a file likewise."""
+    """Rename the status to the first free `status.attempt-N.json`, and anything that blocks a file's place likewise."""
     for path in {stage.status, *misplaced(stage.dir)}:
         number = 1
         while os.path.lexists(aside := path.with_name(f"{path.stem}.attempt-{number}{path.suffix}")):

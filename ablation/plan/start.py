@@ -1,7 +1,7 @@
-"""What happens once, in the process that starts the jobs, before the first of them; the workflow imports this module.
+"""Runs once before the first job, in the process that starts the jobs; the workflow imports this module.
 
 load_jobs(workflow, config, scheduler) -> Jobs, by which the rules look up what they name.
-prepare(plan, states) -> lines to say. From here on the files of the plan are those of `plan`.
+prepare(plan, states) -> lines to print. From here on the plan's files are up to date.
 """
 
 import _thread
@@ -46,8 +46,8 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
     """Return the jobs of the plan for configs/ and `--config`.
 
     Only the process that starts the jobs writes the plan down and holds the results; a dry run, `--lint` and the
-    processes of the jobs change nothing. The latter, which a scheduler starts on its nodes, are not told of
-    `--resources`: nothing is checked or limited there.
+    processes of the jobs change nothing. The latter, which a scheduler starts on its nodes, do not get `--resources`:
+    nothing is checked or limited there.
 
     Args:
         workflow: Snakemake's object of that name.
@@ -71,7 +71,7 @@ def load_jobs(workflow: Any, config: Mapping[str, Any], scheduler: type) -> Jobs
         states = states_of(plan)
         check_pool(plan, states)
         _say(reasons(plan, states))
-    elif main and "--lint" not in sys.argv:  # at this point Snakemake itself does not know yet that it only lints
+    elif main and "--lint" not in sys.argv:  # at this point Snakemake itself does not yet know that it only lints
         with _holding(plan.settings.results):
             end_within(30, scheduler)
             _prefer_own_sacct()
@@ -93,8 +93,8 @@ def _holding(results: Path) -> Iterator[None]:
     """Lock the results for the life of this process, so that no second Snakemake runs the same stages.
 
     Snakemake's own lock is off (the profile's `nolock`): it outlives a kill, this one does not. The file is as old as
-    the last start: results that are younger are of this run, or of a killed one's jobs. What is refused in the `with`
-    has not started.
+    the last start: newer results are from this run, or from jobs of a killed one. A start that is refused within the
+    `with` does not count.
     """
     results.mkdir(parents=True, exist_ok=True)
     lock = results / ".lock"
@@ -130,7 +130,7 @@ def end_within(seconds: float, scheduler: type) -> None:
     def end() -> None:
         time.sleep(seconds)
         os.write(2, b"error: ended by SIGTERM; repeat the call to go on\n")
-        os._exit(128 + signal.SIGTERM)  # jobs on this machine end with it, those of a scheduler go on
+        os._exit(128 + signal.SIGTERM)  # jobs on this machine end with it, a scheduler's jobs go on
 
     def handle(scheduler: Any, *signal_and_frame: Any) -> None:
         _thread.start_new_thread(gracefully, (scheduler,))  # `threading` would take locks here
@@ -155,7 +155,7 @@ def refuse_hiding(project: Path = Path()) -> None:
 
 
 def selection_note(plan: Plan) -> list[str]:
-    """Return what is selected besides what was named."""
+    """Return the variants that are selected in addition to those that were named."""
     return [
         f"{study}: {', '.join(parents)} {'runs' if len(parents) == 1 else 'run'} as well: "
         "a change is judged against the parent"
@@ -164,9 +164,9 @@ def selection_note(plan: Plan) -> list[str]:
 
 
 def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
-    """Make what has to run again run again, and write plan.json and config.json; return what the user should know.
+    """Set aside results that have to be made again, write plan.json and config.json, and return lines for the user.
 
-    `states` are those of every stage, as `states_of` has just read them; what has to run again becomes missing.
+    `states` are the states of every stage, as `states_of` has just read them; stages to run again become missing.
 
     Raises:
         ConfigError: a study wants a clean tree below `root`, by default the project, and it is not; a stage's folder is
@@ -182,7 +182,7 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
     for stage in release(plan, states, waits_of(plan, states)):
         said.append(f"runs again, nothing blocks it any more: {stage.id} {stage.label}")
     check_packages(plan, states)
-    # Of all that is to run, and before a failure is set aside: a start that is refused loses none.
+    # Checked for all that is to run, before a failure is set aside: a refused start loses none.
     check_pool(plan, states)
     warnings = check_trees(plan, root or plan.settings.configs.parent, states) + check_fit(plan, states)
     warnings += idle_devices(pending(plan, states), (root or PROJECT, plan.settings.configs.parent))

@@ -1,4 +1,4 @@
-"""Why stages would run: what has changed since the last plan that was started, for `snakemake -n`."""
+"""Reasons for stages to run: the changes since the last plan that was started, for `snakemake -n`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -88,11 +88,11 @@ def _changes(before: Mapping[str, Any], plan: Plan, address: Address, old: Plann
 
 
 def _code(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which files, or modules, of the code are others."""
+    """Yield the changed files, or modules, of the code."""
     kind = "files" if "files" in now["code"] else "modules"
     one, other = before.get("code", {}).get(kind, {}), now["code"][kind]
     if not isinstance(one, dict):  # of a version that noted it otherwise
-        yield "this version finds its code otherwise"
+        yield "this version finds its code in another way"
     elif names := sorted(name for name in {*one, *other} if one.get(name) != other.get(name)):
         yield f"{_some(names)} changed"
 

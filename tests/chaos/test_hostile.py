@@ -56,7 +56,7 @@ def test_a_folder_with_spaces_and_quotes_works(project):
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [  # all the names and texts that are refused: tests/ablation/config
-        ("'; touch owned; '.yaml", "extends: a\nwhy: hostile\nsteps: 7\n", "is not a usable variant name"),
+        ("'; touch owned; '.yaml", "extends: a\nwhy: hostile\nsteps: 7\n", "is not a valid variant name"),
         ("d.yaml", "extends: a\nwhy: !!python/object/apply:os.mkdir [owned]\n", "tag"),
     ],
 )

@@ -273,7 +273,7 @@ def variants_of(project, status):
 
 
 def test_a_dirty_tree_is_warned_of_or_refused_before_any_job(finished, project):
-    assert "is in no git repository" in finished.output
+    assert "is not in a git repository" in finished.output
     project.write(".gitignore", "__pycache__/\n.snakemake/\nleases/\n")
     project.write("configs/studies/debias/_study.yaml", f"{STUDY}dirty_tree: refuse\n")
     git = ["git", "-C", str(project.folder), "-c", "user.name=n", "-c", "user.email=e@example.org"]

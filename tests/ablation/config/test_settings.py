@@ -44,7 +44,7 @@ def odd(toy):
         ("/dev/null", "is a device"),
         ("/dev/null/x", "/dev/null is a device"),
         ("-rf", "looks like an option"),
-        ("~nobody-of-this-name/x", "nobody here has that home"),
+        ("~nobody-of-this-name/x", "there is no such home folder"),
         ("/", "holds the project itself"),
         ("{root}", "is the project's own folder"),
         ("{root}/..", "holds the project itself"),
@@ -63,7 +63,7 @@ def test_what_is_no_folder_is_refused(odd, key, folder, problem):
     text = refusal(odd, **{key: folder.replace("{root}", str(odd.root))})
     assert text.startswith(f"--config: {key} = ")
     assert problem in text
-    assert f"name a folder that is new or of earlier {key}" in text or "do not begin" in text or "whole path" in text
+    assert f"name a new folder, or one of earlier {key}" in text or "do not begin" in text or "whole path" in text
 
 
 def test_a_home_is_written_out(toy, monkeypatch, tmp_path):

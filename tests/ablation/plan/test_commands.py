@@ -139,8 +139,8 @@ def test_what_is_wrong_with_a_command_is_said_before_any_job(commands, stage, fi
 @pytest.mark.parametrize(
     ("base", "parts"),
     [
-        ({"_private": 1}, ("base._private", "is not a usable key")),
-        ({"task": {"a.b": 1}}, ("base.task.a.b", "is not a usable key")),
+        ({"_private": 1}, ("base._private", "is not a valid key")),
+        ({"task": {"a.b": 1}}, ("base.task.a.b", "is not a valid key")),
         ({"why": 1}, ("base.why", "is reserved")),
         ({"model_dump": 1}, ("base.model_dump", "is reserved")),
     ],

@@ -63,7 +63,7 @@ def test_results_of_a_version_that_noted_its_code_otherwise(commands):
         (stage.dir / "config.json").write_text(json.dumps(config | {"code": {"files": ["my train.py"]}}))
     commands.code("my train.py", "2\n")
     plan = build(commands, seeds=1)
-    assert "3 x toy.train: this version finds its code otherwise" in reasons(plan, states_of(plan))
+    assert "3 x toy.train: this version finds its code in another way" in reasons(plan, states_of(plan))
 
 
 def test_a_new_seed_and_what_failed(commands):
