@@ -1,4 +1,4 @@
-"""The command audit: a study's published numbers beside ours, or anyone's table."""
+"""The command `audit`: a study's published numbers compared with ours, or any table."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """`ablation check`: one run of one variant in a folder of its own, and whether what it leaves fits the study file.
 
-Of a paper (a name that ends with .tex): whether its numbers are still those of the results.
+For a paper (a name that ends with .tex): whether its numbers still match the results.
 
-Nothing of it counts for the grid. What a command left stays, so that a corrected `collect` reads it without running it.
+None of it counts for the grid. A command's output is kept, so that a corrected `collect` reads it without rerunning.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _SHOWN = 12  # names of metrics, or of items
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Run the stages of one run, read what they leave, and say what does not fit and what the grid will take."""
+    """Run the stages of one run, read their output, and print what does not fit and how long the grid will take."""
     if arguments.study.endswith(".tex"):
         return _check_paper(arguments)
     if arguments.results is not None:
@@ -83,7 +83,7 @@ def _check_paper(arguments: argparse.Namespace) -> int:
 
 
 def _alone(plan: Plan, study: PlannedStudy, run: PlannedRun) -> Plan:
-    """Return the plan of one run, in a folder of its own; the assets are those of the grid."""
+    """Return the plan of one run, in a folder of its own; it shares the grid's assets."""
     results = plan.settings.results
     place = results / CHECKS
     waiting, wanted = [(f"{study.name}.{stage}", key) for stage, key in run.stages.items()], set()
@@ -117,7 +117,7 @@ def _run(plan: Plan, stage: PlannedStage) -> StageState:
 
 
 def _found(store: Store) -> Iterator[str]:
-    """Yield what was read: metrics, and the items that verdicts compare."""
+    """Yield lines on what was read: metrics, and the items that verdicts compare."""
     query = """SELECT name, count(*) FROM run_stages JOIN metrics USING (key) GROUP BY name ORDER BY name"""
     yield from _listed("metrics", [f"{name} ({count})" if count > 1 else name for name, count in store.rows(query)[1]])
     query = """SELECT concat_ws('/', protocol, subset, name), count(*), avg(value), min(value), max(value)

@@ -1,4 +1,4 @@
-"""What a command left becomes the metrics and items of its stage: the readers that its `collect` names.
+"""Turns a command's output into the metrics and items of its stage, by the readers that its `collect` names.
 
     python -m ablation.cli.collected OUTPUT PLACE '[{"reader": "items", "place": "eval.csv"}]'
 
@@ -8,8 +8,8 @@ except in a folder of a run's logs to which this attempt added.
 Writes PLACE/metrics.parquet and PLACE/items.parquet. The stage's runner starts it when the command has ended well. The
 readers are those that ablation.config.formats names for `collect`.
 
-Items of a subset `step N`, the way in which readers name the evaluations during a training, are those of the subset
-`last` as well where N is the largest of their protocol.
+Readers name evaluations during training as subsets `step N`. Items of the largest N of their protocol are repeated as
+the subset `last`.
 
 Each protocol, subset and name of items gives a metric `<protocol>/<subset>/<name>`, its mean, unless the command logged
 one of that name; of several subsets there is `<protocol>/mean/<name>` as well.
@@ -35,7 +35,7 @@ from ablation.contract.reading import read_json
 from ablation.readers.formats import load_reader
 from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, metric_table
 
-_OWN = ("items", "metrics")  # of which a stage may have several files
+_OWN = ("items", "metrics")  # readers for which a stage may have several files
 _STEP = re.compile(r"step (\d+)")
 Metrics = dict[tuple[int, str], float]
 
@@ -57,13 +57,12 @@ def main(arguments: Sequence[str]) -> int:
 def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
     """Return metrics and items of what the readers find below `output`.
 
-    wanted: `{reader, place}`, the place a file, a folder or a pattern; of a table perhaps `{columns, values}`, what it
-    calls them. Of one metric and step the reader that is named last counts. left: files below `output` that do not
-    count.
+    wanted: `{reader, place}`, the place a file, a folder or a pattern; for a table optionally `{columns, values}`, its
+    names for them. For one metric and step the reader named last counts. left: files below `output` that do not count.
 
     Raises:
-        ConfigError: a reader finds nothing at its place, or several runs, or not what it reads; an item's value is no
-            number.
+        ConfigError: a reader finds nothing at its place, or several runs, or something it cannot read; an item's value
+            is not a number.
     """
     metrics: Metrics = {}
     items: list[pa.Table] = []
@@ -81,7 +80,7 @@ def collect(output: Path, wanted: Sequence[Mapping[str, Any]], left: Sequence[st
 
 
 def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[ImportedRun]:
-    """Return what a reader finds: one run, or files of our own formats; what it could not read it says in the log."""
+    """Return what a reader finds: one run, or files of our own formats; the log says what could not be read."""
     reader, place = entry["reader"], entry["place"]
     read = load_reader(reader, "collect")
     more: dict[str, Any] = {name: entry[name] for name in ("columns", "values") if entry.get(name)}
@@ -92,20 +91,20 @@ def _runs(output: Path, entry: Mapping[str, Any], old: frozenset[Path]) -> list[
     for path in paths:
         if not path.exists():
             near = get_close_matches(path.name, [other.name for other in path.parent.glob("*")], n=1, cutoff=0.5)
-            meant = f"did you mean {near[0]!r}?" if near else "let the command write it, or mend the place"
+            meant = f"did you mean {near[0]!r}?" if near else "let the command write it, or correct the place"
             raise ConfigError(path, "collect", reader, "there is nothing", meant)
         if old and old.issuperset(_files(path)):
-            _say(reader, f"{path}: is of an earlier attempt, and does not count")
+            _say(reader, f"{path}: is from an earlier attempt, and does not count")
             continue
         runs = read(path, partial(_say, reader), **more)
         found += (run for run in runs if not old or not old.issuperset(_files(run.source)))
     if not found and old:
-        problem = "holds files of an earlier attempt only, and this one wrote none"
+        problem = "holds only files from an earlier attempt, and this one wrote none"
         raise ConfigError(
             output / place, "collect", reader, problem, "let the command write them whenever it ends well"
         )
     if not found:
-        raise ConfigError(output / place, "collect", reader, "holds nothing to read", "mend the place, or the command")
+        raise ConfigError(output / place, "collect", reader, "holds nothing to read", "correct place or command")
     if len(found) > 1 and reader not in _OWN:
         names = ", ".join(run.name for run in found[:5])
         problem = f"holds {len(found)} runs ({names}), and a stage is one"
@@ -124,7 +123,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _with_last(items: pa.Table) -> pa.Table:
-    """Return the items, and those of the last `step N` of each protocol once more as the subset `last`."""
+    """Return the items, with each protocol's last `step N` repeated as the subset `last`."""
     steps: dict[str, int] = {}
     for row in items.group_by(["protocol", "subset"]).aggregate([]).to_pylist():
         if match := _STEP.fullmatch(row["subset"]):
@@ -139,14 +138,14 @@ def _with_last(items: pa.Table) -> pa.Table:
 
 
 def _means(items: pa.Table) -> dict[str, float]:
-    """Return the mean of each protocol, subset and name, and that over the subsets where there are several."""
+    """Return the mean of each protocol, subset and name, and the mean over subsets where there are several."""
     groups = items.group_by(["protocol", "subset", "name"], use_threads=False).aggregate([("value", "mean")])
     found: dict[tuple[str, str], list[float]] = {}
     means: dict[str, float] = {}
     for row in groups.to_pylist():
         means[f"{row['protocol']}/{row['subset']}/{row['name']}"] = row["value_mean"]
         if row["subset"] == "last" or _STEP.fullmatch(row["subset"]):
-            continue  # moments of one run are not subsets of an evaluation
+            continue  # steps of one run are not subsets of an evaluation
         found.setdefault((row["protocol"], row["name"]), []).append(row["value_mean"])
     for (protocol, name), values in found.items():
         if len(values) > 1:

@@ -1,4 +1,4 @@
-"""What several commands do alike."""
+"""Helpers that several commands share."""
 
 import math
 from typing import Literal
@@ -16,7 +16,7 @@ def check_study(store: Store, command: str, study: str | None) -> None:
 
 
 def direction(command: str, text: str) -> Literal["max", "min"] | Target:
-    """Return what `--direction` says. Raises ConfigError."""
+    """Return the direction of `--direction`. Raises ConfigError."""
     if text in ("max", "min"):
         return "max" if text == "max" else "min"
     name, _, number = text.partition("=")

@@ -18,7 +18,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if arguments.flips < 0:
         raise ConfigError("compare", "--flips", arguments.flips, "is not a valid number of items", "give 0 or more")
     if arguments.markdown and (arguments.csv or arguments.json):
-        raise ConfigError("compare", "--markdown", None, "goes without --csv and --json", "leave one out")
+        raise ConfigError("compare", "--markdown", None, "cannot be combined with --csv or --json", "leave one out")
     comparison = _from_study(arguments) if arguments.study else _from_files(arguments)
     if arguments.page:
         from ablation.show.page.compared import write_comparison
@@ -66,11 +66,11 @@ def _from_files(arguments: argparse.Namespace) -> Comparison:
 
 
 def outcome_of(pass_at: int | None, cons_at: int | None) -> Outcome | None:
-    """What of an item's samples is compared, None: their mean. Raises ConfigError."""
+    """The statistic of an item's samples that is compared; None: their mean. Raises ConfigError."""
     given: list[Outcome] = [Outcome("pass", pass_at)] if pass_at is not None else []
     given += [Outcome("cons", cons_at)] if cons_at is not None else []
     if len(given) > 1:
-        raise ConfigError("compare", "--cons-at", cons_at, "goes without --pass-at", "ask for one at a time")
+        raise ConfigError("compare", "--cons-at", cons_at, "cannot be combined with --pass-at", "ask for one at a time")
     if given and given[0].k < 1:
         raise ConfigError("compare", given[0].option, given[0].k, "is not a valid number of samples", "give 1 or more")
     return given[0] if given else None

@@ -70,7 +70,7 @@ def run_validate(arguments: argparse.Namespace) -> int:
 
 
 def _print_unlogged(plan: "Plan") -> None:
-    """Print which names of the studies nothing has logged, as far as a check or the grid has results."""
+    """Print which names in the studies nothing has logged, where a check or the grid has results."""
     results = plan.settings.results
     for study in plan.content.studies:
         for folder in (results / CHECKS, results):
@@ -153,7 +153,7 @@ def _marked(config: dict[str, Any], defaults: Any, depth: int = 0) -> Iterator[s
 
 
 def run_diff(arguments: argparse.Namespace) -> int:
-    """Print what B changes with respect to A, and what that did where there are results.
+    """Print what B changes with respect to A and, where there are results, the effect.
 
     Variants that no configuration declares, such as imported runs, are looked for in the results.
     """
@@ -188,7 +188,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
 
 def _print_stored(results: Path, study: str | None, variants: tuple[str, str]) -> bool:
-    """Print how two variants differ that the results alone know; return whether they know both."""
+    """Print how two variants that only the results know differ; return whether they know both."""
     from ablation.cli.effects import describe_stored  # late: without results nothing of this is needed
 
     lines = describe_stored(results, study, *variants)
@@ -197,7 +197,7 @@ def _print_stored(results: Path, study: str | None, variants: tuple[str, str]) -
 
 
 def _declared(settings: Settings, study: str | None, variants: Sequence[str]) -> bool:
-    """Return whether a configuration file, right or wrong, stands for each of the variants."""
+    """Return whether each of the variants has a configuration file, valid or not."""
     folders = [path.parent for path in settings.configs.glob("studies/*/_study.yaml")]
     having = [folder for folder in folders if study in (None, folder.name)]
     return all(any((folder / f"{name}.yaml").is_file() for folder in having) for name in variants)
@@ -216,14 +216,14 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _study_with(settings: Settings, *variants: str) -> str:
-    """Return the study that has all these variants: the only one among those of the settings, else among all."""
+    """Return the only study that has all these variants: among the settings' studies, else among all."""
     folders = {path.parent.name: path.parent for path in sorted(settings.configs.glob("studies/*/_study.yaml"))}
     having = [name for name, folder in folders.items() if all((folder / f"{v}.yaml").is_file() for v in variants)]
     listed = [name for name in having if name in settings.studies] or having
     if len(listed) == 1:
         return listed[0]
     if len(settings.studies) == 1:
-        return settings.studies[0]  # where the name that is meant is suggested
+        return settings.studies[0]  # which suggests the intended name
     place, shown, verb = settings.configs / "studies", " and ".join(variants), "is" if len(variants) == 1 else "are"
     if listed:
         remedy = f"name the study: {', '.join(f'{name}/{variants[0]}' for name in listed)}"
@@ -244,7 +244,7 @@ def _check_variant(study: Study, name: str) -> None:
 
 
 def _yaml(value: Any) -> str:
-    """Return a value on one line, as the configuration files would say it."""
+    """Return a value on one line, as the configuration files would write it."""
     if isinstance(value, float):
         return repr(value)
     text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False)

@@ -1,4 +1,4 @@
-"""What the results say of two variants, for the command `diff`; imported only where there are results."""
+"""The results on two variants, for the command `diff`; imported only where there are results."""
 
 import json
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from ablation.store.database import Store
 
 
 def describe_effect(results: Path, study: Study, scale: str, a: str, b: str) -> Iterator[str]:
-    """Yield lines: what B did against A in the results there are, by how much, and how sure that is.
+    """Yield lines: the effect of B against A in the existing results, and how certain it is.
 
-    `scale` is that of `study`: where it is that of the results, too, they are checked to be of the same configuration.
+    `scale` is the scale of `study`: if the results have it too, their configuration is checked to be the same.
     """
     if a == b:
         return
@@ -40,7 +40,7 @@ def describe_effect(results: Path, study: Study, scale: str, a: str, b: str) -> 
 
 
 def describe_stored(results: Path, name: str | None, a: str, b: str) -> list[str] | None:
-    """Lines on two variants that the results alone know, such as imported runs; None where they do not know both."""
+    """Lines on two variants that only the results know, such as imported runs; None if they do not know both."""
     with Store(load_or_collect(results)) as store:
         having = studies_with(store, name, a, b)
         if len(having) != 1:
@@ -55,7 +55,7 @@ def studies_with(store: Store, name: str | None, a: str, b: str) -> list[str]:
 
 
 def describe_pair(measured: Measurements, scale: str, a: str, b: str) -> list[str]:
-    """Lines on how two variants differ, and on what that did."""
+    """Lines on how two variants differ, and on the effect."""
     configs = {variant.name: variant.resolved for variant in measured.variants}
     lines = [
         f"{key}: {describe_value(old)} -> {describe_value(new)}"
@@ -82,7 +82,7 @@ def _numbers(study: Measurements, pair: Pair) -> Iterator[str]:
     for sentence in filter(None, (edge.why, *edge.notes, *map(str, edge.warnings))):
         yield f"    {sentence}"
     if edge.confounded:
-        together = "the effect is that of all of them together"
+        together = "the effect belongs to all of them together"
         yield f"    confounded: {len(edge.factors)} factors differ ({', '.join(edge.factors)}); {together}"
 
 
@@ -104,14 +104,14 @@ def _word(edge: Edge) -> str:
 
 
 def _stale(measured: Measurements, study: Study, a: str, b: str) -> Iterator[str]:
-    """Say where the configuration of a variant is not what it was when the grid was planned."""
+    """Yield the variants whose configuration has changed since the grid was planned."""
     then = {variant.name: variant.resolved for variant in measured.variants}
     for name in (a, b):
         if changed := [key for key, *_ in differences(then[name], _plain(study.variants[name].values))]:
-            yield f"    {name} has been changed since ({', '.join(changed[:5])}): these results are of what it was"
+            yield f"    {name} has been changed since ({', '.join(changed[:5])}): these results are from before"
 
 
 def _plain(values: Any) -> dict[str, Any]:
-    """A configuration as JSON gives it back."""
+    """A configuration after a round trip through JSON."""
     found: dict[str, Any] = json.loads(json.dumps(values))
     return found

@@ -1,4 +1,4 @@
-"""Command fit: what every stage needs of devices and machine, beside what is declared and what runs measured."""
+"""The command `fit`: memory that every stage needs, next to declared sizes and measured use."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
 
 
 def as_row(need: Need) -> dict[str, Any]:
-    """What one kind of stage needs, in bytes; None where its footprint knows nothing."""
+    """Memory that one kind of stage needs, in bytes; None where its footprint knows nothing."""
     made, problem = need.footprint, problem_of(need)
     sizes = {"held": made.held_size, "one_row": made.least, "configured": made.peak}
     return {
@@ -96,7 +96,7 @@ def _divided(needs: Sequence[Need], devices: Sequence[int]) -> Iterator[str]:
 
 
 def notes(needs: Sequence[Need]) -> Iterator[str]:
-    """Yield what does not fit and what would help, then what was assumed and what is not counted."""
+    """Yield lines on what does not fit and what would help, then on what was assumed and what is not counted."""
     for need in needs:
         if (problem := problem_of(need)) is not None:
             yield f"does not fit: {problem.problem}"
@@ -113,7 +113,7 @@ def notes(needs: Sequence[Need]) -> Iterator[str]:
 
 
 def measured(plan: Plan, needs: Sequence[Need]) -> list[str]:
-    """Return the most memory that a stage of each kind was seen to use: of its device where it had one, else of all."""
+    """Return the peak memory measured for each kind of stage, on its device if it had one."""
     found = []
     for need in needs:
         ended = [_status(stage.dir / STATUS) for stage in plan.content.stages if stage.id == need.stage.id]

@@ -1,4 +1,4 @@
-"""Where a command finds results and reports. Light: who needs no database must not import it."""
+"""Folders of results and reports. Light: a command without a database must not import one."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def results_folder(arguments: Namespace, overrides: Mapping[str, Any] | None = None) -> Path:
-    """Return `--results`, or that of the settings; `results` where nothing is configured and runs were imported."""
+    """Return `--results`, or the settings' folder; `results` if nothing is configured and runs were imported."""
     if arguments.results is not None or _unconfigured():
         return Path(arguments.results or "results")
     return _settings(overrides).results
 
 
 def reports_folder(arguments: Namespace) -> Path:
-    """Return `--reports`, or that of the settings; `reports` where nothing is configured."""
+    """Return `--reports`, or the settings' folder; `reports` if nothing is configured."""
     if arguments.reports is not None or _unconfigured():
         return Path(arguments.reports or "reports")
     return _settings().reports

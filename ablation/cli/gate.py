@@ -1,4 +1,4 @@
-"""The command gate: may this merge? Without a study, whether anything of the grid failed."""
+"""The command `gate`: may this change merge? Without a study: did anything in the grid fail?"""
 
 import argparse
 import os
@@ -47,7 +47,7 @@ def run_gate(arguments: argparse.Namespace) -> int:
 
 
 def report(gated: "Gated", *, markdown: bool) -> int:
-    """Print the answers, also into the summary of a step where CI wants one; return the exit status."""
+    """Print the answers, also into a CI step's summary if there is one; return the exit status."""
     from ablation.show.gated import as_markdown, in_words
 
     text = as_markdown(gated) if markdown else f"{in_words(gated)}\n"

@@ -47,7 +47,7 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 
 def _study(arguments: argparse.Namespace, results: Path) -> tuple[str, ImportFile, str]:
-    """Return name, definition so far, and where it stands: study.yaml, or what an earlier import left."""
+    """Return name, definition so far, and its file: study.yaml, or the record of an earlier import."""
     study: str = arguments.study
     if study.endswith((".yaml", ".yml")):
         name, written = read_import_file(Path(study))
@@ -62,7 +62,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parts of the analysis plan that the command line names."""
     plan: dict[str, Any] = {}
     if arguments.metric and arguments.items:
-        raise ConfigError("import", "--items", arguments.items, "is given beside --metric", "name one of the two")
+        raise ConfigError("import", "--items", arguments.items, "is given along with --metric", "name one of the two")
     if arguments.metric:
         plan["metric"] = arguments.metric
     if arguments.items:
@@ -82,7 +82,7 @@ def _analysis(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _planned() -> frozenset[str]:
-    """Return the studies of the project that the command stands in."""
+    """Return the studies of the project in the working directory."""
     return frozenset(load_settings().studies) if Path("configs/config.yaml").exists() else frozenset()
 
 

@@ -1,4 +1,4 @@
-"""The command line: finds the command, runs it, and turns what is known to go wrong into one line."""
+"""The command line: finds the command, runs it, and reports known errors in one line."""
 
 import argparse
 import sys

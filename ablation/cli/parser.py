@@ -1,6 +1,6 @@
-"""What may be typed after `python -m ablation`: every command with its arguments, and the function that runs it.
+"""The command line's parser: every command with its arguments, and the function that runs it.
 
-The function is named, not imported: a command pays for what it uses itself, and `--help` for nothing.
+The function is named, not imported: a command imports only what it uses, and `--help` nothing.
 """
 
 import argparse
@@ -17,7 +17,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of `python -m ablation`; each command sets `run`, `module:function` of the parsed arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m ablation",
-        description="What exactly changed between two variants, whether it helped, and whether to believe it.",
+        description="What changed between two variants, whether it helped, and whether to believe it.",
     )
     parser.add_argument("--version", action="version", version=f"ablation-tracker {_version()}")
     parser.add_argument("--parent", type=int, help="process id of the caller, with which this process ends")
@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _version() -> str:
-    """Return the version of the installed package; that of a folder that was never installed is not known."""
+    """Return the version of the installed package; or that it is not installed."""
     try:
         return version("ablation-tracker")
     except PackageNotFoundError:
@@ -62,7 +62,7 @@ def _configurations(commands: _Commands) -> None:
         "check",
         "ablation.cli.check:run_check",
         "Run one variant with one seed in a folder of its own, read what it leaves, and say what does not fit.",
-        "Nothing of it counts for the grid. Exit status 1 where a stage fails, its files cannot be read, or the study "
+        "None of it counts for the grid. Exit status 1 if a stage fails, its files cannot be read, or the study "
         "names what nothing has logged. PAPER.tex: say which of its numbers (`tables --macros`) no longer match the "
         "results; exit status 1 where any does not.",
     )
@@ -73,8 +73,8 @@ def _configurations(commands: _Commands) -> None:
         commands,
         "prune",
         "ablation.cli.prune:run_prune",
-        "Remove the stages that no plan and no database needs any more; without --yes only say which.",
-        "Needed are the stages of the configurations as they are now, of the plan that was started last, and of the "
+        "Remove stages that no plan and no database needs any more; without --yes only list them.",
+        "A stage is needed by the current configurations, by the plan that was started last, and by the "
         "database that tables and gate are made from.",
     )
     prune.add_argument("--yes", action="store_true", help="remove them")
@@ -91,7 +91,7 @@ def _configurations(commands: _Commands) -> None:
         "fit",
         "ablation.cli.fit:run_fit",
         "What each stage holds in memory, per device and on the machine, next to what is declared and measured.",
-        "In GiB. held: from the first step to the last; one row: the least with which a stage runs; configured: with "
+        "In GiB. held: from the first step to the last; one row: the least that a stage can run in; configured: with "
         "its batches as they are; halved: it runs, in smaller parts. Exit status 1 where a stage cannot fit.",
     )
     fit.add_argument("study", nargs="?", metavar="STUDY", help="only this study (default: all)")
@@ -101,7 +101,7 @@ def _configurations(commands: _Commands) -> None:
     _add_configs(fit)
     compare = add(
         "diff",
-        "What variant B changes with respect to variant A, exactly; where there are results, also what that did.",
+        "What variant B changes with respect to variant A; where there are results, also the effect.",
     )
     compare.add_argument("a", metavar="A", help="the old one: STUDY/VARIANT, or VARIANT where one study has both")
     compare.add_argument("b", metavar="B", help="the new one, likewise")
@@ -118,7 +118,7 @@ def _results(commands: _Commands) -> None:
         parser.add_argument("--reports", type=Path, help="folder of tables and figures (default: likewise)")
         return parser
 
-    status = add("status", "How far each study is, what runs, what failed, and the time left.")
+    status = add("status", "Progress of each study, what runs, what failed, and the time left.")
     _add_json(status)
     status.add_argument("--watch", action="store_true", help="again and again until all is done; stop with Ctrl-C")
     status.add_argument("--interval", type=float, default=5.0, metavar="SECONDS", help="of --watch (default: 5)")
@@ -256,7 +256,7 @@ def _judgement(commands: _Commands) -> None:
     size = add(
         "plan",
         "plan",
-        "How many seeds and items find an effect, and what they cost: the smallest detectable effect of each size.",
+        "How many seeds and items find an effect, and their cost: the smallest detectable effect of each size.",
     )
     _add_json(size)
     size.add_argument("study", nargs="?", metavar="STUDY", help="whose results tell the noise")
@@ -329,7 +329,7 @@ def _compare(commands: _Commands) -> None:
     )
     both.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="only these (default: all in the files)")
     both.add_argument("--direction", metavar="WAY", help="max, min or target=0.5 (default: as the files say, else max)")
-    both.add_argument("--margin", type=float, help="what makes no difference (default: a hundredth of the scale)")
+    both.add_argument("--margin", type=float, help="what does not matter (default: a hundredth of the scale)")
     both.add_argument("--seed-from", metavar="REGEX", help="finds the seed in a path, in one group: 'run(\\d+)'")
     both.add_argument(
         "--allow",
@@ -366,7 +366,7 @@ def _audit(check: argparse.ArgumentParser) -> None:
     )
     check.add_argument("--target", metavar="RATE", help="the numbers are distances of a rate from it, as 0.5")
     check.add_argument("--batch-size", type=int, metavar="N", help="the source averages the means of batches")
-    check.add_argument("--runs", type=int, metavar="N", help="training runs of which a number is the mean")
+    check.add_argument("--runs", type=int, metavar="N", help="number of training runs that a number is the mean of")
     check.add_argument("--spread", choices=("sd", "se"), help="what stands behind ± (default: sd)")
     check.add_argument("--best", choices=("max", "min"), help="default: the smallest distance, the largest rate")
     check.add_argument("--percent", action="store_true", help="the numbers are percentages without their sign")

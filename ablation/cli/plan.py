@@ -1,4 +1,4 @@
-"""The command plan: how many seeds and items find an effect, and what they cost."""
+"""The command `plan`: how many seeds and items find an effect, and their cost."""
 
 import argparse
 import math
@@ -68,7 +68,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse what makes no sense, before anything is read."""
+    """Refuse invalid arguments before anything is read."""
     for option, value, most in (("effect", arguments.effect, math.inf), ("power", arguments.power, 1.0)):
         if not 0 < value < most:
             raise ConfigError(
@@ -107,7 +107,7 @@ def _stated(arguments: argparse.Namespace) -> Pilot:
 
 
 def _of_results(arguments: argparse.Namespace) -> _Source:
-    """The study of a database, with what its stages cost."""
+    """The study of a database, with the cost of its stages."""
     with Store(load_or_collect(arguments.pilot[0] if arguments.pilot else results_folder(arguments))) as store:
         check_study(store, "plan", arguments.study)
         study, stages = read_measurements(store, arguments.study), read_seeded_stages(store, arguments.study)
@@ -121,7 +121,7 @@ def _of_results(arguments: argparse.Namespace) -> _Source:
 
 
 def _of_evaluations(paths: Sequence[Path]) -> _Source:
-    """Two sides that others' tools wrote; what they cost is not known."""
+    """Two sides written by other tools; their cost is not known."""
     from ablation.judge.compare.arms import Options, expand
     from ablation.judge.compare.comparison import Rules, compare_sides
 
@@ -131,7 +131,7 @@ def _of_evaluations(paths: Sequence[Path]) -> _Source:
 
 
 def _known(edges: Sequence[Edge]) -> list[Edge]:
-    """The edges that tell of the noise of seeds.
+    """The edges from which the noise of seeds can be estimated.
 
     Raises:
         ConfigError: none does.

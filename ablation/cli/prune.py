@@ -1,4 +1,4 @@
-"""`ablation prune`: removes the stages that nothing needs any more; without --yes it only says which."""
+"""`ablation prune`: removes stages that nothing needs any more; without --yes it only lists them."""
 
 import argparse
 import fcntl
@@ -21,7 +21,7 @@ _KEY = re.compile(f"[0-9a-f]{{{KEY_LENGTH}}}")
 
 
 def run_prune(arguments: argparse.Namespace) -> int:
-    """Say which stages nothing needs, and what they hold; with --yes, remove them."""
+    """List the stages that nothing needs, and their size; with --yes, remove them."""
     plan = build_plan(settings_of(arguments))
     results = plan.settings.results
     needed = {stage.key for stage in (*plan.content.stages, *read_plan(plan.file).stages)}
@@ -42,13 +42,13 @@ def run_prune(arguments: argparse.Namespace) -> int:
     for id, found in sizes.items():
         print(f"{id}: {len(found)} x, {sum(found) / 1e6:,.1f} MB")
     total = sum(map(sum, sizes.values())) / 1e6
-    done = "removed" if arguments.yes else "would be removed: give --yes" if unneeded else "nothing to remove"
+    done = "removed" if arguments.yes else "would be removed: pass --yes" if unneeded else "nothing to remove"
     print(f"{len(unneeded)} stages, {total:,.1f} MB, that no plan and no database needs: {done}")
     return 0
 
 
 def _stages(results: Path) -> list[Path]:
-    """Return the folders of all stages; not what is a link, or has another name."""
+    """Return the folders of all stages; links and other names are left out."""
     found = [*results.glob(f"stages/{ASSETS}/*"), *results.glob("stages/*/*/*")]
     return sorted(path for path in found if _KEY.fullmatch(path.name) and path.is_dir() and not path.is_symlink())
 

@@ -19,7 +19,7 @@ from ablation.store.progress import look, summary
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Write the page, keep its answers for `verdicts --brief`, and print where it is."""
+    """Write the page, save its answers for `verdicts --brief`, and print its path."""
     results, reports = results_folder(arguments), reports_folder(arguments)
     if arguments.so_far:
         return _report_so_far(results, arguments.out or reports / "index.html")
@@ -37,7 +37,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def _report_so_far(results: Path, path: Path) -> int:
-    """Write the page from a database of its own, unless the grid wrote it meanwhile, or has nothing left to run."""
+    """Write the page from a separate database, unless the grid wrote it meanwhile, or has nothing left to run."""
     os.nice(NICENESS)
     before = _written(path)
     with (

@@ -47,7 +47,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def run_collect(arguments: argparse.Namespace) -> int:
-    """Rebuild the database; say what is in it."""
+    """Rebuild the database; print what is in it."""
     from ablation.store.collect import collect
 
     collected = collect(_results(arguments))
@@ -68,7 +68,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
     reports = _claimed_reports(arguments)
     if arguments.by:
         if arguments.macros:
-            raise ConfigError("tables", "--macros", None, "goes without --by", "leave one out")
+            raise ConfigError("tables", "--macros", None, "cannot be combined with --by", "leave one out")
         _list(render_groups(database, reports, arguments.by))
     else:
         _list(render_tables(database, reports, macros=arguments.macros))
@@ -104,7 +104,7 @@ def run_sql(arguments: argparse.Namespace) -> int:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Copy one model; say where it came from."""
+    """Copy one model; print where it came from."""
     from ablation.store.export import export, find_model
 
     if (arguments.source is None) == (arguments.variant is None):

@@ -1,4 +1,4 @@
-"""Text for the terminal. Light: who prints a sentence must not import a database for it."""
+"""Text for the terminal. Light: printing a sentence must not import a database."""
 
 import shutil
 import sys
@@ -12,7 +12,7 @@ JSON_SCHEMA = 1  # raised where a key changes its meaning or goes; docs/python.m
 
 
 class Shown:
-    """A stream on which texts of files show what a terminal would obey, such as ESC, as its code."""
+    """A stream that shows control characters in texts from files, such as ESC, as escapes."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -26,12 +26,12 @@ class Shown:
 
 
 def obeyed(text: str) -> None:
-    """Send the terminal what it is to obey."""
+    """Send the terminal a control sequence."""
     getattr(sys.stdout, "stream", sys.stdout).write(text)
 
 
 def print_json(command: str, rows: Iterable[Mapping[str, Any]], **more: Any) -> None:
-    """Print what a command found: a map for each row of its table, and more by name."""
+    """Print a command's result as JSON: a map for each row of its table, and further values by name."""
     print(json_text({"schema": JSON_SCHEMA, "command": command, "rows": list(rows)} | more))
 
 
@@ -41,7 +41,7 @@ def terminal_width() -> int:
 
 
 def paragraph(text: str, indent: str = "") -> str:
-    """Return text in lines of the terminal's width, all but the first four columns further in."""
+    """Return text in lines of the terminal's width, all but the first indented by four more columns."""
     further = f"{indent}    "
     return textwrap.fill(
         text, terminal_width(), initial_indent=indent, subsequent_indent=further, break_on_hyphens=False

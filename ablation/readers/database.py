@@ -1,8 +1,8 @@
-"""Runs in this project's own database of another machine: `tracker.duckdb`, written by another commit.
+"""Runs in this project's own database, `tracker.duckdb`, from another machine and commit.
 
-Each run keeps its configuration, its curves, its final metrics and its items. What a stage other than the last logged
-is named as it is; where two stages log one name, the stage stands before it, as their steps are not the same. The
-study's lineage and analysis plan are in the file too: `declared` reads them.
+Each run keeps its configuration, its curves, its final metrics and its items. Metrics of stages before the last keep
+their names; where two stages log the same name, the stage is put before it, since their steps differ. The study's
+lineage and analysis plan are in the file too: `declared` reads them.
 """
 
 import json
@@ -18,7 +18,7 @@ from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line
 from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, Problem, State
 
-_MAGIC = b"DUCK"  # in front of it stands a checksum of 8 bytes
+_MAGIC = b"DUCK"  # preceded by a checksum of 8 bytes
 _TABLES = {"meta", "studies", "variants", "stages", "run_stages", "metrics", "items"}
 _STATES: dict[str, State] = {"ok": "finished", "imported": "finished", "running": "running", "missing": "running"}
 _ROWS = """
@@ -37,7 +37,7 @@ _ITEMS = """
 
 @dataclass(frozen=True)
 class Declared:
-    """What a database says of one of its studies: the definition as JSON, and {variant: (parent, why)}."""
+    """One study of a database: the definition as JSON, and {variant: (parent, why)}."""
 
     study: str
     definition: dict[str, Any]
@@ -82,7 +82,7 @@ def _rows(store: duckdb.DuckDBPyConnection, query: str, run: list[Any]) -> pa.Ta
 
 
 def declared(path: Path) -> list[Declared]:
-    """Return what the file says of each of its studies."""
+    """Return the declaration of each study in the file."""
     with _open(path) as store:
         studies = store.execute("SELECT study, definition FROM studies ORDER BY rowid").fetchall()
         rows = store.execute("SELECT study, variant, parent, why FROM variants ORDER BY rowid").fetchall()
@@ -112,10 +112,10 @@ def _open(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _tell_commits(store: duckdb.DuckDBPyConnection, path: Path, problem: Problem) -> None:
-    """Name studies whose runs were made by several versions of the code: they are not comparable without a look."""
+    """Report studies whose runs were made by several versions of the code: they may not be comparable."""
     commits = store.execute(
         """SELECT r.study, count(DISTINCT p.data->>'$.git.commit') FROM run_stages r JOIN provenance p USING (key)
            GROUP BY r.study HAVING count(DISTINCT p.data->>'$.git.commit') > 1 ORDER BY ALL"""
     )
     for study, count in commits.fetchall():
-        problem(f"{path}: the runs of {study} come from {count} commits: look whether they may be compared")
+        problem(f"{path}: the runs of {study} come from {count} commits: check whether they may be compared")

@@ -1,7 +1,7 @@
-"""Evaluation files: which reader is a file's, and evaluations as imported runs.
+"""Evaluation files: finds a file's reader, and reads evaluations as imported runs.
 
     reader_of(path) -> module            for `compare`: its `sheets(path, wanted)`
-    read(path, problem) -> runs          for `import`, so that items stand beside what another program logged of a run
+    read(path, problem) -> runs          for `import`, to add items to what another program logged for a run
 
 A run is a folder with samples of lm-evaluation-harness, or a log, or a plain table, or one seed of a table with seeds;
 it is named by its place. Items have the protocol `evaluation` and the task as subset, a value for each metric.
@@ -52,7 +52,7 @@ def reader_of(path: Path) -> ModuleType:
 
 
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
-    """Yield the runs at or below a path. Raises ConfigError where there is none, or one that makes no sense."""
+    """Yield the runs at or below a path. Raises ConfigError if there is none, or an invalid one."""
     root = path if path.is_dir() else path.parent
     runs: dict[tuple[Path, int | None], _Run] = {}
     for source, file in _newest(_files(path, problem), problem):
@@ -98,7 +98,7 @@ def _files(path: Path, problem: Problem) -> list[Path]:
 
 
 def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
-    """Return (source of the run, file): of lm-eval its folder, in which the last file of a task counts."""
+    """Return (source of the run, file): for lm-eval its folder, in which the last file of a task counts."""
     found: dict[tuple[Path, str], Path] = {}
     for file in files:
         source, task = (file.parent, lm_eval.task_of(file)) if reader_of(file) is lm_eval else (file, "")
@@ -109,7 +109,7 @@ def _newest(files: Sequence[Path], problem: Problem) -> list[tuple[Path, Path]]:
 
 
 def _is_table(file: Path, problem: Problem) -> bool:
-    """Whether a table that lies in a folder is one of items; what it is instead is told."""
+    """Whether a table in a folder holds items; if not, the reason is reported."""
     try:
         if reader_of(file) is table:
             table.columns_of(file)
@@ -120,7 +120,7 @@ def _is_table(file: Path, problem: Problem) -> bool:
 
 
 def _items(run: _Run) -> pa.Table:
-    """Return the items. The wanted answer is a part of an item's name: with another one it is another item."""
+    """Return the items. The target is part of an item's name: with another target it is another item."""
     clustered = any(sheet.clusters for sheet in run.sheets.values())
     tables = []
     for (_, value), sheet in run.sheets.items():

@@ -9,7 +9,7 @@ from ablation.readers.run import Reader
 
 
 def load_reader(name: str, use: str = "import") -> Reader:
-    """Return the reader of a format. Raises ConfigError where the command does not read it."""
+    """Return the reader of a format. Raises ConfigError if the command does not read it."""
     if name not in formats_of(use):
         raise ConfigError(use, "FORMAT", name, "is not a format", suggest(name, formats_of(use)))
     read: Reader = import_module(f"ablation.readers.{name}").read

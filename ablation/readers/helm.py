@@ -1,8 +1,8 @@
-"""Runs of HELM: per_instance_stats.json, with what it was made of beside it. An item is an instance.
+"""Runs of HELM: per_instance_stats.json and the files next to it. An item is an instance.
 
-Perturbed copies of instances are left out; trials (`train_trial_index`) are repeats, whose mean counts. What was asked
-is in instances.json, which `helm-summarize` writes, else in scenario_state.json. The forms are those of the classes
-PerInstanceStats, Stat, Instance, ScenarioState and RunSpec of crfm-helm.
+Perturbed copies of instances are left out; trials (`train_trial_index`) are repeats, whose mean counts. Prompts are in
+instances.json, which `helm-summarize` writes, else in scenario_state.json. Formats follow the classes PerInstanceStats,
+Stat, Instance, ScenarioState and RunSpec of crfm-helm.
 """
 
 import json
@@ -35,7 +35,7 @@ _STATS = f"""(SELECT instance_id, train_trial_index AS trial, unnest(stats) AS s
 
 
 def recognises(path: Path) -> bool:
-    """Whether it has the name that HELM gives."""
+    """Whether the file has HELM's name."""
     return path.name in FILES
 
 
@@ -91,14 +91,14 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _refuse_gaps(path: Path, metric: str, split: str, values: Mapping[str, Mapping[int, float]]) -> None:
-    """Refuse a statistic that an instance lacks and others have: HELM leaves out what is NaN, on either side alike."""
+    """Refuse a statistic that only some instances have: HELM leaves out NaN, which would drop items."""
     rows = tabular.query(
         path, f"SELECT DISTINCT instance_id, trial, stat.name.split AS split FROM {_STATS} ORDER BY ALL"
     )
     for item, trial, of in zip(rows["instance_id"], rows["trial"], rows["split"], strict=True):
         if (of or "") == split and int(trial) not in values.get(str(item), {}):
             problem = f"item {short(str(item))} has none (trial {trial}): HELM leaves out what is not a number"
-            raise ConfigError(path, metric, None, problem, "mend the evaluation; no item may be dropped")
+            raise ConfigError(path, metric, None, problem, "repair the evaluation; no item may be dropped")
 
 
 def _beside(path: Path, name: str, otherwise: Any) -> Any:
@@ -111,7 +111,7 @@ def _beside(path: Path, name: str, otherwise: Any) -> Any:
 
 
 def _task(name: str) -> str:
-    """The run's name without the model, which is what differs between two of them."""
+    """The run's name without the model, which is the part that differs between two runs."""
     scenario, sign, arguments = name.partition(":")
     kept = [part for part in arguments.split(",") if part.split("=")[0] not in _OF_THE_MODEL]
     return f"{scenario}{sign}{','.join(kept)}".rstrip(":")

@@ -85,7 +85,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """What the log says of the whole, and its samples one by one."""
+    """The log's header, and its samples one by one."""
     try:
         if path.suffix == ".json":
             log = read_json(path, _LARGEST_JSON)
@@ -111,7 +111,7 @@ def _members(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _unpack(path: Path, name: str) -> bytes:
-    """One member. Inspect packs with Zstandard, which Python's zipfile knows from 3.14 on; Arrow does all along."""
+    """One member. Inspect packs with Zstandard, which Python's zipfile supports from 3.14 on; Arrow is used instead."""
     with zipfile.ZipFile(path) as archive:
         member = archive.getinfo(name)
         if member.compress_type != _ZSTANDARD:
@@ -120,7 +120,7 @@ def _unpack(path: Path, name: str) -> bytes:
 
     with path.open("rb") as handle:
         handle.seek(member.header_offset)
-        header = handle.read(30)  # of the member itself: its name and extra field lie between it and the data
+        header = handle.read(30)  # the member's own header: its name and extra field lie between it and the data
         if header[:4] != b"PK\x03\x04":
             raise zipfile.BadZipFile("a member is not where the directory says")
         handle.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)

@@ -1,10 +1,9 @@
-"""`items`, which any program can write: `item,value`, or instead of `value` a column of numbers for each name.
+"""The format `items`, for any program: `item,value`, or instead of `value` a column of numbers for each name.
 
-Further columns: `subset` (else `all`), `protocol` (else `test`), `name` (else `value`) and `cluster`. Not read are
-columns without any number, `seed`, words (`prompt`, `answer`, ...), numbers of classes (`label`, ...) and rows (`id`,
-...), and a column without a name: pandas writes its index as one. A table may call them otherwise, {"item": "id"};
-`values` are the only columns of values. Tables of several seeds, whose items two evaluations pair, are read by
-`ablation.readers.table`.
+Further columns: `subset` (else `all`), `protocol` (else `test`), `name` (else `value`) and `cluster`. Columns without
+any number, `seed`, texts (`prompt`, `answer`, ...), class numbers (`label`, ...), row numbers (`id`, ...) and unnamed
+columns (pandas' index) are not read. A table may use other names, {"item": "id"}; if `values` is given, only these
+columns hold values. Tables with several seeds, for pairing two evaluations, are read by `ablation.readers.table`.
 """
 
 import math

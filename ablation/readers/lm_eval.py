@@ -1,11 +1,11 @@
-"""Samples of lm-evaluation-harness: samples_<task>_<date>.jsonl, with results_<date>.json beside it (0.4.13).
+"""Samples of lm-evaluation-harness: samples_<task>_<date>.jsonl, with results_<date>.json next to it (0.4.13).
 
     sheets(path, wanted)        one file, one metric and filter: what `compare` pairs
     every_value(path, problem)  one file, all metrics and filters
     read(path, problem, old)    all tasks below a path as one run: what a command's `collect` reads
 
-A row is one document under one filter. It is known by its `doc_hash`; `prompt_hash` and `target_hash` say what was
-asked, and `task_hashes` of the results is the digest of all three over the whole file, which is computed again here.
+A row is one document under one filter, identified by its `doc_hash`; `prompt_hash` and `target_hash` identify prompt
+and target, and `task_hashes` of the results is the digest of all three over the whole file, which is checked here.
 """
 
 import hashlib
@@ -45,11 +45,11 @@ _ROW_BYTES = 64 << 20
 
 
 class NotPerItem(ConfigError):
-    """A metric that lm-eval makes of all items at once."""
+    """A metric that lm-eval computes from all items at once."""
 
 
 def recognises(path: Path) -> bool:
-    """Whether the first row has what lm-eval writes for each document."""
+    """Whether the first row has the keys that lm-eval writes for each document."""
     row = first_row(path) if path.suffix == ".jsonl" else None
     return isinstance(row, dict) and {"doc_id", "filter", "arguments"} <= row.keys()
 
@@ -78,8 +78,8 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     """Read one file of samples: the metric and filter wanted, else the first that it has.
 
     Raises:
-        ConfigError: no such metric or filter, a value that is not a finite number, an item twice, or rows that are not
-            those of which the results were made.
+        ConfigError: no such metric or filter, a value that is not a finite number, an item twice, or other rows than
+            the results were computed from.
     """
     row = first_row(path)
     if "doc_hash" not in row:
@@ -114,11 +114,11 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
     values = rows["value"][keep]
 
     def raw(at: int) -> Any:
-        """What the file has where a number belongs; refuses a metric that has none for any item."""
+        """The file's text in place of a number; refuses a metric that has no number for any item."""
         said = rows["raw"][keep[at]]
         if said and said[0] in '[{"':
             item = short(rows["doc_hash"][keep[at]])
-            problem = f"item {item} has no number of its own: lm-eval makes this metric of all items at once"
+            problem = f"item {item} has no number of its own: lm-eval computes this metric from all items at once"
             raise NotPerItem(path, metric, said, problem, "name another with --metric")
         return said or float(values[at])
 
@@ -161,8 +161,8 @@ def _value_name(sheet: Sheet) -> str:
 def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[ImportedRun]:
     """Yield one run with the items of all tasks, metrics and filters below a path.
 
-    Of a task that was evaluated several times, as by a command that was begun again, the newest file counts; files in
-    `old` do not. Raises ConfigError where there are no samples that can be read.
+    Of a task that was evaluated several times, by a restarted command say, the newest file counts; files in `old` do
+    not. Raises ConfigError if there are no readable samples.
     """
     files = sorted(file for file in path.rglob(FILES[0]) if file not in old) if path.is_dir() else [path]
     by_date = sorted(files, key=lambda file: file.name.rpartition("_")[2])
@@ -176,7 +176,7 @@ def read(path: Path, problem: Problem, old: Container[Path] = ()) -> Iterator[Im
 
 
 def _numbers(row: dict[str, Any]) -> list[str]:
-    """The metrics of samples that do not list them: what is a number and is none of lm-eval's own columns."""
+    """The metrics of samples that do not list them: all numbers except lm-eval's own columns."""
     return [k for k, v in row.items() if isinstance(v, int | float) and k not in ("doc_id", "idx")]
 
 
@@ -212,7 +212,7 @@ def _of_documents(path: Path, field: str, row: dict[str, Any]) -> Any:
 
 
 def _shared_text(path: Path, row: dict[str, Any]) -> str:
-    """The first long field that documents have in common, and how many there are of it."""
+    """The first long field that documents share, and its number of distinct values."""
     document = row.get("doc", {})
     for name in document if isinstance(document, dict) else ():
         if isinstance(document[name], str) and len(document[name]) >= _LONG:
@@ -223,7 +223,7 @@ def _shared_text(path: Path, row: dict[str, Any]) -> str:
 
 
 def _with_digest(rows: dict[str, Any]) -> dict[str, Any]:
-    """The digest that lm-eval makes of all rows in their order, in place of their texts."""
+    """lm-eval's digest of all rows in their order, from the digests of their texts."""
     lines = rows.pop("line", None)
     if lines is not None and all(lines):
         rows["digest"] = hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -231,7 +231,7 @@ def _with_digest(rows: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Known:
-    """The items of the file read last: files of one task mostly have the same, in the same order."""
+    """The items of the file read last: files of one task mostly have the same items in the same order."""
 
     keys: Any = None
     ids: Any = None
@@ -241,8 +241,8 @@ class _Known:
 def _items(path: Path, keys: Any, ids: Any) -> tuple[pd.Index, Any, int, dict[str, str]]:
     """Names of the items, sorted; the item of each row; how often each was asked; clusters of equal documents.
 
-    A document that the data hold several times has several numbers (`doc_id`): these items are told apart, and
-    are one cluster.
+    A document that occurs several times in the data has several numbers (`doc_id`): these are different items of one
+    cluster.
     """
     if _Known.keys is not None and np.array_equal(_Known.keys, keys) and np.array_equal(_Known.ids, ids):
         return _Known.found
@@ -279,7 +279,7 @@ def _read_results(path: Path) -> dict[str, Any]:
 
 
 def _results(path: Path, date: str) -> dict[str, Any]:
-    """What lm-eval wrote at the same moment; empty where it is not beside the samples."""
+    """The results that lm-eval wrote at the same moment; empty if they are not next to the samples."""
     found = path.parent / f"results_{date}.json"
     if not found.is_file():
         found = next((p for p in sorted(path.parent.iterdir()) if p.name.endswith(f"_{date}.json")), found)
@@ -309,7 +309,7 @@ def _number(value: Any) -> float | None:
 
 
 def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText]:
-    """The words of the rows at these places, read from the file again."""
+    """The texts of the rows at these places, read from the file again."""
     found: dict[str, ItemText] = {}
     with path.open("rb") as handle:
         rows = (line for line in handle if not line.isspace())
@@ -323,7 +323,7 @@ def _texts(path: Path, lines: dict[int, str], metric: str) -> dict[str, ItemText
 
 
 def _text(row: dict[str, Any], metric: str) -> ItemText:
-    """Prompt, target and answer: of choices the one that the model finds likeliest, per character for acc_norm."""
+    """Prompt, target and answer; of choices the one that the model finds likeliest, per character for acc_norm."""
     arguments = [list(given.values()) for given in row.get("arguments", {}).values()]
     prompt = str(arguments[0][0]) if arguments and arguments[0] else ""
     given, target = row.get("filtered_resps", []), str(row.get("target", ""))

@@ -1,7 +1,7 @@
-"""`metrics`, which any program can write: `step,name,value`, or `step` and a column for each metric.
+"""The format `metrics`, for any program: `step,name,value`, or `step` and a column for each metric.
 
-An empty cell, or a null, is not a value. A table may call them otherwise, {"step": "iteration"}; `values` are the only
-columns of metrics.
+Empty cells and nulls are skipped. A table may use other names, {"step": "iteration"}; if `values` is given, only these
+columns hold metrics.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

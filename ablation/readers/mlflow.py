@@ -1,9 +1,9 @@
 """Reader of MLflow's tracking stores: a SQLite database (`mlflow.db`) or files (`mlruns/`).
 
-Parameters are the configuration: MLflow keeps them as text, which is read back as the numbers, truth values and lists
-that it was made from. A tag `seed` is the seed. A nested run is a run; its name begins with those of the runs above it.
-Runs that were deleted are left out, and said; so are runs that logged nothing and only hold others. MLflow's own system
-metrics are left out without a word.
+Parameters are the configuration: MLflow keeps them as text, which is converted back to numbers, booleans and lists. A
+tag `seed` is the seed. A nested run is a run; its name begins with the names of the runs above it. Deleted runs, and
+runs that logged nothing and only hold others, are left out and reported. MLflow's own system metrics are left out
+silently.
 
 MLflow gives step 0 to what is logged without a step. A metric that was logged more than once, and always at step 0, is
 numbered in the order of logging; of any other metric, a step that was logged twice keeps the value logged last.
@@ -24,7 +24,7 @@ from ablation.readers.run import ImportedRun, Problem, State, iso_time, metric_t
 from ablation.readers.sqlite import is_sqlite, open_database
 
 _REMEDY = "name mlflow.db, mlruns/ or a folder that holds one of them"
-_LONGEST = 10_000  # characters of a parameter that are read as more than text; MLflow allows 8,000
+_LONGEST = 10_000  # longest parameter that is converted from text; MLflow allows 8,000 characters
 _PARENT = "mlflow.parentRunId"
 _SYSTEM = "system/"
 _SEED_TAGS = ("seed", "random_seed")
@@ -109,7 +109,7 @@ def _imported(store: Path, runs: Sequence[RawRun], points: _Points, problem: Pro
 
 
 def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
-    """Return the names of the runs that a nested run is in, the outermost first; by its id, one that is not there."""
+    """Return the names of the runs around a nested run, the outermost first; the id of one that is missing."""
     names: list[str] = []
     seen = {run.key}
     key = run.tags.get(_PARENT)
@@ -122,7 +122,7 @@ def _above(run: RawRun, by_key: Mapping[str, RawRun]) -> list[str]:
 
 
 def _seed(tags: Mapping[str, str]) -> int | None:
-    """Return the seed that a tag names. One that is a parameter is part of the configuration."""
+    """Return the seed in a tag. A seed that is a parameter is part of the configuration."""
     texts = (tags.get(name, "") for name in _SEED_TAGS)
     return next((int(text) for text in texts if re.fullmatch(r"[0-9]{1,18}", text)), None)
 
@@ -136,7 +136,7 @@ def _numbered(logged: Sequence[tuple[int, str, float]]) -> Iterator[tuple[int, s
 
 
 def typed(text: str) -> Any:
-    """Return the number, truth value, list or map that the text of a parameter was made from; else the text."""
+    """Return the number, boolean, list or map that a parameter's text stands for; else the text."""
     if len(text) > _LONGEST:
         return text
     try:

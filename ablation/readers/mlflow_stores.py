@@ -21,7 +21,7 @@ from ablation.readers.sqlite import columns, open_database, rows
 _META = "meta.yaml"
 _TRASH = ".trash"  # deleted experiments
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
-_NO_RUNS = ("tags", "datasets", "traces", "models")  # beside the runs of an experiment
+_NO_RUNS = ("tags", "datasets", "traces", "models")  # folders next to the runs of an experiment
 _MAX_BYTES = 1 << 20  # of a file that holds one text
 _TABLES = ("experiments", "runs", "params", "tags", "metrics")
 _LARGEST = 1.7976931348623157e308  # what the database holds for infinity
@@ -29,7 +29,7 @@ _LARGEST = 1.7976931348623157e308  # what the database holds for infinity
 
 @dataclass(frozen=True)
 class RawRun:
-    """What the two stores say in different ways.
+    """A run, in the same form for both stores.
 
     Attributes:
         place: the database, or the folder of the run.
@@ -106,7 +106,7 @@ def _meta(file: Path, problem: Problem) -> dict[str, Any] | None:
     try:
         found = parse_foreign(read_text(file, _MAX_BYTES))
         if not isinstance(found, dict):
-            raise ValueError("it holds no map")
+            raise ValueError("it is not a map")
         return found
     except FileNotFoundError:
         problem(f"{file}: is not there, so name, start and state are not known")
@@ -139,7 +139,7 @@ def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, flo
     for name, file in _files(run.place / "metrics"):
         try:
             if not file.is_file():
-                raise OSError("it is not a file")
+                raise OSError("it is not a regular file")
             yield from _lines(name, file, problem)
         except OSError as error:
             problem(f"{file}: cannot be read: {one_line(error, 200)}")
@@ -223,7 +223,7 @@ def database_runs(connection: Connection, file: Path, problem: Problem) -> list[
 def database_points(connection: Connection, run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:
     """Yield (step, name, value) of a run in the order of logging.
 
-    NaN has a flag, because its value is 0 there; infinities are the largest numbers that there are.
+    NaN has a flag, because its value is stored as 0; infinities are stored as the largest finite numbers.
     """
     query = "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid"
     where = f"{run.place}: metrics of run {one_line(run.name, 80)}"

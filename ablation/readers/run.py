@@ -19,7 +19,7 @@ from ablation.contract.reading import one_line, printable, read_text
 from ablation.contract.rows import CLUSTER, ITEMS, METRICS
 
 Problem = Callable[[str], None]
-"""Told one line that names the file and what of it could not be read; the reader goes on with the rest."""
+"""Called with one line that names the file and what could not be read; the reader goes on with the rest."""
 
 
 class ItemsLost(str):
@@ -36,7 +36,7 @@ METRIC_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in METRI
 """Of `ImportedRun.metrics`."""
 
 ITEM_ROWS = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in (ITEMS | CLUSTER).items()])
-"""Of `ImportedRun.items`; `cluster` is null in every row where the source knows none."""
+"""The columns of `ImportedRun.items`; `cluster` is null in every row if the source has none."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class ImportedRun:
     Attributes:
         source: the file or folder that it was read from.
         id: stable, and unique in its source: importing again finds the same run by source and id.
-        name: for people; need not be unique. Seeds and variants are read from it where the configuration has none.
-        config: nested, plain JSON values; what the source knows of how the run was configured, or nothing.
-        seed: of the run; None where neither configuration nor source tells it.
-        state: what the source says of its end. Of a format that never says so, `finished`.
+        name: for people; need not be unique. Seeds and variants are read from it if the configuration has none.
+        config: nested, plain JSON values: the run's configuration as far as the source has it.
+        seed: None if neither configuration nor source has it.
+        state: how it ended, by its source; `finished` for a format that never says.
         started: ISO 8601; None where the source does not tell.
         metrics: METRIC_ROWS, one row per step and name; `metric_table` makes it of what was logged.
         items: ITEM_ROWS: one row per evaluation item and value; None where the source has none.
@@ -76,7 +76,7 @@ Reader = Callable[[Path, Problem], Iterator[ImportedRun]]
 
 
 def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
-    """Return METRIC_ROWS of (step, name, value): by step, then name; of what was logged twice, the last.
+    """Return METRIC_ROWS of (step, name, value), sorted by step, then name; of duplicates the last counts.
 
     A row needs 20 bytes until it is in the table, so that runs with tens of millions of them can be read.
     """
@@ -91,7 +91,7 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
     ranks[[codes[name] for name in names]] = np.arange(len(names), dtype=np.int32)
     steps, logged_codes, values = (np.array(column) for column in columns)
     places = ranks[logged_codes]
-    order = np.lexsort((places, steps))  # it keeps the order of equals
+    order = np.lexsort((places, steps))  # stable
     same = (np.diff(steps[order]) == 0) & (np.diff(places[order]) == 0)
     kept = order[~np.append(same, False)] if len(order) else order
     words = pa.array(map(as_text, names), pa.string())
@@ -100,7 +100,7 @@ def metric_table(logged: Iterable[tuple[int, str, float]]) -> pa.Table:
 
 
 def as_number(value: Any) -> float | None:
-    """Return a value that can be logged: a number or true or false; None for all else."""
+    """Return a value that can be logged, a number or boolean; None for anything else."""
     if isinstance(value, bool | int | float):
         try:
             return float(value)
@@ -110,7 +110,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_written(value: Any) -> float | None:
-    """Return likewise what JSON has no number for and is written as a word: `NaN`, `Infinity`, `-Infinity`."""
+    """Return likewise, also for numbers that JSON writes as a word: `NaN`, `Infinity`, `-Infinity`."""
     return _NOT_FINITE.get(value) if isinstance(value, str) else as_number(value)
 
 
@@ -125,7 +125,7 @@ def as_step(value: Any) -> int | None:
 
 
 def name_below(root: Path, place: Path) -> str:
-    """Return the name of a run by its place: the way from `root` to it, or the last parts of both where it is `root`.
+    """Return a run's name by its path: relative to `root`, or the last parts of the path if it is `root`.
 
     A folder called `seed_1` alone names no variant, so the name of the one above is a part of it.
     """
@@ -157,7 +157,7 @@ def item_table(rows: Iterable[tuple[str, str, str, str, float]]) -> pa.Table:
 
 
 def repeats_as_clusters(items: pa.Table) -> pa.Table:
-    """Return the items with repeats of one question in one cluster: they share its difficulty, so they err together."""
+    """Return the items with repeats of one question in one cluster: they share its difficulty, so errors correlate."""
     names = items["item"].to_pylist()
     clusters = [name.partition("#")[0] for name in names]
     if clusters == names:
@@ -172,7 +172,7 @@ def shortened(names: Sequence[str]) -> str:
 
 
 def iso_time(seconds: float | None) -> str | None:
-    """Return a time, in seconds since the epoch, as ISO 8601 in UTC; None for none and for one that is out of range."""
+    """Return a time, in seconds since the epoch, as ISO 8601 in UTC; None if there is none or it is out of range."""
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
@@ -180,7 +180,7 @@ def iso_time(seconds: float | None) -> str | None:
 
 
 def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any]:
-    """Return the content of the first of the files that is there and is a mapping; {} where there is none."""
+    """Return the content of the first of the files that exists and is a mapping; {} if there is none."""
     for path in candidates:
         if not path.is_file():
             continue
@@ -197,7 +197,7 @@ def read_settings(candidates: Iterable[Path], problem: Problem) -> dict[str, Any
 
 
 def as_plain(value: Any) -> Any:
-    """Return a value as JSON has it: keys are text; dates and the like become text."""
+    """Return a value as JSON: keys are text; dates and the like become text."""
     if isinstance(value, dict):
         return {str(key): as_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):

@@ -1,4 +1,4 @@
-"""One evaluation of one run on one subset, as every reader of evaluations returns it, and what such readers share.
+"""One evaluation of one run on one subset, as every reader of evaluations returns it, and shared helpers.
 
 A reader is a module with two functions, and FILES, the patterns by which it is found in a folder:
 
@@ -27,7 +27,7 @@ REPEATED = "leave one of them out, or evaluate again"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the caller asked for; None: the first of the file."""
+    """The caller's choice; None: the first in the file."""
 
     metric: str | None = None
     filter: str | None = None
@@ -42,7 +42,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ItemText:
-    """An item in words, as far as the file has them: what was asked, what was wanted, what came."""
+    """An item's texts, as far as the file has them: prompt, target and answer."""
 
     asked: str = ""
     wanted: str = ""
@@ -53,13 +53,13 @@ ANY = Wanted()
 
 
 def no_texts(items: Sequence[str]) -> dict[str, ItemText]:
-    """Of a file without words."""
+    """For a file without texts."""
     return {}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the writer of the file says of the whole evaluation; None: not said."""
+    """The file's own statements about the whole evaluation; None: not stated."""
 
     tool: str = ""  # that wrote it
     version: str | None = None  # of the task
@@ -101,7 +101,7 @@ class Sheet:
 
 
 def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
-    """Refuse options that a format knows nothing of: {option: why}."""
+    """Refuse options that a format does not have: {option: why}."""
     for option, why in unknown.items():
         if given := getattr(wanted, option):
             raise ConfigError(path, option, given, why, f"leave --{option} out")
@@ -110,19 +110,19 @@ def refuse_options(path: Path, wanted: Wanted, **unknown: str) -> None:
 def check_values(
     path: Path, metric: str, items: Sequence[str], values: Array, raw: Callable[[int], Any] | None = None
 ) -> None:
-    """Refuse values that are not finite, and name the first; raw: what the file has in its place."""
+    """Refuse values that are not finite, and name the first; raw: the file's text in its place."""
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         problem = f"item {short(items[bad[0]])}{more} has no finite value"
         mend = (
-            "mend the evaluation; no item may be dropped" if raw is None else "no item may be dropped: evaluate again"
+            "repair the evaluation; no item may be dropped" if raw is None else "no item may be dropped: evaluate again"
         )
         raise ConfigError(path, metric, float(values[bad[0]]) if raw is None else raw(bad[0]), problem, mend)
 
 
 def short(item: str) -> str:
-    """An item's name for a line of text: hashes are cut."""
+    """An item's name for display: hashes are shortened."""
     return item[:12] if len(item) >= 64 else item
 
 
@@ -133,12 +133,12 @@ def some(items: Sequence[str], count: int = 3) -> str:
 
 
 def digest(*parts: str) -> int:
-    """64 bits of what was asked."""
+    """A 64-bit digest of a prompt or target."""
     return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest())
 
 
 def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any, float]]) -> tuple[pd.Index, Any, int]:
-    """From {item: {repeat: value}} to items, sorted, with their means, and the number of repeats.
+    """Return sorted items with their means, and the number of repeats, from {item: {repeat: value}}.
 
     Raises:
         ConfigError: an item was asked more often than another, or a value is not finite.
@@ -150,7 +150,7 @@ def mean_over_repeats(path: Path, metric: str, values: Mapping[str, Mapping[Any,
     most, least = max(counts, key=lambda item: counts[item]), min(counts, key=lambda item: counts[item])
     if counts[most] != counts[least]:
         problem = f"item {short(most)} was asked {counts[most]} times, item {short(least)} {counts[least]}"
-        raise ConfigError(path, "", None, problem, "evaluate all of them as often")
+        raise ConfigError(path, "", None, problem, "evaluate all of them equally often")
     means = np.array([float(np.mean(list(values[item].values()))) for item in items])
     check_values(path, metric, items, means)
     return items, means, counts[most]
@@ -162,7 +162,7 @@ def refuse_twice(path: Path, item: str, repeat: object) -> None:
 
 
 def asked(items: Sequence[str], by_name: Mapping[str, Mapping[str, int]]) -> dict[str, Digests]:
-    """Digests in the order of the items; what an item lacks is 0."""
+    """Digests in the order of the items; 0 where an item has none."""
     return {
         name: np.array([digests.get(item, 0) for item in items], dtype=np.uint64)
         for name, digests in by_name.items()

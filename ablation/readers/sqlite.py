@@ -1,4 +1,4 @@
-"""SQLite databases of other programs, which may be writing to them meanwhile. Nothing is written beside them."""
+"""SQLite databases that other programs may be writing to. No files are created next to them."""
 
 import shutil
 import sqlite3
@@ -13,8 +13,8 @@ from ablation.contract.reading import one_line
 from ablation.readers.run import Problem
 
 _MAGIC = b"SQLite format 3\x00"
-_WAL = 2  # what byte 18 of the header says of a database with a write-ahead log
-_DAMAGE = sqlite3.DatabaseError, UnicodeDecodeError  # the second where SQLite's own message quotes what it found
+_WAL = 2  # byte 18 of the header of a database with a write-ahead log
+_DAMAGE = sqlite3.DatabaseError, UnicodeDecodeError  # the second where SQLite's own message quotes data
 _PATIENCE = 30.0  # seconds for which a writer may hold its lock
 
 
@@ -30,13 +30,13 @@ def is_sqlite(path: Path) -> bool:
 def open_database(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a database for reading only.
 
-    SQLite makes files beside a database with a write-ahead log even where it only reads. So: without a log, which means
+    SQLite creates files next to a database in write-ahead-log mode even when it only reads. So without a log, that is
     without a writer, it is read as immutable; with a log but no writer (killed, or copied), as a copy elsewhere; with a
-    writer, through SQLite's own locks. So is one without such a log.
+    writer, through SQLite's own locks, as are databases in other modes.
 
     Raises:
-        ConfigError: it is none, it is locked, or it cannot be opened; or its end is missing: what SQLite would read of
-            it is partly made up, so its own tool (`.recover`) must say what is left.
+        ConfigError: it is not a database, it is locked, or it cannot be opened; or its end is missing: SQLite would
+            then return partly invalid data, so its own tool (`.recover`) must extract what is left.
     """
     remedy = "name another file, or try again when its writer has ended"
     with tempfile.TemporaryDirectory(prefix="ablation-import-") as scratch:
@@ -100,7 +100,7 @@ def _copied(path: Path, beside: Path, scratch: Path) -> Path:
 
 
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns; none where there is no such table: a view's query may never end."""
+    """Return the names of a table's columns; none if it is not a table: a view's query may never end."""
     real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
     if not connection.execute(real, [table]).fetchall():
         return set()
@@ -110,7 +110,7 @@ def columns(connection: sqlite3.Connection, table: str) -> set[str]:
 def rows(
     connection: sqlite3.Connection, query: str, parameters: Sequence[Any], where: str, problem: Problem
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query. Where an error ends it, those before; `problem` is told, in the words `where`."""
+    """Yield the rows of a query; after an error the rows before it, and the error is reported to `problem`."""
     try:
         yield from connection.execute(query, parameters)
     except _DAMAGE as error:

@@ -1,7 +1,7 @@
 """A plain table: CSV, TSV, JSON lines or Parquet with columns item and value, perhaps seed, subset, cluster, sample.
 
-Further columns are words for the reader: `prompt`, `target` and `answer`, or `text`. Items that two evaluations asked
-with other prompts or other targets are not paired, as for every format.
+Further columns are texts to show: `prompt`, `target` and `answer`, or `text`. As for every format, items with different
+prompts or targets in two evaluations are not paired.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ def sheets(path: Path, wanted: Wanted) -> Iterator[Sheet]:
 
 
 def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str]:
-    """The columns of a table. Raises ConfigError where item or value is not among them, or the file is no table."""
+    """The columns of a table. Raises ConfigError if item or value is not among them, or the file is not a table."""
     if path.suffix not in _SCANS:
         raise ConfigError(path, "", None, "is not a table", f"give {', '.join(_SCANS)}")
     if not path.stat().st_size:
@@ -92,7 +92,7 @@ def columns_of(path: Path, value: str = "value", item: str = "item") -> list[str
     for option, column in (("item", item), ("metric", value)):
         if column not in columns:
             problem = f"has no column {column!r}, only {', '.join(columns) or 'none'}"
-            remedy = "a plain table has item, value and, if it likes, seed, subset, cluster, sample"
+            remedy = "a plain table has item, value and optionally seed, subset, cluster, sample"
             remedy += f"; --{option} names another column"
             raise ConfigError(path, "", None, problem, remedy)
     return columns

@@ -1,7 +1,7 @@
 """Tables that others wrote: row by row (CSV, JSON lines, Parquet), or as columns by a query of DuckDB's.
 
-What cannot be read is an error, since an item that was dropped would change a mean. Of a CSV that may be torn, `torn`
-is told instead.
+An unreadable row is an error, since a dropped item would change a mean. For a CSV that may be cut off, `torn` is called
+instead.
 """
 
 import csv
@@ -34,7 +34,7 @@ Row = tuple[int, dict[str, Any]]
 """Number of the line, or of the row, and the cells by column."""
 
 Refuse = Callable[[int, str, Any], None]
-"""Told of a cell that is not what its column holds: line, column, cell. Where it returns, the cell is left out."""
+"""Called for a cell of the wrong type, with line, column and cell. If it returns, the cell is left out."""
 
 
 def file_at(path: Path, stem: str) -> Path:
@@ -55,7 +55,7 @@ def file_at(path: Path, stem: str) -> Path:
 
 
 def renamed(file: Path, columns: Mapping[str, str], values: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a table that may call its columns otherwise: {name: column}. `values` must be among them.
+    """Yield the rows of a table whose columns may have other names: {name: column}. `values` must be among them.
 
     Raises ConfigError where a column is not there, or as `rows_of`.
     """
@@ -99,7 +99,7 @@ def _json_rows(file: Path) -> Iterator[Row]:
 
 
 def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Yield the rows of a CSV. A row that lacks cells is an error or, with `torn`, which is told its line, left out."""
+    """Yield the rows of a CSV. A row that lacks cells is an error or, with `torn`, reported to it and left out."""
     csv.field_size_limit(_LONGEST)
     with regular(file).open(encoding="utf-8-sig", errors="replace" if torn else "strict", newline="") as text:
         reader = csv.reader(iter(partial(text.readline, _LONGEST), ""), strict=torn is None)
@@ -119,7 +119,7 @@ def csv_rows(file: Path, torn: Callable[[int], None] | None = None) -> Iterator[
 def points(
     rows: Iterable[Row], step: str, names: Mapping[str, str], refuse: Refuse
 ) -> Iterator[tuple[int, str, float]]:
-    """Yield (step, name, value) of a table with a column for each metric, {column: name}; empty cells hold none."""
+    """Yield (step, name, value) of a table with a column for each metric, {column: name}; empty cells are skipped."""
     for line, row in rows:
         if (at := whole(row.get(step))) is None:
             refuse(line, step, row.get(step))
@@ -135,13 +135,13 @@ def points(
 
 
 def whole(cell: Any) -> int | None:
-    """Return a cell as a whole number of 64 bits, which may end in `.0`; None for anything else, also a truth value."""
+    """Return a cell as a whole number of 64 bits, which may end in `.0`; None for anything else, booleans included."""
     match = re.fullmatch(r"([-+]?[0-9]{1,19})(\.0*)?", str(cell).strip())
     return int(match[1]) if match and abs(int(match[1])) < 2**63 else None
 
 
 def number(cell: Any) -> float | None:
-    """Return a cell as a number: of a truth value 1 or 0; None for anything else."""
+    """Return a cell as a number, 1 or 0 for a boolean; None for anything else."""
     if isinstance(cell, str):
         word = cell.strip().lower()
         return float(word == "true") if word in ("true", "false") else float(word) if _NUMBER.fullmatch(word) else None
@@ -169,14 +169,14 @@ def sql_name(value: str) -> str:
 
 
 def sql_number(column: str) -> str:
-    """A column as DOUBLE in SQL, of a truth value 1 or 0, NULL of anything else; for DuckDB alone `1_0` would be 10."""
+    """A column as DOUBLE in SQL, 1 or 0 for a boolean, NULL for anything else; DuckDB itself would read `1_0` as 10."""
     text = f"lower(trim(CAST({column} AS VARCHAR)))"
     number = f"WHEN NOT contains({text}, '_') THEN TRY_CAST({column} AS DOUBLE)"
     return f"CASE WHEN {text} = 'true' THEN 1.0 WHEN {text} = 'false' THEN 0.0 {number} END"
 
 
 def sql_digest(expression: str) -> str:
-    """64 bits of a text in SQL, 0 of none: the same in every version of DuckDB, which its `hash` is not."""
+    """A 64-bit digest of a text in SQL, 0 for NULL: stable across versions of DuckDB, unlike its `hash`."""
     return f"coalesce(md5_number_lower({expression}), 0)"
 
 

@@ -1,12 +1,12 @@
 """Runs in TensorBoard's event files: one run per folder that holds some.
 
 Files are read record by record, so that no point is left out: TensorBoard's own EventAccumulator keeps 10,000 of each
-tag. Where a file was begun after another had ended and logs the same tags, it is a restart: from its first step on it
-replaces what was logged before. Files that were open at the same time are two writers of one run, and add up.
+tag. A file that was begun after another had ended and logs the same tags is a restart: from its first step on it
+replaces what was logged before. Files that were open at the same time are two writers of one run, and both count.
 
 The Trainer of Hugging Face opens a folder `runs/<date>_<host>` at each start, and `add_hparams` one called by a time
-stamp: both belong to the run above them. Settings are those of the hparams plugin, of the Trainer's text `args`, or of
-a table `|param|value|`, as CleanRL writes it.
+stamp: both belong to the run above them. Settings come from the hparams plugin, the Trainer's text `args`, or a table
+`|param|value|`, as CleanRL writes it.
 """
 
 import json
@@ -70,20 +70,20 @@ def _folder_of_run(file: Path, root: Path) -> Path:
 
 @dataclass
 class _Part:
-    """What one file logged: values in the order of the file, times in seconds since the epoch."""
+    """The log of one file: values in the order of the file, times in seconds since the epoch."""
 
     file: Path
     first: float | None = None
     last: float = 0.0
     values: list[tuple[int, str, float]] = field(default_factory=list)
-    starts: dict[str, int] = field(default_factory=dict)  # of each tag its first step
+    starts: dict[str, int] = field(default_factory=dict)  # per tag, its first step
     config: dict[str, Any] = field(default_factory=dict)
 
 
 def _joined(parts: Iterable[_Part]) -> Iterable[tuple[int, str, float]]:
-    """Return the values of a run's files, a restart instead of what it took back."""
+    """Return the values of a run's files, with restarts in place of the values that they replaced."""
     known: list[tuple[int, str, float]] = []
-    ended: dict[str, float] = {}  # of each tag when the last file that logged it ended
+    ended: dict[str, float] = {}  # per tag, when the last file that logged it ended
     for part in parts:
         again = [start for tag, start in part.starts.items() if tag in ended and ended[tag] <= (part.first or 0.0)]
         if again:
@@ -147,7 +147,7 @@ def _records(path: Path, problem: Problem) -> Iterator[bytes]:
 
 
 def _scalar(value: Any) -> float | None:
-    """Return the number of a summary: of TensorFlow 1 and torch a plain one, of TensorFlow 2 a tensor of no axis."""
+    """Return the number of a summary: a plain one from TensorFlow 1 and torch, a scalar tensor from TensorFlow 2."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)
@@ -168,7 +168,7 @@ def _settings(value: Any) -> dict[str, Any]:
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
         data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
-        found = sorted(data.session_start_info.hparams.items())  # a map of protobuf's has no order
+        found = sorted(data.session_start_info.hparams.items())  # protobuf maps have no order
         return {name: _whole(getattr(each, each.WhichOneof("kind") or "string_value")) for name, each in found}
     if value.WhichOneof("value") != "tensor" or value.metadata.plugin_data.plugin_name != "text":
         return {}
@@ -186,7 +186,7 @@ def _settings(value: Any) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> Any:
-    """Return a whole number as one: hparams have no others than floats."""
+    """Return a whole number as an integer: hparams has only floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

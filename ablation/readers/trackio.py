@@ -21,7 +21,7 @@ _REMEDY = "name a project's .db, or the folder of them"
 def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs of a project's file, or of every project in a folder (`TRACKIO_DIR`), by the time of their start.
 
-    A step that was logged twice, after a resume say, keeps the value that was logged last. trackio does not write down
+    A step that was logged twice, after a resume say, keeps the value that was logged last. trackio does not record
     whether a run has ended, so every run is `finished`. A resumed run has the configuration of its last start: trackio
     replaces it.
 
@@ -43,7 +43,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
                 raise ConfigError(file, "", None, f"cannot be read: {error}", _REMEDY) from None
             problem(str(error) if isinstance(error, ConfigError) else f"{file}: {error}")
     if not found:
-        raise ConfigError(path, "", None, "holds no project of trackio's", _REMEDY)
+        raise ConfigError(path, "", None, "does not hold a trackio project", _REMEDY)
 
 
 def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
@@ -55,7 +55,7 @@ def _read_file(file: Path, problem: Problem) -> Iterator[ImportedRun]:
         query = f"SELECT {key}, max(run_name), min(timestamp) FROM metrics GROUP BY {key} ORDER BY 3, 1"
         seen = set()
         for run, name, started in list(rows(connection, query, [], str(file), problem)):
-            if isinstance(run, str) and isinstance(name, str) and run not in seen:  # else of a damaged page
+            if isinstance(run, str) and isinstance(name, str) and run not in seen:  # otherwise from a damaged page
                 seen.add(run)
                 yield _read_run(connection, file, (key, run), problem, name=name, started=started)
 

@@ -1,10 +1,10 @@
 """Runs of the Hugging Face Trainer: `trainer_state.json` and, of TRL, `completions/completions_*.parquet`.
 
-A run is an output folder. Its history stands in the folder itself (`trainer.save_state()`) and in each checkpoint,
-where that of a later step holds that of an earlier one: the longest that can be read counts. Of two that are not parts
-of each other, as where a folder was used again, it is the newer file. Rows of training, of evaluation and the last one
-of totals stand in one list; each number keeps its name. Settings are those of a JSON or YAML file in the folder, where
-there is one (`SETTINGS`), else of `training_args.bin` there or in the newest checkpoint.
+A run is an output folder. Its history is in the folder itself (`trainer.save_state()`) and in each checkpoint, where a
+later one contains the earlier ones: the longest readable history counts. If two histories do not continue each other,
+because a folder was reused, the newer file counts. Rows of training, of evaluation and the last one of totals are in
+one list; each number keeps its name. Settings come from a JSON or YAML file in the folder, if there is one
+(`SETTINGS`), else from `training_args.bin` there or in the newest checkpoint.
 """
 
 import hashlib
@@ -118,7 +118,7 @@ def _logged(state: dict[str, Any], folder: Path, problem: Problem) -> Iterator[t
 
 
 def _read_state(path: Path, problem: Problem) -> dict[str, Any] | None:
-    """Return the content; of a file that was cut off, its start and the rows of the history that are whole."""
+    """Return the content; for a file that was cut off, its start and the complete rows of the history."""
     try:
         text = read_text(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
@@ -158,7 +158,7 @@ def _whole_rows(text: str) -> list[dict[str, Any]]:
 def _completions(folder: Path, problem: Problem) -> pa.Table | None:
     """Items of TRL's completions: one per prompt and repeat, in the subset of their step, a value per reward.
 
-    The file of a step holds what was sampled last up to it, in training or in evaluation: it does not say which.
+    A step's file holds the samples drawn last before it, in training or in evaluation: it does not say which.
     """
     tables: list[pa.Table] = []
     for path in sorted(folder.glob("completions/completions_*.parquet")):

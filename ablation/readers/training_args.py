@@ -1,7 +1,7 @@
-"""The settings in `training_args.bin`, which the Trainer of transformers and those of TRL pickle with `torch.save`.
+"""The settings in `training_args.bin`, which the Trainers of transformers and TRL pickle with `torch.save`.
 
-Nothing that the file names is imported or called. In the place of each object of the libraries below stands a `_Value`,
-which keeps what the object was made of; a file that names anything else, as one that would run a command, is refused.
+Nothing that the file names is imported or called. Each object of the libraries below is replaced by a `_Value`, which
+keeps the object's arguments; a file that names anything else, to run a command say, is refused.
 """
 
 import pickle
@@ -39,20 +39,20 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_training_args(path: Path, problem: Problem) -> dict[str, Any]:
-    """Return the settings as `TrainingArguments.to_dict` names them; {} for a file that is refused, which is told."""
+    """Return the settings as `TrainingArguments.to_dict` names them; {} for a refused file, which is reported."""
     try:
         with zipfile.ZipFile(BytesIO(read_bytes(path, _MAX_BYTES))) as archive:
             [member] = [info for info in archive.infolist() if info.filename.endswith("data.pkl")]
             if member.file_size > _MAX_BYTES:
                 raise ValueError("it is too long")
             content = archive.read(member)
-        # The memo is a list: a place of it that no file of this length needs would take all memory.
+        # The memo is a list: a huge index, which no file of this length needs, would take all memory.
         if any("PUT" in word.name and (place or 0) > len(content) for word, place, _ in genops(content)):
             raise ValueError("it is damaged")
         made = _Unpickler(BytesIO(content)).load()
         settings = _Plain().of(made) if isinstance(made, _Value) else {}
         return settings or _refused(path, "it holds no settings", problem)
-    except Exception as error:  # whatever a pickle's damage can raise
+    except Exception as error:  # whatever a damaged pickle can raise
         return _refused(path, one_line(error, 200) or type(error).__name__, problem)
 
 
@@ -63,7 +63,7 @@ def _refused(path: Path, why: str, problem: Problem) -> dict[str, Any]:
 
 
 def _is_setting(name: Any) -> bool:
-    """Leave out what the machine was, and secrets."""
+    """Leave out settings of the machine, and secrets."""
     return (
         isinstance(name, str)
         and not name.startswith("_")

@@ -1,13 +1,12 @@
 """Runs of verl: its `file` logger's JSONL and the samples in `validation_data_dir/<step>.jsonl`.
 
-A log has a line `{"step": n, "data": {name: number}}` per step. A run that is resumed opens the same file again, so
-that the log holds only what came after; importing joins it to what was known (`ablation.store.imports.stored`).
+A log has a line `{"step": n, "data": {name: number}}` per step. A resumed run opens the same file again, so that the
+log holds only what came after; importing joins it to what was known (`ablation.store.imports.stored`).
 
-Samples carry no id: the hash of their input and answer stands for the question, a number for each repeat, and repeats
-of a question are one cluster. Those of step n are the subset `step n` of protocol `validation`. A folder of samples
-belongs to the log `<name>.jsonl` beside it if it is or lies in the folder `<name>`, or if the log is the only one
-there. verl's `rollout_data_dir` looks the same, so where there are several such folders the one with `val` in its name
-counts.
+Samples have no id: the hash of their input and answer identifies the question, repeats are numbered, and repeats of a
+question are one cluster. Samples of step n are the subset `step n` of protocol `validation`. A folder of samples
+belongs to the log `<name>.jsonl` next to it if it is or lies in the folder `<name>`, or if the log is the only one
+there. verl's `rollout_data_dir` looks the same, so of several such folders the one with `val` in its name counts.
 """
 
 import hashlib
@@ -120,7 +119,7 @@ def _validation(log: Path, *, alone: bool, problem: Problem) -> pa.Table | None:
 
 
 def _sample_folders(place: Path) -> list[Path]:
-    """Return the folders at or one or two below a place in which every JSONL file is called by a step."""
+    """Return the folders, up to two levels below a place, in which every JSONL file is named by a step."""
     found = []
     for folder in sorted([place, *place.glob("*/"), *place.glob("*/*/")]):
         names = [file.name for file in folder.glob("*.jsonl")] if folder.is_dir() else []
@@ -130,7 +129,7 @@ def _sample_folders(place: Path) -> list[Path]:
 
 
 def _samples(path: Path, problem: Problem) -> pa.Table | None:
-    """Return the items of a step; None where there are none, or a line is damaged: the rest would have another mean."""
+    """Return the items of a step; None if there are none, or a line is damaged: the rest would have another mean."""
     damaged: list[str] = []
     table = item_table(_sample_rows(path, damaged.append))
     if damaged:

@@ -1,10 +1,9 @@
 """Reader of Weights & Biases: offline runs (`wandb/offline-run-*/run-*.wandb`) and exported CSV.
 
-The files of one run, which a resumed run has several of, are one run. Where a later file begins again at a step that an
-earlier one had passed, it replaces what was logged from that step on. Metrics are counted by the step metric that
-`define_metric` gave them, where its values are whole, else by W&B's own step. A metric that only the summary of an
-ended run has is at the last step. Left out: system metrics, W&B's own `_runtime` and `_timestamp`, tables, histograms,
-media and text.
+A resumed run has several files, which are read as one run. If a later file starts at a step that an earlier one had
+passed, it replaces what was logged from that step on. The step of a metric is the step metric that `define_metric` gave
+it, if its values are whole, else W&B's own step. A metric that only the summary of an ended run has is at the last
+step. Left out: system metrics, W&B's own `_runtime` and `_timestamp`, tables, histograms, media and text.
 """
 
 import json
@@ -47,7 +46,7 @@ _Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Head:
-    """Whose run a file is part of. `started` is in seconds since the epoch, 0 where the file does not tell."""
+    """The run that a file is part of. `started` is in seconds since the epoch, 0 if the file does not have it."""
 
     file: Path
     project: str
@@ -56,7 +55,7 @@ class Head:
 
 
 def read_head(file: Path) -> Head:
-    """Return what the file's first records say; of a file that has lost them, what its name says.
+    """Return the head in the file's first records; if they are damaged, from its name.
 
     Raises:
         OSError: it cannot be read.
@@ -75,7 +74,7 @@ def read_head(file: Path) -> Head:
 
 
 class Run:
-    """What the files of a run say, one after the other.
+    """The content of a run's files, one after the other.
 
     Attributes:
         name: "" where none was given.
@@ -99,7 +98,7 @@ class Run:
         self._step = -1
 
     def add(self, file: Path) -> None:
-        """Read a further file. Raises OSError where that cannot be done; what came before the error counts."""
+        """Read a further file. Raises OSError if that fails; what was read before the error counts."""
         self.state, self._step = "running", -1
         self._files.append(file)
         damaged = 0
@@ -225,7 +224,7 @@ class Run:
         last = int(places[kept].max()) if kept.any() else 0
         for place in np.flatnonzero(kept):
             yield int(places[place]), names[codes[place]], float(values[place])
-        if self.state != "running":  # else what it holds may be from a row that is yet to come
+        if self.state != "running":  # otherwise its content may be from a row that is still to come
             for name, value in self._only_in_summary():
                 yield last, name, value
         if self._others:
@@ -234,7 +233,7 @@ class Run:
     def _places(
         self, names: list[str], codes: NDArray[Any], steps: NDArray[Any], xs: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the step of each row, and for each name the number of the axis that its steps are on: 0 is W&B's."""
+        """Return the step of each row, and for each name the number of its step axis: 0 is W&B's own."""
         with np.errstate(invalid="ignore"):
             whole = np.isfinite(xs) & (xs == np.floor(xs)) & (np.abs(xs) < 2**53)
         broken = np.bincount(codes[~whole], minlength=len(names)) > 0 if len(codes) else np.zeros(0, bool)
@@ -250,7 +249,7 @@ class Run:
         return places, axes
 
     def _kept(self, files: NDArray[Any], axes: NDArray[Any], places: NDArray[Any], label: str) -> NDArray[np.bool_]:
-        """Return which rows no later file takes back."""
+        """Return which rows are not replaced by a later file."""
         kept = np.ones(len(files), bool)
         for number, file in enumerate(self._files[1:], start=1):
             begun, replaced = [], 0
@@ -335,7 +334,7 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs of a `.wandb` file, of all such files in a folder, or of a CSV, by the time of their start.
 
     Raises:
-        ConfigError: there is nothing of W&B's.
+        ConfigError: there is no W&B file.
     """
     try:
         if path.is_dir():
@@ -351,12 +350,12 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read: {one_line(error, 200)}", _REMEDY) from None
     if not files:
-        raise ConfigError(path, "", None, "holds no file of W&B's", _REMEDY)
+        raise ConfigError(path, "", None, "does not hold a W&B file", _REMEDY)
     yield from _read_files(files, problem)
 
 
 def _just_begun(path: Path) -> bool:
-    """Whether a file has W&B's name and no more than the start of its first bytes."""
+    """Whether a file has W&B's name and ends within its first header."""
     with regular(path).open("rb") as file:
         return path.suffix == ".wandb" and HEADER.startswith(file.read(len(HEADER)))
 
@@ -366,7 +365,7 @@ def _read_files(files: list[Path], problem: Problem) -> Iterator[ImportedRun]:
     for file in files:
         try:
             if not is_wandb(file):
-                raise OSError("it has no beginning of a file of W&B's")
+                raise OSError("it does not begin as a W&B file does")
             head = read_head(file)
         except OSError as error:
             problem(f"{file}: cannot be read: {one_line(error, 200)}")
@@ -386,7 +385,7 @@ def _imported(key: str, parts: list[Head], problem: Problem) -> ImportedRun:
             whole.add(head.file)
         except OSError as error:
             problem(f"{head.file}: cannot be read to its end: {one_line(error, 200)}")
-    source = parts[0].file  # which stays when the run is resumed: a later import finds the run by it
+    source = parts[0].file  # stable when the run is resumed: a later import finds the run by it
     started = next((head.started for head in parts if head.started), None)
     return ImportedRun(
         source=source,

@@ -2,8 +2,8 @@
 
 A history is what `run.history().to_csv()` writes: a column `_step`, and one per metric. A chart is what the page
 exports: `Step`, and for each run `<run> - <metric>` with `__MIN` and `__MAX`; of one run the metric alone. A table of
-runs is what W&B's documentation exports with its API: columns `name`, `config` and `summary`; or one with a column
-`config.<key>` or `summary.<key>` each. The table of the page shows both kinds without saying which is which.
+runs is what W&B's documentation exports with its API: columns `name`, `config` and `summary`; or a column
+`config.<key>` or `summary.<key>` each. The page's own table shows both kinds without saying which is which.
 """
 
 import ast
@@ -42,7 +42,7 @@ def read_csv(path: Path, problem: Problem) -> Iterator[ImportedRun]:
     """Yield the runs of an exported CSV.
 
     Raises:
-        ConfigError: it is none of those above.
+        ConfigError: it is not one of the kinds above.
         OSError: it cannot be read.
     """
     with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -129,7 +129,7 @@ def _table(path: Path, header: Sequence[str], rows: Iterable[Row], problem: Prob
             if row.get(key_column):
                 problem(f"{path}: the id {one_line(key, 80)} is there twice; only its first row is read")
                 continue
-            problem(f"{path}: {seen[key]} runs are called {one_line(key, 80)}; they are told apart by their order")
+            problem(f"{path}: {seen[key]} runs are called {one_line(key, 80)}; they are distinguished by their order")
             key = f"{key}#{seen[key]}"
         config, summary = _content(path, row, problem)
         step = whole(summary.get("_step", 0)) or 0
@@ -173,7 +173,7 @@ def _plain(cell: str) -> Any:
 
 
 class _Names(ast.NodeTransformer):
-    """Lets `nan`, `inf` and JSON's words stand in a literal."""
+    """Allows `nan`, `inf` and JSON's words in a literal."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """Replace a name that stands for a value."""
@@ -181,7 +181,7 @@ class _Names(ast.NodeTransformer):
 
 
 def _literal(cell: str) -> Any:
-    """Return what a cell holds: JSON, or what Python prints of a dict, lists and numbers. None where it is neither."""
+    """Return a cell's value, from JSON or Python's repr of dicts, lists and numbers; None if it is neither."""
     try:
         return ast.literal_eval(_Names().visit(ast.parse(cell.strip(), mode="eval")))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -189,7 +189,7 @@ def _literal(cell: str) -> Any:
 
 
 def _flat(above: str, content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of nested maps; maps that describe a table or media are none."""
+    """Yield (name, value) of nested maps, without maps that describe a table or media."""
     if "_type" not in content:
         for key, value in content.items():
             if isinstance(value, dict):

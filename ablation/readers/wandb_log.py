@@ -1,7 +1,7 @@
 """The file `run-<id>.wandb`: records of Protocol Buffers in the format of LevelDB's logs.
 
-The reader of it left the wandb package between its versions 0.25 and 0.31, and the format needs little, so both layers
-are read here. Field numbers are those of `wandb/proto/wandb_internal.proto`, where a number keeps its meaning for good.
+The wandb package dropped its reader between versions 0.25 and 0.31, and the format is simple, so both layers are read
+here. Field numbers are from `wandb/proto/wandb_internal.proto`, where a number never changes its meaning.
 """
 
 import struct
@@ -32,8 +32,8 @@ def is_wandb(path: Path) -> bool:
 def read_records(path: Path, problem: Problem) -> Iterator[bytes]:
     """Yield the records of a file, block by block.
 
-    A record is cut into fragments where it crosses the end of a block. Where a fragment is damaged, the rest of its
-    block and the record that it belongs to are left out. `problem` is told once, with the first such place.
+    A record is cut into fragments where it crosses the end of a block. If a fragment is damaged, the rest of its block
+    and the record that it belongs to are left out. `problem` is called once, with the first such place.
 
     Raises:
         OSError: the file cannot be read.
@@ -88,7 +88,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield (number, value) of a message of Protocol Buffers: a whole number without sign, or bytes.
 
     Raises:
-        ValueError: the message is cut off, or is none.
+        ValueError: the message is cut off or invalid.
     """
     place, end = 0, len(message)
     while place < end:

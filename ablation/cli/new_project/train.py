@@ -1,4 +1,4 @@
-"""Learns to tell two kinds of points apart, by logistic regression; says of each test point whether it was right."""
+"""Learns to tell two kinds of points apart by logistic regression; writes whether each test point was right."""
 
 import argparse
 import csv

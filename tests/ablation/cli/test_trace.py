@@ -94,4 +94,4 @@ def test_a_paper_is_held_to_the_results(results, capsys, tmp_path):
     paper.write_text("nothing")
     assert "has no number of a table" in run(capsys, *check)[2]
     assert "cannot be read" in run(capsys, "check", "gone.tex", "--results", "results")[2]
-    assert "goes without --by" in run(capsys, "tables", "--macros", "--by", "lr", "--results", "results")[2]
+    assert "cannot be combined with --by" in run(capsys, "tables", "--macros", "--by", "lr", "--results", "results")[2]

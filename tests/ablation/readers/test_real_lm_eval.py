@@ -232,4 +232,4 @@ def test_the_gate_of_its_page_answers_as_shown(stored, capsys, monkeypatch, tmp_
     assert main([*shlex.split(line)[:-1], "--json"]) == 11
     assert json.loads(capsys.readouterr().out)["rows"][0]["verdict"] == "undecided"
     assert main([*shlex.split(line), "--json"]) == 2
-    assert "goes without --csv and --json" in capsys.readouterr().err
+    assert "cannot be combined with --csv or --json" in capsys.readouterr().err

@@ -167,7 +167,7 @@ def test_a_torn_tail(written, tmp_path, run):
         runs, problems = read_all(read, file)
         if end < len(wandb_log.HEADER):
             assert not runs
-            assert "no beginning" in problems[0]
+            assert "does not begin as a W&B file" in problems[0]
             continue
         found = points(runs[run])
         assert found.items() <= whole.items()

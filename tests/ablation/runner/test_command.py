@@ -344,7 +344,7 @@ def test_a_runner_and_a_guard_that_are_killed_at_once_leave_nothing_to_the_next_
     _, status = command.run()
     assert (status["state"], status["attempt"]) == ("ok", 2)
     assert alive(command.root) == []
-    assert "of an earlier attempt" in command.log()
+    assert "from an earlier attempt" in command.log()
 
 
 def test_an_end_that_nobody_expected_leaves_nothing(command):
@@ -585,7 +585,7 @@ def test_files_of_a_killed_attempt_are_not_the_results_of_the_next(command, writ
         assert pq.read_table(command.out / "items.parquet")["value"].to_pylist() == [0.0]
     else:
         assert status["state"] == "failed"
-        assert "collect = 'items': holds files of an earlier attempt only" in status["reason"]
+        assert "collect = 'items': holds only files from an earlier attempt" in status["reason"]
 
 
 def test_code_that_is_edited_while_the_command_runs_is_no_result(command):

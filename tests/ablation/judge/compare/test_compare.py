@@ -304,7 +304,7 @@ def test_outcomes_of_several_samples(tmp_path, capsys):
     assert read(capsys, *sides, "--cons-at", 3)["effect"] == pytest.approx((1 - 0) / 4)
     assert "--pass-at = 5: items have 4 samples" in refused(capsys, *sides, "--pass-at", 5)
     assert "--pass-at = 0: is not a valid number of samples" in refused(capsys, *sides, "--pass-at", 0)
-    assert "goes without --pass-at" in refused(capsys, *sides, "--pass-at", 2, "--cons-at", 2)
+    assert "cannot be combined with --pass-at" in refused(capsys, *sides, "--pass-at", 2, "--cons-at", 2)
     odd = tmp_path / "c.csv"
     odd.write_text((tmp_path / "a.csv").read_text().replace("q1,0,1", "q1,0,0.5"))
     assert "the samples of q1 are not right or wrong" in refused(capsys, odd, *sides[1:], "--pass-at", 2)
