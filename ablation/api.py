@@ -63,7 +63,7 @@ class Results:
     """A results folder: tables as pandas frames, by SQL also as Arrow tables. `with` closes it."""
 
     def __init__(self, results: str | Path = "results") -> None:
-        """Open the database, collecting first where it is not that of what lies there now."""
+        """Open the database, collecting first if it is out of date."""
         self.folder = Path(results)
         self._store = Store(load_or_collect(self.folder))
 
@@ -115,7 +115,7 @@ class Results:
         return self._store.arrow(query, parameters)
 
     def diff(self, a: str, b: str, study: str | None = None) -> Verdict:
-        """What variant `b` changes with respect to `a`, as `row["changes"]`, and what that did."""
+        """What variant `b` changes with respect to `a`, as `row["changes"]`, and the effect."""
         having = studies_with(self._store, study, a, b)
         if len(having) != 1 or a == b:
             problem = "are one variant" if a == b else f"are in {len(having)} studies" if having else "are in no study"
@@ -166,9 +166,9 @@ def compare(
     pass_at: int | None = None,
     cons_at: int | None = None,
 ) -> Verdict:
-    """Judge `b` against `a`. The options are those of `ablation compare`.
+    """Judge `b` against `a`. Options are as for `ablation compare`.
 
-    Each side is a path or several (files, folders, patterns), a frame with the columns item and value and, if it likes,
+    Each side is a path or several (files, folders, patterns), a frame with the columns item and value and optionally
     seed, subset, cluster and sample, or an array as for `judge`.
     """
     if not 0 < alpha < 1:

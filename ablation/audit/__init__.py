@@ -2,8 +2,8 @@
 
     audit(published, measured=None) -> list[Finding]
 
-`published` is a `ablation.config.published_schema.PublishedFile`; `measured` our own numbers beside it
-(`ablation.audit.measured.measured`). What is tested, and under which assumptions: docs/statistics.md.
+`published` is an `ablation.config.published_schema.PublishedFile`; `measured` are our own numbers
+(`ablation.audit.measured.measured`). Tests and assumptions: docs/statistics.md.
 Finding.kind is one of KINDS, severity is error (impossible or wrong), warn (unsupported) or note.
 """
 

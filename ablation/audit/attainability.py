@@ -1,4 +1,4 @@
-"""Can counts of items give the printed values (GRIM), with how many runs, and how much does that test?
+"""Whether counts of items can give the printed values (GRIM), with how many runs, and how strong that test is.
 
 Brown and Heathers 2017, Social Psychological and Personality Science 8, 363-369.
 """
@@ -27,7 +27,7 @@ def attainability_findings(table: Table) -> Iterator[Finding]:
         for row, number in numbers.items():
             try:
                 finding = _cell(table, evaluation, row, column, number)
-            except TooLongError:  # so many values that their sums are dense
+            except TooLongError:  # with this many values, sums are dense
                 continue
             if finding is not None:
                 yield finding
@@ -98,7 +98,7 @@ def _how_many_runs(evaluation: Evaluation, number: Printed) -> tuple[str, bool]:
 
 
 def _worth(evaluation: Evaluation, table: Table, column: str, numbers: list[Printed], missed: int) -> Finding:
-    """How many printed values one run can give at all: where all can be, passing says nothing."""
+    """How many printed values one run can give at all: if all are possible, passing says nothing."""
     finest = max(numbers, key=lambda number: -number.exact_half)
     reached, of = evaluation.share(finest)
     share = Fraction(reached, of)

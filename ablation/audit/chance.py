@@ -1,4 +1,4 @@
-"""A column as a whole, against rows that are all one and the same model: the best of many, and too little spread.
+"""Tests a column against equal models in all rows: is the best row just luck, is the spread too small?
 
 The rows' errors are drawn independently, binomial over the items. Rows share their items, so real errors differ less:
 the best of k is then less lucky than said here, and a small spread may be agreement of the rows.
@@ -44,7 +44,7 @@ def _best(table: Table, column: str, numbers: dict[str, Printed]) -> Finding:
     middle = float(np.mean([number.value for number in numbers.values()]))
     draws = _drawn(table, column, table.rate(middle), len(numbers))
     luckiest = draws.min(axis=1) if table.least_is_best else draws.max(axis=1)
-    # What no count gives is read as the next value that one does: a printed number beyond them all is not luck.
+    # An impossible value is read as the next possible one: a printed number beyond them all is not luck.
     lattice = attainable(table.items[column], table.batches, table.target)
     ends = (best.high, lattice.least) if table.least_is_best else (best.low, lattice.largest)
     reach = float(max(ends) if table.least_is_best else min(ends))

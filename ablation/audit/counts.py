@@ -1,4 +1,4 @@
-"""Which numbers can counts of items give: of one run, of the mean of several, of batches (GRIM and what follows).
+"""Numbers that counts of items can give: for one run, for the mean of several, for batches (GRIM and extensions).
 
     lattice = attainable(items, batches, target)         values of one run, exactly
     lattice.neighbours(value)                            the values next to it, below and above
@@ -56,13 +56,13 @@ class Lattice:
         return tuple(Fraction(number, self.denominator) for number in self.numerators[first:last])
 
     def neighbours(self, value: Fraction) -> list[float]:
-        """The values next to a value that is none of them, below and above, as far as there are any."""
+        """The values next to a value outside the lattice, below and above, as far as there are any."""
         place = int(np.searchsorted(self._array, floor(value * self.denominator), side="right"))
         return [self.numerators[i] / self.denominator for i in (place - 1, place) if 0 <= i < len(self.numerators)]
 
 
 def item_weights(items: int, batches: Sequence[int] = ()) -> Mapping[Fraction, int]:
-    """How many items weigh how much in the mean of the means of batches, the last of which may be smaller.
+    """Weights of items in the mean over batches, the last of which may be smaller, and how many items have each.
 
     batches: their sizes, the outer first: within each batch the means of its batches of the next size are averaged.
     """
@@ -150,7 +150,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a column came about: its items, the batches, the target."""
+    """How a column was computed: its items, the batches, the target."""
 
     items: int
     batches: tuple[int, ...]
@@ -169,7 +169,7 @@ class Evaluation:
 
     @property
     def has_uneven_batches(self) -> bool:
-        """Whether the mean of the means of batches is another number than the mean."""
+        """Whether the mean over batches differs from the mean over items."""
         return self.plain is not self.batched
 
     @cached_property
@@ -195,11 +195,11 @@ class Evaluation:
         )
 
     def fewest_runs(self, number: Printed, *, batched: bool = False) -> int | None:
-        """The smallest number of runs of which `number` can be the mean of the per-run values."""
+        """The smallest number of runs whose values can have the mean `number`."""
         return self._sums[batched].fewest_runs(number.low, number.high)
 
     def fewest_runs_of_mean(self, number: Printed, *, batched: bool = False) -> int | None:
-        """The smallest number of runs of whose mean rate `number` can be the distance."""
+        """The smallest number of runs whose mean rate can have the distance `number`."""
         for runs in range(1, MOST_RUNS + 1):
             if self.can_be_of_mean(number, runs, batched=batched):
                 return runs

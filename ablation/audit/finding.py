@@ -1,4 +1,4 @@
-"""What the audit says: one sentence about one number or several."""
+"""A finding of the audit: one sentence about one number or several."""
 
 from dataclasses import dataclass
 from typing import Literal

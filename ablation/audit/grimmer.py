@@ -1,4 +1,4 @@
-"""Mean and standard deviation of a few runs: can whole numbers of items have both? (GRIMMER)
+"""Whether a few runs can have the printed mean and standard deviation, as counts of items (GRIMMER).
 
 Analytic form after Allard (2018): sum and sum of squares of integers are of one parity, and the sum of squares gives
 the standard deviation. Anaya 2016, PeerJ Preprints 4:e2400. Known bounds of the counts (0 and the items) limit the
@@ -84,7 +84,7 @@ def grimmer_findings(table: Table) -> Iterator[Finding]:
 
 
 def _step(table: Table, items: int) -> Step | None:
-    """Rates are k/n. Distances from 1/2 are k/n, or (k + 1/2)/n where n is odd; from elsewhere they have two combs."""
+    """Rates are k/n. Distances from 1/2 are k/n, or (k + 1/2)/n for odd n; other targets give two lattices."""
     if table.target is None:
         return Step(unit=Fraction(1, items), most=items)
     if table.target == Fraction(1, 2):

@@ -1,4 +1,4 @@
-"""Reported means beside the mean of their parts."""
+"""Reported means against the mean of their parts."""
 
 from collections.abc import Iterator
 from fractions import Fraction

@@ -1,7 +1,7 @@
-"""Our own numbers beside a published table, with prediction intervals, and why the two may not be comparable.
+"""Our own numbers for a published table, with prediction intervals, and reasons why they may not be comparable.
 
 measured(store, measurements, published) -> ablation.audit.reproduction.Measured
-published_value(store, study, published) -> the item value that the published metric is a mean of
+published_value(store, study, published) -> the item value whose mean is the published metric
 """
 
 import json
@@ -37,9 +37,10 @@ def measured(store: Store, study: Measurements, published: PublishedFile) -> Mea
 
 
 def published_value(store: Store, study: str, published: PublishedFile) -> str | None:
-    """The item value that the published metric is a mean of (`ss` of `ss_distance`), or None where no item has it.
+    """The item value whose mean is the published metric (`ss` of `ss_distance`), or None if no item has it.
 
-    A study may decide by another value than the one that its source prints, for example a graded one with less noise.
+    A study may be judged by another value than the one that its source prints, for example a graded one with less
+    noise.
     """
     name = str(published.metric).removesuffix("_distance")
     query = "SELECT 1 FROM finals JOIN items USING (key) WHERE study = ? AND items.name = ? LIMIT 1"
@@ -50,8 +51,8 @@ def prediction_half_width(noise: Noise, *, seeds: int, runs: int, same_items: bo
     """Half width of the interval that a new mean over `runs` runs falls into; NaN with one seed.
 
     Our mean over `seeds` runs and the new one differ by the variance of one run times (1 / seeds + 1 / runs), known to
-    seeds - 1 degrees of freedom, and on other items of the same number by twice the variance of the items. `noise` is
-    that of our mean.
+    seeds - 1 degrees of freedom, and on as many other items by twice the variance of the items. `noise` belongs to our
+    mean.
     """
     if not noise.seeds_known:
         return nan

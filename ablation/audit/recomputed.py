@@ -34,7 +34,7 @@ class Stated:
 
     def p_of(self, value: float) -> float:
         """The two-sided p of a value of the statistic."""
-        from scipy import special  # only who states a test pays for it
+        from scipy import special  # imported only if a test is stated
 
         if self.name == "z":
             return float(2 * special.ndtr(-abs(value)))
@@ -79,7 +79,7 @@ def find_tests(text: str) -> list[Stated]:
 
 
 def recomputed_findings(tests: Sequence[StatedTest]) -> Iterator[Finding]:
-    """Tests whose p-value is not that of their statistic."""
+    """Tests whose p-value does not match their statistic."""
     for test in tests:
         for stated in find_tests(test.text):
             low, high = stated.range

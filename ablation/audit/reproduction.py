@@ -1,4 +1,4 @@
-"""Our own numbers beside reported ones: is the reported one what another run of ours could have given?
+"""Our own numbers against reported ones: could another run of ours have given the reported number?
 
 The interval is a prediction interval of a new result, not a confidence interval of our mean: a single honest run lies
 outside of the latter most of the time when there are many seeds.
@@ -40,11 +40,11 @@ class Measured:
     rows: Mapping[str, Mapping[str, MeasuredCell]]
     difference: str = ""
     deltas: Mapping[tuple[str, str, str], MeasuredCell] = field(default_factory=dict)  # variant, against, column
-    curves: Curves = field(default_factory=dict)  # of the metrics of which the source states training figures
+    curves: Curves = field(default_factory=dict)  # of metrics whose training figures the source states
 
 
 def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
-    """Reported cells beside our prediction intervals."""
+    """Reported cells against our prediction intervals."""
     for variant, row in table.rows.items():
         ours = measured.rows.get(variant, {})
         if problems := {cell.problem for cell in ours.values() if not cell.seeds}:
@@ -71,7 +71,7 @@ def cell_findings(table: Table, measured: Measured) -> Iterator[Finding]:
 
 
 def delta_findings(deltas: Sequence[Delta], measured: Measured) -> Iterator[Finding]:
-    """Reported ranges of differences beside our prediction intervals: do the two overlap?"""
+    """Reported ranges of differences against our prediction intervals: do the two overlap?"""
     for delta in deltas:
         variant, column = delta.variant, delta.column
         cell = measured.deltas.get((variant, delta.against, column))

@@ -16,7 +16,7 @@ class Table:
     items: Mapping[str, int]
     batches: tuple[int, ...]  # sizes of the batches that the source averages, the outer first; none: over items
     target: Fraction | None  # the numbers are distances from it; None: they are rates
-    runs: int | None  # of which a number is the mean; None: the source does not say
+    runs: int | None  # that a number is the mean of; None: the source does not say
     spread: str
     mean: str
     claims: Sequence[Claim]
@@ -74,5 +74,5 @@ class Table:
         return value if self.target is None else float(self.target) + value
 
     def formula(self, items: int) -> str:
-        """What a value over so many items is: `k/77` or `|k/77 - 0.5|`."""
+        """The formula of a value over this many items: `k/77` or `|k/77 - 0.5|`."""
         return f"k/{items}" if self.target is None else f"|k/{items} - {float(self.target):g}|"

@@ -1,8 +1,7 @@
-"""Are there counts that give all columns, the mean and the claims at once? A small search over whole numbers of items.
+"""Whether some counts give all columns, the mean and the claims at once: a small search over whole numbers of items.
 
-Each statement alone may be possible where no counts satisfy them together: 5/20 and 9/40 print as they should, but
-their mean does not. A statement that already follows from the printed numbers binds nothing: authors compute with
-rounded numbers too.
+Statements may be possible one by one but not together: 5/20 and 9/40 print as they should, but their mean does not. A
+statement that already follows from the printed numbers adds no constraint: authors also compute with rounded numbers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from ablation.audit.means import is_wrong_mean
 from ablation.audit.table import Table
 from ablation.config.published_schema import Claim
 
-MOST_VALUES = 60  # that one cell may take; more bind nothing that rounding does not bind
+MOST_VALUES = 60  # values of one cell; more constrain nothing beyond rounding
 MOST_STEPS = 200_000  # of one search
 
 Place = tuple[str, str]  # row, column
@@ -25,7 +24,7 @@ Values = Mapping[Place, Fraction]
 
 @dataclass(frozen=True)
 class Statement:
-    """Something the source says about cells that counts must make true: the ratio of two sums lies in [low, high]."""
+    """A statement of the source that the counts must satisfy: the ratio of two sums of cells lies in [low, high]."""
 
     said: str
     top: tuple[Place, ...]
@@ -55,7 +54,7 @@ def together_findings(table: Table) -> Iterator[Finding]:
         if _satisfiable(group, values) is not False:
             continue
         core = list(group)
-        for statement in group:  # what is not needed for the contradiction is left out
+        for statement in group:  # statements not needed for the contradiction are left out
             rest = [other for other in core if other is not statement]
             if rest and _satisfiable(rest, values) is False:
                 core = rest

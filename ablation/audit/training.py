@@ -1,11 +1,11 @@
-"""Training figures that a source states: do they agree with each other, and with our curves?
+"""Training figures that a source states, checked against each other and against our curves.
 
 training_findings(published, measured) -> findings of kind "training", in the order of the file
 
 A reading is one line of the source's log ("seen"), the range that it calls healthy, or what it expected. `curves` holds
 our own values over the steps, one array per seed, by variant, stage and metric. A step of theirs is not a step of ours
-(other data, batches and rates), so a number is set beside the whole course of ours, and a range beside the share of
-our steps inside.
+(other data, batches and rates), so a number is compared with our whole curve, and a range with the share of our steps
+inside it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ class _Figure:
 
 
 def training_findings(published: PublishedFile, measured: Measured | None) -> Iterator[Finding]:
-    """Check the readings against each other, and set ours beside them where there are any."""
+    """Check the readings against each other, and against ours where there are any."""
     figures = [figure for reading in published.training for figure in _figures(reading)]
     yield from _differences(published.training, published.differences)
     yield from _against_own_ranges(figures)
@@ -72,7 +72,7 @@ def training_findings(published: PublishedFile, measured: Measured | None) -> It
 
 
 def stated_metrics(published: PublishedFile) -> list[str]:
-    """Names of the metrics of which the source states figures, without the bars of an absolute value."""
+    """Names of the metrics with figures in the source, without the bars of an absolute value."""
     names = (name.strip("|") for reading in published.training for name in reading.values)
     return list(dict.fromkeys(names))
 
@@ -93,7 +93,7 @@ def _figures(reading: Reading) -> Iterator[_Figure]:
 
 
 def _differences(readings: Sequence[Reading], rules: Sequence[Difference]) -> Iterator[Finding]:
-    """The mean of differences is the difference of the means, whatever the pairs, but for the printed digits."""
+    """The mean of differences is the difference of the means, whatever the pairs, up to rounding."""
     for rule in rules:
         for reading in readings:
             whole, of, less = (reading.values.get(name) for name in (rule.metric, rule.of, rule.less))
@@ -114,7 +114,7 @@ def _differences(readings: Sequence[Reading], rules: Sequence[Difference]) -> It
 
 
 def _against_own_ranges(figures: Sequence[_Figure]) -> Iterator[Finding]:
-    """What the source saw (or expected) of a variant, outside of the range that the source itself wants of it."""
+    """Values that the source saw (or expected) for a variant, outside the range that it calls healthy itself."""
     for figure in figures:
         for wanted in figures:
             same = (wanted.variant, wanted.metric) == (figure.variant, figure.metric)
@@ -158,7 +158,7 @@ def _beside_ours(figure: _Figure, curves: Curves, incomparable: str) -> Iterator
 
 
 def _meets(figure: _Figure, values: np.ndarray) -> tuple[bool, str]:
-    """Whether our steps come to the stated value at all, and their course in words."""
+    """Whether our steps ever reach the stated value, and their course in words."""
     low, middle, high = values.min(), np.median(values), values.max()
     course = f"{low:.4g} to {high:.4g}, median {middle:.4g}"
     if figure.is_number:

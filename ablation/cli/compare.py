@@ -110,7 +110,7 @@ def _from_study(arguments: argparse.Namespace) -> Comparison:
         if getattr(arguments, name) not in (None, [])
     ]
     if arguments.files or arguments.other or given:
-        problem = f"goes without {', '.join(given) or 'files on the command line'}"
+        problem = f"cannot be combined with {', '.join(given) or 'files on the command line'}"
         raise ConfigError("compare", "--study", str(arguments.study), problem, "write it into the file")
     return read_study_file(arguments.study).compare(
         allow=frozenset(arguments.allow),

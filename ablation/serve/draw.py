@@ -2,8 +2,8 @@
 
     python -m ablation.serve.draw RESULTS FOLDER PARENT SECONDS
 
-Writes FOLDER/page.html. Of the results nothing is changed: the database that the page is drawn from is FOLDER's, or the
-one of the results where it already holds all of them.
+Writes FOLDER/page.html. The results stay unchanged: the page is drawn from a database in FOLDER, or from the results'
+own if that is complete.
 """
 
 import os
@@ -48,11 +48,11 @@ def draw(results: Path, folder: Path, seconds: float) -> Path:
 
 
 def database_now(results: Path, folder: Path) -> Path:
-    """Return a database that holds all that there is: the results' own, or one that is collected into `folder`."""
+    """Return a complete database: the results' own, or one that is collected into `folder`."""
     ours = results / DATABASE
     if ours.exists() and _is_current(results):
         return ours
-    for name in (CERTIFICATE, "stages", "imported"):  # the page looks for these beside its database
+    for name in (CERTIFICATE, "stages", "imported"):  # the page looks for these next to its database
         (folder / name).unlink(missing_ok=True)
         if (results / name).exists():
             (folder / name).symlink_to((results / name).resolve())
@@ -60,7 +60,7 @@ def database_now(results: Path, folder: Path) -> Path:
 
 
 def _is_current(results: Path) -> bool:
-    """Whether the results' own database can be opened and holds all that there is, while no stage runs."""
+    """Whether the results' own database can be opened and is complete, while no stage runs."""
     states = states_now(results)
     if not is_current(results, states) or any(state.state == "running" for state in states.values()):
         return False

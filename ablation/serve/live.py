@@ -15,7 +15,7 @@ MARKER = "<!-- what runs now -->"  # no text of a configuration or a log can hol
 
 
 def live_parts(seconds: float) -> Live:
-    """Return what a page needs to be a served one; without scripts it is loaded again every so many seconds."""
+    """Return what makes a page a served one; without scripts it reloads every `seconds`."""
     style, script = (asset(name, HERE / "assets") for name in ("live.css", "live.js"))
     return Live(style, script, MARKER, max(2, round(seconds)))
 
@@ -23,8 +23,8 @@ def live_parts(seconds: float) -> Live:
 def show_now(now: Now, version: str, *, drawn: str, problem: str, drawing: bool) -> str:
     """Return the section on top of the page as HTML.
 
-    version: of the page that is drawn, empty before the first. drawn: when that was, as text. problem: why the last
-    drawing failed, or nothing. drawing: whether one is under way.
+    version: of the page that is drawn, empty before the first. drawn: its time, as text. problem: why the last drawing
+    failed, or nothing. drawing: whether one is in progress.
     """
     words: dict[str, Any] = {"version": version, "drawn": drawn, "problem": problem, "drawing": drawing}
     return _environment().get_template("now.html.j2").render(now=now, **words)

@@ -1,4 +1,4 @@
-"""What runs now, how far it is and how long still: looked up when somebody asks, and not again within seconds."""
+"""The running stages, their progress and time left: looked up on request, at most every few seconds."""
 
 import hashlib
 import json
@@ -16,16 +16,16 @@ from ablation.plan.collected import PLAN_FILE
 from ablation.store.progress import StageView, duration, look, summary
 
 RARELY = 2.0  # seconds between two looks at the stage folders, at least
-SHARE = 0.05  # of one processor, which looking may take
-_OBSERVED = 15.0  # seconds after which a stage's pace is what was seen of it, not its average since it started
-_SILENT = 120.0  # seconds without a word, after which the time left is no longer told
-_BESIDE = (PLAN_FILE, "certificate.json", "imported/*/study.json")  # beside the stages, what a page is drawn from
+SHARE = 0.05  # share of one processor that looking may take
+_OBSERVED = 15.0  # seconds after which a stage's pace is the one observed here, not its average since it started
+_SILENT = 120.0  # seconds without progress, after which no time left is given
+_BESIDE = (PLAN_FILE, "certificate.json", "imported/*/study.json")  # sources of a page other than the stages
 _MOST = 40  # rows of a list; of ten thousand stages a cluster may run hundreds
 
 
 @dataclass(frozen=True)
 class RunningStage:
-    """One stage that runs. left, silent: seconds, or None where it is not known, or not so."""
+    """A running stage. left, silent: seconds, or None if unknown or not applicable."""
 
     stage: str
     run: str
@@ -42,19 +42,19 @@ class RunningStage:
 
     @property
     def words(self) -> str:
-        """The time left, or why it is not told."""
+        """The time left, or why there is none."""
         if self.silent is not None:
             return f"no step for {duration(self.silent)}"
         if self.left is None:
             return "not known yet"
         if self.left <= 0:
-            return "longer than its pace said"
+            return "longer than its pace predicted"
         return f"about {duration(self.left)}"
 
 
 @dataclass(frozen=True)
 class FailedStage:
-    """One stage that ended, and not well."""
+    """A stage that failed."""
 
     stage: str
     run: str
@@ -76,9 +76,9 @@ class StudyNow:
 
 @dataclass(frozen=True)
 class Now:
-    """The grid as it is. results: a digest of what a page is drawn from, None where nothing is there to draw.
+    """The grid as it is. results: a digest of a page's sources, None if there is nothing to draw.
 
-    problem: why nothing can be said of the stages. Of lists the first are there, and how many there are.
+    problem: why the stages cannot be read. Lists are cut, and come with their full length.
     """
 
     results: str | None
@@ -94,7 +94,7 @@ class Now:
 
 
 class Watcher:
-    """Looks at a results folder for all who ask; `now` is as old as a look may be expensive."""
+    """Looks at a results folder for all requests; the more expensive a look, the older `now` may be."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
@@ -132,7 +132,7 @@ class Watcher:
         )
 
     def _paced(self, view: StageView, now: float) -> StageView:
-        """Take the pace that was seen here: of a stage that was resumed there is no other."""
+        """Use the pace observed here: for a resumed stage there is no other."""
         progress, first = view.progress, self._seen.get(view.folder)
         if progress is None or first is None or first.started != progress.started:
             self._seen.pop(view.folder, None)
@@ -162,7 +162,7 @@ def _study(name: str, views: Sequence[StageView]) -> StudyNow:
 
 
 def _without_plan(results: Path) -> Now:
-    """Runs that others made, or a database alone; or nothing yet."""
+    """Runs made elsewhere, or only a database; or nothing yet."""
     if (results / DATABASE).exists() or any(results.glob(_BESIDE[-1])):
         return Now(_digest_of(results, ()), "Nothing runs here: these results were made elsewhere.")
     problem = f"{results}: nothing has been planned, run or imported here"
@@ -172,7 +172,7 @@ def _without_plan(results: Path) -> Now:
 
 
 def _digest_of(results: Path, views: Sequence[StageView]) -> str:
-    """A digest of what a page is drawn from: which stages ended and how, what running ones logged, what is beside."""
+    """A digest of a page's sources: how stages ended, what running ones logged, and the other files."""
     states = [(view.folder.name, view.state.state, view.state.ended, view.state.attempt) for view in views]
     logged = [_stamp(view.folder / "metrics.parquet") for view in views if view.state.state == "running"]
     names = _BESIDE if views else (*_BESIDE, DATABASE)

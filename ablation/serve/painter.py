@@ -1,4 +1,4 @@
-"""Keeps the page as new as the results, in a thread that starts a process for each drawing, while somebody looks."""
+"""Keeps the page up to date while somebody looks, in a thread that starts a process for each drawing."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from ablation.serve.live import MARKER, show_waiting
 from ablation.serve.now import Watcher
 
-SHARE = 0.1  # of one processor, which drawing may take
+SHARE = 0.1  # share of one processor that drawing may take
 LOOKED_AT = 60.0  # seconds after its last request, while a page still counts as looked at
 RETRY = 60.0  # seconds after a drawing that failed, at least
 _TICK = 0.5
@@ -33,7 +33,7 @@ class Page:
 
 
 class Painter:
-    """Draws where results have changed since the last time, `every` seconds at most and only for who looks."""
+    """Draws when results have changed, at most once in `every` seconds and only while somebody looks."""
 
     def __init__(self, results: Path, watcher: Watcher, every: float) -> None:
         self._results, self._watcher, self._every = results, watcher, every
@@ -90,7 +90,7 @@ class Painter:
             self._drawn_of, self._due = of, begun + pause
 
     def _take(self, when: datetime) -> str:
-        """Take over what was drawn; return what is wrong with it, or nothing."""
+        """Take over the drawn page; return what is wrong with it, or nothing."""
         page = (Path(self._folder.name) / "page.html").read_text(encoding="utf-8")
         before, marker, after = page.partition(MARKER)
         self.page = Page(before, after, hashlib.sha256(page.encode()).hexdigest()[:16], f"{when:%H:%M:%S}")
@@ -106,7 +106,7 @@ class Painter:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # a Ctrl-C is for the server, which ends it
+            start_new_session=True,  # Ctrl-C goes to the server, which ends it
         )
         if self._ended.is_set():
             self._child.kill()

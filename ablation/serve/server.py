@@ -1,7 +1,7 @@
-"""A small HTTP server on 127.0.0.1: the page, what runs now as HTML and as JSON, and nothing else.
+"""A small HTTP server on 127.0.0.1: the page, the running stages as HTML and as JSON, and nothing else.
 
-Only GET and HEAD of four paths are answered, none of which names a file. A request whose `Host` is not this machine's
-own name is refused: a page of another site, whose name is made to lead here, must not read the results.
+Only GET and HEAD of four fixed paths are answered. A request whose `Host` is not this machine's own name is refused:
+another site whose name resolves to this machine must not read the results.
 """
 
 import gzip
@@ -49,7 +49,7 @@ class Server(ThreadingHTTPServer):
             raise TrackerError(f"port {port} cannot be used ({_reason(error)}); {remedy}") from None
 
     def server_bind(self) -> None:
-        """Bind; unlike the class above, ask no name server who we are."""
+        """Bind; unlike the base class, without a DNS lookup of our own name."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = ADDRESS, self.server_address[1]
 
@@ -78,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/favicon.ico":
             self._send(HTTPStatus.NO_CONTENT, None, "")
         elif answer is None:
-            self._send(HTTPStatus.NOT_FOUND, _TEXT, "there is nothing of this name here\n")
+            self._send(HTTPStatus.NOT_FOUND, _TEXT, "not found\n")
         else:
             self.server.painter.asked()
             answer()
@@ -87,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def refuse(self) -> None:
         """Answer any method that could change something."""
-        headers = {"Allow": "GET, HEAD", "Connection": "close"}  # what it sends along is not read
+        headers = {"Allow": "GET, HEAD", "Connection": "close"}  # its body is not read
         self._send(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, "nothing can be sent here\n", headers)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse
@@ -135,11 +135,11 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Tell no versions."""
+        """Do not reveal versions."""
         return "ablation"
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing on the terminal, where a line every few seconds would hide what matters."""
+        """Do not log to the terminal, where a line every few seconds would hide what matters."""
 
 
 def _reason(error: Exception) -> str:

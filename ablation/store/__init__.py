@@ -1,1 +1,1 @@
-"""What came out: the stage folders collected in one database, how far the grid is, and where the models lie."""
+"""The results: stage folders collected in one database, the grid's progress, and trained models."""

@@ -1,13 +1,13 @@
-"""When a study's analysis plan changed although there were results: `results/analysis_history.json`.
+"""Changes of a study's analysis plan after results existed: `results/analysis_history.json`.
 
     record_analysis(results, study, digest, analysis, edges, seeds, has_results, now)
         -> [{digest, analysis, since, edges, seeds, rules}], oldest first
 
 Entries are added when results are collected, so more than one entry means that the plan was changed after results
-existed. The edges that are compared belong to the plan: to remove a variant shrinks the family that is corrected for.
-Edges that join the family only make its correction stricter, and are noted in the last entry. So is the number of seeds
-of each variant: more of them, after results and without `looks`, are a look that was not planned. `rules` counts the
-rules of judging that were in force (`ablation.config.judging_rules`).
+existed. The compared edges belong to the plan: removing a variant shrinks the family that is corrected for. Edges that
+join the family only make its correction stricter, and are recorded in the last entry. So is the number of seeds of each
+variant: adding seeds after results without `looks` is an unplanned look. `rules` counts the rules of judging that were
+in force (`ablation.config.judging_rules`).
 """
 
 import json
@@ -36,7 +36,7 @@ def record_analysis(
     now: str,
     record: bool = True,
 ) -> list[dict[str, Any]]:
-    """Add the plan where it is new, or edges have gone, and results exist; return the study's history.
+    """Add the plan if it is new, or edges were removed, and results exist; return the study's history.
 
     Without `record` the file stays as it is, and the history is what it would be.
     """
@@ -59,12 +59,12 @@ def record_analysis(
         text = json.dumps(content | {study: history}, indent=1, sort_keys=True)
         if record:
             write_text(path, text + "\n")
-        history = json.loads(text)[study]  # in the order of the file, as every later collect reads it
+        history = json.loads(text)[study]  # as read back from the file by every later collect
     return history
 
 
 def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, int]]:
-    """{variant: (seeds that had results, seeds at last)} of variants that got more without a plan of looks."""
+    """{variant: (seeds that had results, seeds now)} of variants that got more without a plan of looks."""
     found: dict[str, tuple[int, int]] = {}
     for old, new in pairwise(history):
         if not new["analysis"].get("looks"):
@@ -75,7 +75,7 @@ def seeds_added(history: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, in
 
 
 def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The file's content; a broken one is a ConfigError: a history that is lost would hide a change after the fact."""
+    """The file's content; a broken one is a ConfigError: a lost history would hide a change after the fact."""
     try:
         content = read_json(path)
     except FileNotFoundError:

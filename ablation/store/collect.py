@@ -1,4 +1,4 @@
-"""plan.json, the stage folders and imported runs become one DuckDB file, complete or not at all."""
+"""Collects plan.json, the stage folders and imported runs into one DuckDB file, complete or not at all."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ _DISK_FAULTS = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionExc
 
 @dataclass
 class Collected:
-    """What a collect did: the file, rows by table, and stages by state."""
+    """The result of a collect: the file, rows by table, and stages by state."""
 
     database: Path
     rows: dict[str, int] = field(default_factory=dict)
@@ -50,9 +50,9 @@ def collect(results: Path) -> Collected:
 
     Raises:
         ConfigError: there is neither a plan nor anything imported, or the plan cannot be read.
-        TrackerError: the rows written are not those of the shards, or the disk is full; the old database stays.
+        TrackerError: the written rows differ from the shards, or the disk is full; the old database stays.
     """
-    # The one that looked last must also be the one that writes last. Without results there is no plan, which is said.
+    # The collect that read last must also write last. Without results there is no plan, which is an error.
     with alone(results / ".collect.lock") if results.exists() else nullcontext():
         for left in results.glob(f".*.tmp.{DATABASE}*"):  # by a collect that was killed
             left.unlink(missing_ok=True)
@@ -60,10 +60,9 @@ def collect(results: Path) -> Collected:
 
 
 def collect_apart(results: Path, database: Path) -> Collected:
-    """Build `database` from the results as they are now, and leave no trace in them: for who watches a grid that runs.
+    """Build `database` from the results as they are now, without touching them: for watching a running grid.
 
-    The metrics that running stages have written so far are in it as well, of nothing else that has not ended. Errors as
-    of `collect`.
+    It also holds the metrics that running stages have written so far. Errors as for `collect`.
     """
     return _collect(results, database, apart=True)
 
@@ -73,7 +72,7 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
     plan = _plan(results)
     places = plan.folders(results)
     if not apart:
-        with suppress(OSError):  # somebody else's files: only Snakemake minds, and says so
+        with suppress(OSError):  # another user's files: only Snakemake cares, and reports it
             date(from_the_future(folder / STATUS for folder in places.values()))
     read = {key: read_state(folder, key) for key, folder in places.items()}
     states = dict(read)
@@ -112,14 +111,14 @@ def _collect(results: Path, database: Path, *, apart: bool = False) -> Collected
 
 
 def _mark_altered(places: dict[str, Path], states: dict[str, StageState]) -> None:
-    """Mark stages as corrupt of which a file is not the one that they left."""
+    """Mark stages with changed files as corrupt."""
     for key, state in states.items():
         if problem := altered(places[key], state):
             states[key] = replace(state, state="corrupt", reason=problem)
 
 
 def _plan(results: Path) -> PlanFile:
-    """Return the plan; an empty one where runs were imported and nothing is planned."""
+    """Return the plan; an empty one if runs were imported and nothing is planned."""
     if (results / PLAN_FILE).exists() or not imported_studies(results):
         return read_plan(results / PLAN_FILE)
     return PlanFile(scale=IMPORTED, results=results, reports=results, studies=(), stages=())

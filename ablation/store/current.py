@@ -1,4 +1,4 @@
-"""The database of a results folder, collected where there is none that is whole and of the present plan and stages."""
+"""The database of a results folder, collected first unless it is intact and up to date."""
 
 import sys
 from pathlib import Path
@@ -10,10 +10,10 @@ from ablation.store.database import is_whole
 
 
 def load_or_collect(results: Path) -> Path:
-    """Return the path of the database, collecting first where it is not that of what is in the results now.
+    """Return the path of the database, collecting first if it is out of date.
 
-    Where that would lose stages which have gone or run again, and where the results cannot be written, a line says so,
-    and the database stays as it is. Raises TrackerError where there is none.
+    If that would lose stages that were deleted or run again, or if the results cannot be written, a line says so and
+    the database stays as it is. Raises TrackerError if there is none.
     """
     database = results / DATABASE
     sources = (database, results / PLAN_FILE, *results.glob("imported/*/study.json"))
@@ -23,9 +23,9 @@ def load_or_collect(results: Path) -> Path:
     if whole and is_current(results, states):
         return database
     if whole and (gone := lost(results, states)):
-        problem = f"of the stages that it shows, {gone} have gone or run again since; `collect` drops them"
+        problem = f"{gone} of its stages were deleted or run again since; `collect` drops them"
     else:
-        from ablation.store.collect import collect  # late: who only reads the database does without pydantic
+        from ablation.store.collect import collect  # late: reading the database needs no pydantic
 
         try:
             collect(results)
@@ -34,5 +34,5 @@ def load_or_collect(results: Path) -> Path:
             if not whole:
                 raise
             problem = str(error)
-    print(f"note: {database} is not that of the present plan and stages: {problem}", file=sys.stderr)
+    print(f"note: {database} is out of date: {problem}", file=sys.stderr)
     return database

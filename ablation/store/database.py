@@ -26,7 +26,7 @@ __all__ = ["DATABASE", "SCHEMA", "SCHEMA_VERSION", "TYPES", "Store", "is_whole"]
 SCHEMA_VERSION = "6"
 _Fetched = TypeVar("_Fetched")
 ENDED_WELL = ("ok", "imported")  # states of a stage, and of a run, whose results count
-_NO_STATEMENT = "there is no statement in this query; write one, as `from results limit 5`"  # but `;` or a comment
+_NO_STATEMENT = "there is no statement in this query; write one, such as `from results limit 5`"  # but `;` or a comment
 
 TYPES = {"int64": "BIGINT", "string": "VARCHAR", "float64": "DOUBLE"}  # of DuckDB, by the types of the contract
 _SHARDS = "".join(
@@ -52,7 +52,7 @@ CREATE TABLE weights (key VARCHAR, digest VARCHAR, moved DOUBLE[]);
 CREATE TABLE provenance (key VARCHAR, data JSON);
 CREATE TABLE published (study VARCHAR, variant VARCHAR, col VARCHAR, value DOUBLE, source VARCHAR);
 
--- The first stage that did not end well says why a run did not; a run of which a stage was imported is imported. A
+-- The first stage that did not end well gives a run's state; a run with an imported stage is imported. A
 -- stage without a seed is a stage of many runs: its time is none of theirs.
 CREATE VIEW runs AS
 SELECT r.study, r.variant, r.seed,
@@ -186,7 +186,7 @@ class Store:
         return self.sql(query, [study])
 
     def results(self, study: str) -> pd.DataFrame:
-        """variant, seed, metric, value: final metrics of ok runs; NaN for what is not finite."""
+        """variant, seed, metric, value: final metrics of ok runs; NaN if not finite."""
         query = "SELECT variant, seed, metric, value FROM results WHERE study = ? ORDER BY variant, seed, metric"
         return self.sql(query, [study])
 
@@ -216,7 +216,7 @@ class Store:
         return self.sql(query, [study, protocol, name])
 
     def item_counts(self, study: str) -> pd.DataFrame:
-        """subset, items: distinct evaluation items behind the results; metrics that stand as items are none."""
+        """subset, items: distinct evaluation items behind the results, without metrics that serve as items."""
         query = """SELECT subset, count(DISTINCT item) AS items FROM finals JOIN items USING (key)
                    WHERE study = ? AND protocol <> ? GROUP BY subset ORDER BY subset"""
         return self.sql(query, [study, LOGGED])
@@ -249,7 +249,7 @@ class Store:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether every block of a database of this version can be read; DuckDB checks their sums as it does."""
+    """Return whether every block of a database of this version can be read; DuckDB checks their checksums."""
     try:
         with Store(path) as store:
             for (table,) in store.rows("SELECT table_name FROM duckdb_tables()")[1]:

@@ -1,4 +1,4 @@
-"""A database of evaluations that others wrote, in the schema of a grid's: for the page, which is drawn from one.
+"""A database of evaluations by other tools, in the schema of a grid's database: the page is drawn from it.
 
 write_evaluated(path, definition, variants, values, clusters)
 """
@@ -15,7 +15,7 @@ from ablation.store.database import SCHEMA, SCHEMA_VERSION
 from ablation.store.stored_study import StoredStudy
 
 STAGE = "evaluate"
-SCALE = "as evaluated"  # runs that were made elsewhere: the page says so
+SCALE = "as evaluated"  # runs made elsewhere: the page says so
 
 
 def write_evaluated(

@@ -1,4 +1,4 @@
-"""Where a model of a run lies, and its copy as a Hugging Face folder."""
+"""Finds the model of a run, and copies it as a Hugging Face folder."""
 
 import subprocess
 import sys
@@ -32,10 +32,10 @@ def find_model(
         study: its `_study.yaml` names the subfolder, `trained_model`.
         variant: of the study.
         seed: None: the first of the plan.
-        part: the subfolder of another model that the stages leave, as `critic`; None: the trained model.
+        part: the subfolder of another model that the stages leave, such as `critic`; None: the trained model.
         stage: the stage that left it; None: the last one that did.
-        step: a kept step (`keep_checkpoints`, or one that an evaluation averages over), as its metrics count; None: the
-            end of the stage.
+        step: a kept step (`keep_checkpoints`, or one that an evaluation averages over), numbered as in its metrics;
+            None: the end of the stage.
 
     Raises:
         ConfigError: there is no such study, variant, seed or stage, or the study trains no such model.

@@ -1,4 +1,4 @@
-"""The final gate: a grid goes on past a failure, and its last job says so with its exit status."""
+"""The final gate: a grid goes on past a failure, and the exit status of its last job reports it."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from ablation.store.database import Store
 
 
 def gate(database: Path) -> tuple[str, bool]:
-    """Return (report, whether everything that was run is ok). Stages that never ran are counted, not failures."""
+    """Return (report, whether everything that ran is ok). Stages that never ran are counted, but are not failures."""
     query = """SELECT state, study, stage, label, reason, dir FROM stages
                WHERE study NOT IN (SELECT study FROM studies WHERE definition->>'imported' <> '') ORDER BY rowid"""
     with Store(database) as store:

@@ -1,4 +1,4 @@
-"""The plan's health rules, applied to the metrics that the stages left: a changed rule needs no training again."""
+"""The plan's health rules, applied to the stages' metrics: a changed rule needs no new training."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,23 +16,23 @@ from ablation.plan.plan_file import PlanFile
 Row = tuple[str, str, str, str, int, int, float, str, str]
 """key, rule, metric, severity, first_step, last_step, value, diagnosis, remedy: the columns of the table `health`."""
 
-# Of every stage: `trainers.micro_batch` logs it when the memory of a device did not suffice.
+# For every stage: `trainers.micro_batch` logs it when a device runs out of memory.
 OUT_OF_MEMORY = Rule(
     metric="memory/halvings",
     id="out-of-memory",
     max=0,
     severity="note",
-    diagnosis="a device ran out of memory: the micro-batch was halved so many times, the effective batch is the same",
+    diagnosis="a device ran out of memory: the micro-batch was halved this many times, the effective batch is the same",
     remedy="set the micro-batch to `memory/micro_batch`, to save the failed passes",
 )
-# `ablation.runner.command` logs it of a command whose `code` is not all that it reads.
+# `ablation.runner.command` logs it for a command that reads more than its `code`.
 UNNAMED_CODE = Rule(
     metric="code/unnamed",
     id="unnamed-code",
     max=0,
     severity="note",
-    diagnosis="the command opened files of the project that `code` does not name: a change of them reruns nothing",
-    remedy="add to `code` what log.txt names",
+    diagnosis="the command opened files of the project that `code` does not name: a change to them reruns nothing",
+    remedy="add the files that log.txt names to `code`",
 )
 OF_EVERY_STAGE = (OUT_OF_MEMORY, UNNAMED_CODE)
 
@@ -46,7 +46,8 @@ _SERIES = """
 def find_events(connection: duckdb.DuckDBPyConnection, plan: PlanFile) -> list[Row]:
     """Return the events of all stages, in the plan's order of stages; reads only series that a rule names.
 
-    connection: holds the collected `metrics`. Abort rules are evaluated as well: what ended a stage is an event too.
+    connection: holds the collected `metrics`. Abort rules are evaluated as well: the end of a stage by one is an event
+    too.
     """
     rules = _rules_by_stage(plan)
     names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM metrics ORDER BY name").fetchall()]
@@ -67,7 +68,7 @@ def _rules_by_stage(plan: PlanFile) -> dict[str, list[Rule]]:
 
 
 def as_rule(declared: HealthRule) -> Rule:
-    """Return the rule that a study declares, as it is evaluated."""
+    """Return a study's declared rule in the form in which it is evaluated."""
     values = {**dict(declared), **dict(declared.range)}
     del values["range"]
     return Rule(**values)

@@ -29,7 +29,7 @@ _REASONS = {
 
 @dataclass
 class Imports:
-    """Studies by name, with folder and state of their stages by key; what could not be read, in words."""
+    """Studies by name, with folder and state of their stages by key; errors in words."""
 
     studies: dict[str, ImportedStudy] = field(default_factory=dict)
     places: dict[str, Path] = field(default_factory=dict)
@@ -72,17 +72,17 @@ def _states(folder: Path, run: PlacedRun) -> tuple[StageState, StageState]:
 
 
 def note(study: ImportedStudy) -> str:
-    """Return what a reader must know of a study whose runs other programs made."""
+    """Return a note for readers on a study whose runs other programs made."""
     formats = ", ".join(sorted({run.format for run in study.runs}))
     ends = "".join(f" {line[:1].upper()}{line[1:]}." for line in unequal_ends(study.runs))
     return (
-        f"Imported runs ({formats}): they have no code fingerprint. That only what is named changed is what their logs "
-        f"tell, and the analysis plan was written when there were results.{ends}"
+        f"Imported runs ({formats}): they have no code fingerprint. That nothing else changed is known only from their "
+        f"logs, and the analysis plan was written when there were results.{ends}"
     )
 
 
 def study_row(name: str, study: ImportedStudy) -> StudyRecord:
-    """Return the definition under the name that it has here."""
+    """Return the definition under its name in these results."""
     return study.study.model_copy(update={"name": name})
 
 

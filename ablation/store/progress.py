@@ -1,4 +1,4 @@
-"""`status`: how far the grid is, what runs, and how long still, read from the stage folders as they are now."""
+"""`status`: progress of the grid, running stages and time left, read from the stage folders as they are now."""
 
 import time
 from collections import Counter
@@ -20,7 +20,7 @@ BAR = 24
 class StageView:
     """One planned stage as it is now.
 
-    left: its own estimate if it runs; None where it was begun before, as its steps may be those of an earlier attempt.
+    left: its own estimate if it runs; None if it was restarted, as its steps may be from an earlier attempt.
     """
 
     kind: str
@@ -49,8 +49,8 @@ def _view(stage: PlannedStage, folder: Path, now: float) -> StageView:
 def seconds_left(views: list[StageView], now: float) -> tuple[float, int]:
     """Return (seconds until the grid is done, stages left out of it because nothing like them has run yet).
 
-    A stage that is still to run takes the median of the finished ones of its kind, else what the running ones of its
-    kind look like taking; a running one takes its own estimate. They go on as many at a time as run now.
+    A stage that is still to run takes the median time of finished stages of its kind, or else the expected time of
+    running ones; a running stage takes its own estimate. As many run at a time as now.
     """
     took: dict[str, list[float]] = {}
     for view in views:
@@ -154,7 +154,7 @@ def _failures(views: list[StageView]) -> list[str]:
 
 
 def summary(views: list[StageView], now: float) -> str:
-    """How much is to do and how long it takes, in one sentence."""
+    """The work left and its time, in one sentence."""
     waiting = sum(view.state.state in TO_COME for view in views)
     if not waiting:
         return "nothing is left to run"

@@ -1,7 +1,7 @@
-"""The words behind items, read at once from where the stages left them; see `ablation.contract.samples`.
+"""Prompts and responses behind items, read directly from the stages' folders; see `ablation.contract.samples`.
 
-The database holds none of them: they are many, and a page quotes a few. A file that is missing, damaged or not what it
-should be costs its words and nothing else. Files come from anybody's program, so none is believed or read whole.
+They are too many for the database, and a page quotes only a few. A missing, damaged or invalid file costs its texts and
+nothing else. Files may come from any program, so they are not trusted and never read whole.
 """
 
 import stat
@@ -29,7 +29,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, Recu
 
 
 class Said(NamedTuple):
-    """One judged text: all that is known of it in words (not empty), and in numbers (not NaN), by their names."""
+    """One judged text: its texts (not empty) and numbers (not NaN), by their names."""
 
     protocol: str
     texts: dict[str, str]
@@ -38,9 +38,9 @@ class Said(NamedTuple):
 
 @dataclass
 class Samples:
-    """The words of one study's runs. What could not be read of a run is in `problems`, what its file lacks in `notes`.
+    """The texts of one study's runs. `problems` says what could not be read of a run, `notes` what its file lacks.
 
-    files: where the words of a run may lie; the first that is there counts.
+    files: where the texts of a run may be; the first that exists counts.
     """
 
     files: Mapping[Run, tuple[Path, ...]]
@@ -49,7 +49,7 @@ class Samples:
     _known: dict[Run, Set[Place]] = field(default_factory=dict)
 
     def places(self, run: Run) -> Set[Place]:
-        """Return the items of a run of which there are words."""
+        """Return the items of a run that have texts."""
         if run not in self._known:
             self._known[run] = {
                 place
@@ -59,7 +59,7 @@ class Samples:
         return self._known[run]
 
     def read(self, run: Run, wanted: Set[Place], longest: int) -> dict[Place, list[Said]]:
-        """Return what was said to the wanted items of a run; texts are cut to so many characters."""
+        """Return the texts of the wanted items of a run, cut to this many characters."""
         found: dict[Place, list[Said]] = {}
         items = pa.array(sorted({item for _, item in wanted}), pa.large_string())
         for batch in self._batches(run, None):
@@ -71,7 +71,7 @@ class Samples:
         return {place: said for place, said in found.items() if place in wanted}
 
     def _batches(self, run: Run, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a run's file; none where there is no readable file."""
+        """Yield the rows of a run's file; none if there is no readable file."""
         path = next((path for path in self.files.get(run, ()) if path.is_symlink() or path.exists()), None)
         if path is None or run in self.problems:
             return
@@ -85,9 +85,9 @@ class Samples:
 
 
 def study_samples(store: Store, study: str) -> Samples:
-    """Return the words of a study's runs that ended well; their folders are those beside the database.
+    """Return the texts of a study's runs that ended well; their folders are next to the database.
 
-    Beside a database of its own, as `serve` has one, there are none: then they are where they were when it was made.
+    A separate database, as for `serve`, has none next to it: then they are where they were when it was built.
     """
     _, rows = store.rows(
         "SELECT f.variant, f.seed, s.dir FROM finals f JOIN stages s USING (key) WHERE f.study = ? ORDER BY ALL",
@@ -104,7 +104,7 @@ def study_samples(store: Store, study: str) -> Samples:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
-    """Open a file whose columns are what they should be. Raises one of `_UNREADABLE`."""
+    """Open a file with the expected columns. Raises one of `_UNREADABLE`."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{kind_of(status.st_mode)}, where a file belongs")
@@ -131,6 +131,6 @@ def _said(row: Mapping[str, object], longest: int) -> Said:
     numbers = {
         name: float(value)
         for name in names
-        if isinstance(value := row.get(name), int | float) and value == value  # noqa: PLR0124 - NaN is none
+        if isinstance(value := row.get(name), int | float) and value == value  # noqa: PLR0124 - not NaN
     }
     return Said(str(row["protocol"]), texts, numbers)

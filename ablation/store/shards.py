@@ -1,4 +1,4 @@
-"""The files of the stages become tables; one that cannot be read costs its stage, and no other."""
+"""Loads the stages' files into tables; an unreadable file costs only its own stage."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from ablation.store.database import TYPES
 
 DOCUMENTS = ("provenance", "weights")
 _REASON = 500  # characters
-_FILES = 200  # a statement: the time of one grows with the square of its files
+_FILES = 200  # files of a statement, whose time grows with their square
 _HIDDEN = r"[\x00-\x1f\x7f-\x{9f}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}]"  # see contract.reading.printable
 # A column of this type in the contract may have these in a file.
 _FITS = {
@@ -46,7 +46,7 @@ def load_shards(
     """Insert `<table>.parquet` of each stage that has one; mark stages whose file cannot be read as corrupt.
 
     Raises:
-        TrackerError: the rows written are not those of the shards.
+        TrackerError: the written rows differ from the shards.
         duckdb.Error: the database cannot be written.
     """
     shards = []
@@ -74,8 +74,8 @@ def load_unfinished(
 ) -> None:
     """Insert the metrics that running stages have written so far.
 
-    Each file is read at once, since its stage replaces it now and then, or takes it away; one that makes no sense is
-    left out, as is a row that no table can show: when the stage has ended, `load_shards` says so.
+    Each file is read at once, since its stage may replace or remove it; an invalid file is left out, as is a row that
+    no table can show: when the stage has ended, `load_shards` reports it.
     """
     rows = f"""
         INSERT INTO metrics (key, step, name, value) SELECT ?, step, name, coalesce(value, 'NaN'::DOUBLE) FROM written
@@ -142,7 +142,7 @@ def _load(
         if len(shards) == 1:
             [shard] = shards
             if _can_be_read(shard, table):
-                raise  # it is the database that cannot be written: a full disk
+                raise  # the database itself cannot be written: a full disk
             states[shard.key] = _corrupt(states[shard.key], shard.path.name, error)
             return
         middle = len(shards) // 2
@@ -195,7 +195,7 @@ def _odd_clusters(connection: duckdb.DuckDBPyConnection, keys: Sequence[str]) ->
 def load_documents(
     connection: duckdb.DuckDBPyConnection, table: str, places: dict[str, Path], states: dict[str, StageState]
 ) -> None:
-    """Insert `<table>.json` of each stage that has one; mark stages whose file makes no sense as corrupt."""
+    """Insert `<table>.json` of each stage that has one; mark stages with an invalid file as corrupt."""
     rows = []
     for key, path in _files(f"{table}.json", places, states):
         try:
@@ -206,7 +206,7 @@ def load_documents(
 
 
 def _provenance_row(document: Any) -> tuple[Any, ...]:
-    # As ASCII, halves of a character would be escapes that DuckDB's JSON refuses; encoded here, they are refused here.
+    # As ASCII, lone surrogates would be escapes that DuckDB's JSON refuses; encoded here, they are refused here.
     text = json.dumps(document, sort_keys=True, ensure_ascii=False, allow_nan=False)
     text.encode("utf-8")
     return (text,)
@@ -215,7 +215,7 @@ def _provenance_row(document: Any) -> tuple[Any, ...]:
 def _weights_row(document: Any) -> tuple[Any, ...]:
     digest, moved = document["digest"], [float(value) for value in document["moved"]]
     if not isinstance(digest, str) or not digest.isalnum():
-        raise ValueError(f"digest = {digest!r} is none")
+        raise ValueError(f"digest = {digest!r} is not a digest")
     return digest, moved
 
 
@@ -223,7 +223,7 @@ _ROWS: dict[str, Callable[[Any], tuple[Any, ...]]] = {"provenance": _provenance_
 
 
 def drop_corrupt(connection: duckdb.DuckDBPyConnection, states: dict[str, StageState]) -> None:
-    """Delete what corrupt stages left."""
+    """Delete the rows of corrupt stages."""
     corrupt = [key for key, state in states.items() if state.state == "corrupt"]
     for table in (*SHARDS, *DOCUMENTS):
         if corrupt:

@@ -6,9 +6,9 @@ from ablation.plan.plan_file import StudyRecord
 
 
 class StoredStudy(StudyRecord):
-    """A study with its analysis plans since there were results, {digest, analysis, since}, the present one last.
+    """A study with its analysis plans since results existed, {digest, analysis, since}, the current one last.
 
-    `imported`: what a reader must know of a study whose runs other programs made; empty for a study of the plan.
+    `imported`: a note for readers on a study whose runs other programs made; empty for a study of the plan.
     """
 
     analysis_history: list[dict[str, Any]]

@@ -1,9 +1,9 @@
-"""Event files for TensorBoard, made from `metrics.parquet` when someone looks.
+"""Event files for TensorBoard, made from `metrics.parquet` on demand.
 
-A stage logs into one Parquet file; writing each number for TensorBoard as well was 85% of what logging cost. The events
-of a stage lie in `<folder>/<study>/<variant>/seed <n>/<stage>/`, with a note of what they were made from. Where the
-metrics have grown the new points are appended; where they are others, as after a stage that runs again, all is written
-again. TensorBoard follows both while it runs.
+A stage logs into one Parquet file; writing each number for TensorBoard as well was 85% of the cost of logging. The
+events of a stage are in `<folder>/<study>/<variant>/seed <n>/<stage>/`, with a record of their source. If the metrics
+have grown, the new points are appended; if they differ, after a stage ran again say, everything is rewritten.
+TensorBoard follows both while it runs.
 
 The format: records of (length, its checksum, data, its checksum), the data an `Event` of TensorFlow's protocol buffers.
 """
@@ -50,7 +50,7 @@ def write_events(results: Path, folder: Path, study: str | None = None) -> int:
         with _alone(folder):
             written = [where for where, stage in wanted.items() if _bring_up_to_date(stage, folder / where)]
             for note in folder.glob(f"{study or '*'}/*/*/*/{NOTE}"):
-                if note.parent.relative_to(folder) not in written:  # a variant that has gone
+                if note.parent.relative_to(folder) not in written:  # a removed variant
                     shutil.rmtree(note.parent)
     except OSError as error:
         raise TrackerError(f"{folder}: cannot be written ({error.strerror}); use --to FOLDER") from error
@@ -72,7 +72,7 @@ def _places(plan: PlanFile, study: str | None) -> dict[Path, str]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let nobody else write into the folder meanwhile."""
+    """Keep others from writing into the folder meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -80,9 +80,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _bring_up_to_date(stage: Path, folder: Path) -> bool:
-    """Make a stage's event file say what its metrics say; return whether it has any."""
+    """Bring a stage's event file up to date with its metrics; return whether it has any."""
     state = read_state(stage)
-    if state.state == "corrupt":  # a pipe, say, for which nobody waits
+    if state.state == "corrupt":  # a pipe, say, on which we must not block
         return False
     try:
         found = (stage / "metrics.parquet").stat()
@@ -93,7 +93,7 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
         if altered(stage, state, ["metrics.parquet"]):
             return False
         table = pq.ParquetFile(stage / "metrics.parquet").read(columns=["step", "name", "value"])
-    except (OSError, ValueError):  # none yet, or a damaged one, which `collect` tells of
+    except (OSError, ValueError):  # none yet, or a damaged one, which `collect` reports
         return False
     points = zip(*(column.to_pylist() for column in table.columns), strict=True)
     rows = [point for point in points if None not in point[:2]]  # a value that is null is NaN
@@ -103,12 +103,12 @@ def _bring_up_to_date(stage: Path, folder: Path) -> bool:
     if known > len(rows) or note["digest"] != _digest(rows[:known]) or not file.is_file():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        # Another name, so that a TensorBoard that runs sees another file.
+        # Another name, so that a running TensorBoard sees a new file.
         file, size, known = folder / f"events.out.tfevents.{source[0] // 10**9}.{source[2]}", 0, 0
     when = source[0] / 1e9
     new = encode_records(([_event(when, _field(3, _VERSION))] if not size else []) + encode_points(rows[known:], when))
     with file.open("ab") as events:
-        events.truncate(size)  # what a killed predecessor had begun
+        events.truncate(size)  # left by a killed predecessor
         events.write(new)
     words = {"source": source, "file": file.name, "bytes": size + len(new), "rows": len(rows), "digest": _digest(rows)}
     write_text(folder / NOTE, json.dumps(words))
@@ -130,7 +130,7 @@ def _digest(rows: Sequence[tuple[Any, ...]]) -> str:
 
 def encode_points(rows: Sequence[tuple[int, str, float]], when: float) -> list[bytes]:
     """Return the events of (step, name, value) rows, one each, of the time `when` (seconds since the epoch)."""
-    with np.errstate(over="ignore"):  # TensorBoard's numbers are of single precision
+    with np.errstate(over="ignore"):  # TensorBoard's numbers have single precision
         values = np.array([value for _, _, value in rows], np.float64).astype("<f4").tobytes()
     tags: dict[str, bytes] = {}
     events = []

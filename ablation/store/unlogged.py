@@ -1,4 +1,4 @@
-"""Names in `_study.yaml` that nothing has ever logged: most are misspelt, and a rule that watches nothing is silent."""
+"""Names in `_study.yaml` that nothing has ever logged: most are misspelt, and such a health rule is never evaluated."""
 
 import difflib
 from collections import defaultdict
@@ -15,8 +15,8 @@ _OVER_SUBSETS = ("subsets", "distributions")  # kinds of figures that read items
 def find_unlogged(store: Store, study: str, now: StudyRecord | None = None) -> list[str]:
     """Return a sentence for each name of a metric or subset that no stage of the study has logged.
 
-    Which metrics a stage logs depends on its settings, so it is known only when all have run: while a stage that could
-    still log the name is missing or has failed, nothing is said. `now` is the study as it is declared since.
+    The metrics that a stage logs depend on its settings, so they are known only when all have run: while a stage that
+    could still log the name is missing or has failed, nothing is reported. `now` is the study's current declaration.
     """
     definition = now or store.study(study)
     logged, ended = _logged(store, study), _ended(store, study)

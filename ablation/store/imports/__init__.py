@@ -1,1 +1,1 @@
-"""Runs of other programs as a study: which are seeds of one variant, what each changes, and their shards."""
+"""Runs of other programs as a study: their seeds, variants, lineage and shards."""

@@ -1,6 +1,6 @@
 """The definition of an imported study: its analysis plan, table and curves.
 
-What study.yaml does not say is what the source says, else what follows from the names that the runs logged.
+What study.yaml leaves out comes from the source, or else from the names that the runs logged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class KnownRun:
 
 
 def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | None) -> KnownRun:
-    """Return a run with the names in its rows; what kept its value has no curve."""
+    """Return a run with the names in its rows; constant metrics have no curve."""
     rows = metrics.group_by("name").aggregate([("value", "count_distinct")]).to_pylist()
     kinds = [] if items is None else items.group_by(["protocol", "name", "subset"]).aggregate([]).to_pylist()
     return KnownRun(
@@ -48,7 +48,7 @@ def known_run(record: Record, key: str, metrics: pa.Table, items: pa.Table | Non
 
 
 def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: str) -> Analysis:
-    """Return the analysis plan. Raises ConfigError where what decides is not stated, or no run has it."""
+    """Return the analysis plan. Raises ConfigError if the deciding metric is not stated, or no run has it."""
     metrics = sorted(set().union(*(run.metrics for run in runs)))
     items = sorted(set().union(*(run.items for run in runs)))
     primary = "metric" in values or "value" in values
@@ -64,7 +64,7 @@ def plan_analysis(values: Mapping[str, Any], runs: Sequence[KnownRun], where: st
         kinds = [f"{protocol}/{subset}/{name}" for protocol, name, subset in items]
         shown = f"logged: {_some(metrics)}" + (f"; items: {_some(kinds)}" if kinds else "")
         remedy = f"pass {'; '.join(asked)}; or write it in a study.yaml ({shown})"
-        raise ConfigError(where, "analysis", None, "what decides is not stated", remedy)
+        raise ConfigError(where, "analysis", None, "the metric that decides is not stated", remedy)
     analysis = analysis_of(values, where)
     if analysis.protocol == LOGGED:
         for name in analysis.subsets:
@@ -122,7 +122,7 @@ def _primary(analysis: Analysis) -> list[str]:
 
 
 def _curves(primary: Sequence[str], runs: Sequence[KnownRun]) -> list[CurveDefinition]:
-    """Return what decides and, of what all runs logged, rewards, losses, divergences, entropies and lengths."""
+    """Return the primary metric and the rewards, losses, divergences, entropies and lengths that all runs logged."""
     logged = [run.curves for run in runs if run.curves]
     common = sorted(set.intersection(*logged)) if logged else []
     words = ("reward", "loss", "kl", "entropy", "accuracy", "length", "score")

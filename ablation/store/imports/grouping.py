@@ -42,7 +42,7 @@ class Group:
 
     name: str
     runs: list[int]  # their places in the list of all
-    leaves: dict[str, Any]  # dotted key: value, without seeds and what tells no variants apart
+    leaves: dict[str, Any]  # dotted key: value, without seeds and keys that do not distinguish variants
     started: str = ""
     parent: str | None = None
     why: str = ""
@@ -52,7 +52,7 @@ class Group:
 def group_runs(
     runs: Sequence[Record], study: ImportFile, where: str, known: Mapping[str, tuple[str | None, str]]
 ) -> list[Group]:
-    """Return the groups with their seeds; those that only their configuration tells apart have no name yet.
+    """Return the groups with their seeds; groups that only their configuration distinguishes have no name yet.
 
     `known`: {variant: (parent, why)} of a source that has a lineage itself, whose runs are named `variant/seed_n`.
     Raises ConfigError, which names the run that cannot be placed.
@@ -124,7 +124,7 @@ def _named(
     where: str,
     known: Mapping[str, Any],
 ) -> list[Group]:
-    """Return the groups with their names, each with what all its runs have in common."""
+    """Return the groups with their names, each with the settings common to all its runs."""
     rule, leaves = study.runs.variant, [_leaves(run, study) for run in runs]
     stems = [_stem(run, seed) for run, seed in zip(runs, seeds, strict=True)]
     if any(variant.where or variant.runs for variant in study.variants.values()):
@@ -180,8 +180,8 @@ def _stem(run: Record, seed: int | None) -> str:
 def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], stems: Sequence[str]) -> list[Group]:
     """Group runs by configuration; by name where that has the seed in it, or no configuration is known.
 
-    Formats write down configurations of their own, so only those of one are compared; a run of another format that has
-    the name of one of its runs is the same run.
+    Formats record configurations in different ways, so only one format's are compared; a run of another format with the
+    name of one of its runs is the same run.
     """
     leaves = _of_one_format(runs, leaves)
     systematic = all(stem and stem != run.name for stem, run in zip(stems, runs, strict=True))
@@ -204,7 +204,7 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
     joined = []
     for name, same in by_name.items():
         configured = [group for group in same if group.leaves]
-        if name and len(configured) <= 1:  # evaluations and logs of the same runs, of which one tells the configuration
+        if name and len(configured) <= 1:  # evaluations and logs of the same runs; one has the configuration
             joined.append(Group(name, sorted(p for g in same for p in g.runs), (configured or same)[0].leaves))
         else:
             joined += [Group("", group.runs, group.leaves) for group in same]
@@ -212,7 +212,7 @@ def _by_configuration(runs: Sequence[Record], leaves: Sequence[dict[str, Any]], 
 
 
 def _of_one_format(runs: Sequence[Record], leaves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the configurations, where several formats name one run that of the format that knows the most."""
+    """Return the configurations; for a run in several formats, the most complete one's."""
     size: dict[str, int] = {}
     for run, leaf in zip(runs, leaves, strict=True):
         size[run.format] = size.get(run.format, 0) + len(leaf)
@@ -227,7 +227,7 @@ def _common_stem(stems: Sequence[str], places: Sequence[int]) -> str:
 
 
 def _common(leaves: Sequence[dict[str, Any]], places: Sequence[int]) -> dict[str, Any]:
-    """Return what the runs that have a configuration agree in."""
+    """Return the settings common to all runs that have a configuration."""
     known = [leaves[place] for place in places if leaves[place]]
     return {k: v for k, v in known[0].items() if all(k in o and o[k] == v for o in known)} if known else {}
 

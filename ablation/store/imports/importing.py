@@ -1,8 +1,8 @@
-"""From the files of other programs to a study of imported runs: read, join to what was known, place, write.
+"""Imports files of other programs as a study: read runs, join them to known ones, find variants, write.
 
     import_runs(results, request) -> Outcome
 
-Without `write` nothing is written, and the outcome says what would be. A study is written whole or not at all.
+Without `write` nothing is written, and the outcome says what would be imported. A study is written whole or not at all.
 """
 
 import math
@@ -45,7 +45,7 @@ _Run = tuple[Record, pa.Table, pa.Table | None]  # with its metrics and items
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be imported. `written`: study.yaml with what the command line said; None: as at the last import."""
+    """A request to import. `written`: study.yaml with the command line's changes; None: as at the last import."""
 
     format: str
     reader: Reader
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass
 class Outcome:
-    """What was found: the study as it is now, or would be, and what could not be read.
+    """The result of an import: the study as it is now, or would be, and what could not be read.
 
     `analysis` is the error that says why there is none, where the runs cannot be judged yet.
     """
@@ -174,15 +174,15 @@ def _take_in(
 
 
 def _other_prompts(runs: Sequence[KnownRun], seeds: Sequence[int]) -> dict[str, ConfigError]:
-    """Return, by subset, that runs of one seed were asked otherwise: values of other questions are not pairs."""
+    """Return, by subset, that runs of one seed had different prompts, so that their values cannot be paired."""
     first: dict[tuple[str, int], Record] = {}
     found: dict[str, ConfigError] = {}
     for run, seed in zip(runs, seeds, strict=True):
         for subset, digest in run.record.prompts.items():
             other = first.setdefault((subset, seed), run.record)
             if other.prompts[subset] != digest:
-                problem = f"the prompts of {subset} are other ones in {run.record.name} than in {other.name}"
-                remedy = "compare what was asked alike, or give --map allow=prompt if that is the change"
+                problem = f"the prompts of {subset} differ between {run.record.name} and {other.name}"
+                remedy = "compare runs with the same prompts, or pass --map allow=prompt if that is the change"
                 found.setdefault(subset, ConfigError(run.record.source, "", None, problem, remedy))
     return found
 
@@ -204,7 +204,7 @@ def _stored_runs(folder: Path, before: ImportedStudy | None, outcome: Outcome) -
 def _declared(request: Request, written: ImportFile, before: ImportedStudy | None) -> Declared:
     """Return lineage and definition of a source that has them: a database of this project, now or before.
 
-    Its `study` is that of the database whose runs are wanted; empty of other formats.
+    Its `study` is the study of the database to import; empty for other formats.
     """
     if request.format != "database":
         told = before if before and before.known else None
@@ -233,7 +233,7 @@ def _read(request: Request, written: ImportFile, own: str, problems: list[str]) 
 
 
 def _checked(run: ImportedRun, request: Request, written: ImportFile, problems: list[str]) -> _Run:
-    """Return a run as it can be stored. Raises ConfigError where its items make no sense."""
+    """Return a run in a form that can be stored. Raises ConfigError if its items are invalid."""
     metrics = run.metrics
     renamed = {theirs: ours for ours, theirs in written.runs.metrics.items()}
     odd = set(stored.unusable_names(metrics))
@@ -284,7 +284,7 @@ def _joined(known: Path, metrics: pa.Table, items: pa.Table | None) -> tuple[pa.
 
 
 def _json(value: Any) -> Any:
-    """Return a value that JSON and DuckDB can hold: no NaN, no halves of characters."""
+    """Return a value that JSON and DuckDB can hold: no NaN, no lone surrogates."""
     if isinstance(value, dict):
         return {one_line(_json(key), 200): _json(item) for key, item in value.items()}
     if isinstance(value, list):

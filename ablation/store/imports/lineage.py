@@ -1,7 +1,7 @@
-"""Which variant is a change of which.
+"""The lineage of imported variants.
 
-`study.yaml` may say. Else the root is the variant that started first, and every other hangs below the one from which
-its configuration differs least.
+`study.yaml` may declare it. Otherwise the root is the variant that started first, and each other variant's parent is
+the one from which its configuration differs least.
 """
 
 import json
@@ -85,9 +85,9 @@ def _hang(groups: list[Group], study: ImportFile, where: str, known: Mapping[str
 
 
 def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
-    """Return each group with the one that it hangs below, grown from the root by the smallest difference.
+    """Return each group with its parent, growing the tree from the root by the smallest difference.
 
-    Of equal differences the one counts that was grown first; of groups that are as near, the one of the lowest rank.
+    Among equal differences the parent that was added first wins; among equally near groups, the one of lowest rank.
     """
     count, timed = len(groups), all(group.started for group in groups)
     codes = _codes(groups)
@@ -102,7 +102,7 @@ def _nearest(groups: list[Group]) -> list[tuple[Group, Group | None]]:
     ranked = sorted(range(count), key=rank)
     codes = codes[ranked]
     distance = np.full(count, codes.shape[1] + 1)
-    parent = np.zeros(count, int)  # its place among the grown
+    parent = np.zeros(count, int)  # its place among those in the tree
     grown, waiting = [0], np.arange(1, count)
     while len(waiting):
         nearer = (codes[waiting] != codes[grown[-1]]).sum(1)

@@ -1,4 +1,4 @@
-"""Imported runs as files, of which `collect` makes rows: `results/imported/<study>/`.
+"""Imported runs as files, `results/imported/<study>/`, which `collect` turns into rows.
 
     study.json                     definition, rules, variants, and which folders count
     <key>/run.json                 what the source says of one run, and the digests of the other files
@@ -10,8 +10,8 @@
 A folder is named by what it holds, made aside and renamed, and never written again. `study.json` is replaced last:
 what it does not name does not count, so an import that is killed has imported nothing.
 
-What is known of a run from an earlier import, and what its log says now, are one course without steps twice:
-`merged_metrics`, `merged_items`.
+What an earlier import found and what the log holds now are merged without duplicate steps: `merged_metrics`,
+`merged_items`.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _MAX_BYTES = 1 << 30
 
 
 class Record(Strict):
-    """What a source says of one run, its rows aside."""
+    """A run's data from its source, without its rows."""
 
     format: str
     source: str
@@ -61,7 +61,7 @@ class Record(Strict):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Return what finds the run again in a later import."""
+        """Return the key by which a later import finds the run."""
         return self.format, self.source, self.id
 
 
@@ -118,7 +118,7 @@ def read_study(folder: Path) -> ImportedStudy:
 
 
 def read_record(folder: Path) -> StoredRecord:
-    """Return what is known of one run. Raises TrackerError where files have gone or are not those that were written."""
+    """Return what is known of one run. Raises TrackerError if files are missing or changed."""
     try:
         record = StoredRecord.model_validate_json(read_text(folder / RUN, _MAX_BYTES))
         digests = {name: sha256(folder / name) for name in record.files}
@@ -131,7 +131,7 @@ def read_record(folder: Path) -> StoredRecord:
 
 
 def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
-    """Return the metrics and the items that the source had, as they were stored."""
+    """Return the stored metrics and items."""
     metrics = pq.read_table(folder / "log/metrics.parquet", schema=METRIC_ROWS)
     items = pq.read_table(folder / "outcome/items.parquet")
     if "cluster" not in items.column_names:
@@ -141,7 +141,7 @@ def read_rows(folder: Path) -> tuple[pa.Table, pa.Table | None]:
 
 
 def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str:
-    """Return the name of the run's folder: a digest of all that is known of it. Rows are in their stored order."""
+    """Return the name of the run's folder: a digest of its content. Rows are in their stored order."""
     digest = hashlib.sha256(record.model_dump_json().encode())
     for table in (metrics, items):
         for column in () if table is None else table.columns:
@@ -154,7 +154,7 @@ def key_of_run(record: Record, metrics: pa.Table, items: pa.Table | None) -> str
 
 
 def write_run(study: Path, key: str, record: Record, metrics: pa.Table, items: pa.Table | None) -> None:
-    """Write a run's folder where it is not there, whole."""
+    """Write a run's folder, if it does not exist, as a whole."""
     folder = study / key
     try:
         read_record(folder)
@@ -224,7 +224,7 @@ def _with_logged(items: pa.Table | None, last: pa.Table) -> pa.Table:
     if items is None or items["cluster"].null_count == items.num_rows:
         tables = [logged] if items is None else [logged, items]
         return sorted_items(pa.concat_tables(tables)).drop_columns(["cluster"])
-    clusters = pc.coalesce(items["cluster"], items["item"])  # who names none is one of its own
+    clusters = pc.coalesce(items["cluster"], items["item"])  # an item without a cluster is one of its own
     place = items.schema.get_field_index("cluster")
     return sorted_items(pa.concat_tables([logged, items.set_column(place, "cluster", clusters)]))
 
@@ -237,7 +237,7 @@ def unusable_names(metrics: pa.Table) -> Iterator[str]:
 
 
 def unequal_ends(runs: Sequence[PlacedRun]) -> list[str]:
-    """Return lines on runs that ended at another step than most: their final metrics are of a longer or shorter one."""
+    """Return lines on runs that ended at another step than most, so that their final metrics are not comparable."""
     told = []
     for kind in sorted({run.format for run in runs}):
         last = [run for run in runs if run.format == kind and run.state == "finished" and run.last_step is not None]
@@ -251,11 +251,10 @@ def unequal_ends(runs: Sequence[PlacedRun]) -> list[str]:
 
 
 def merged_metrics(known: pa.Table, logged: pa.Table) -> pa.Table:
-    """Return METRIC_ROWS: all that is logged now, and of what was known the part that still holds.
+    """Return METRIC_ROWS: all that is in the log now, and the part of the earlier rows that is still valid.
 
-    A log that was cut short, or begun again by a resumed run, lacks rows that were known: they stay. Where both have a
-    number and they differ, the run was taken back to an earlier step and went another way: from that step on only the
-    log of now counts.
+    A log that was cut short, or restarted by a resumed run, lacks known rows: they stay. If both have a number and they
+    differ, the run was resumed from an earlier step: from that step on only the current log counts.
     """
     if known.num_rows == 0:
         return _sorted(logged)
@@ -270,7 +269,7 @@ def merged_metrics(known: pa.Table, logged: pa.Table) -> pa.Table:
 
 
 def merged_items(known: pa.Table | None, evaluated: pa.Table | None) -> pa.Table | None:
-    """Return ITEM_ROWS: those of now, and the known ones of subsets that are not among them."""
+    """Return ITEM_ROWS: the current ones, and the known ones of subsets that are not among them."""
     if known is None or evaluated is None:
         return evaluated if known is None else known
     place = ["subset", "protocol"]
@@ -279,7 +278,7 @@ def merged_items(known: pa.Table | None, evaluated: pa.Table | None) -> pa.Table
 
 
 def sorted_items(items: pa.Table) -> pa.Table:
-    """Return the items in an order that does not depend on that of the source."""
+    """Return the items in an order that does not depend on the source's order."""
     return items.sort_by([(name, "ascending") for name in ("protocol", "subset", "name", "item")])
 
 

@@ -1,6 +1,6 @@
-"""`study.yaml` of imported runs: the question, the analysis plan, and how runs are told apart. Unknown keys are errors.
+"""`study.yaml` of imported runs: question, analysis plan, and rules that place runs. Unknown keys are errors.
 
-All of it is optional but the analysis, and what is left out is derived from the runs.
+All of it except the analysis is optional, and what is left out is derived from the runs.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class RunRules(Strict):
         "number: in the order in which a variant's runs started.",
     )
     variant: Text | None = Field(default=None, description="Likewise; absent: by the configuration without the seed.")
-    ignore: list[Text] = Field(default=[], description="Dotted keys of the configuration that tell no variants apart.")
+    ignore: list[Text] = Field(default=[], description="Dotted keys that do not distinguish variants.")
     leave_out: list[Text] = Field(default=[], description="Shell patterns of names of runs that are not imported.")
     metrics: dict[Text, Text] = Field(default={}, description="Name here: name in the log.")
     parents: dict[Text, Text | None] = Field(default={}, description="Variant: its parent, or null for a root.")
@@ -43,7 +43,7 @@ class NamedVariant(Strict):
 
     parent: Text | None = None
     why: Text | None = None
-    where: dict[Text, Any] = Field(default={}, description="Dotted key: value; the runs of which all hold.")
+    where: dict[Text, Any] = Field(default={}, description="Dotted key: value; the runs for which all hold.")
     runs: list[Text] = Field(default=[], description="Shell patterns of the names of its runs.")
 
 
@@ -65,7 +65,7 @@ class ImportFile(Strict):
 
 
 def read_import_file(path: Path) -> tuple[str, ImportFile]:
-    """Return the study's name and what its file says. Raises ConfigError."""
+    """Return the study's name and the content of its file. Raises ConfigError."""
     written = validate(ImportFile, load_yaml(path), path)
     name = written.name or (path.resolve().parent.name if path.stem in ("study", "_study") else path.stem)
     for variant in written.variants:
@@ -83,7 +83,7 @@ def checked_name(name: str, where: Path | str) -> str:
 
 
 def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, Any]) -> ImportFile:
-    """Return the file's content with what the command line says: `--map KEY=VALUE`, and parts of the analysis plan."""
+    """Return the file's content with the command line's `--map KEY=VALUE` and parts of the analysis plan."""
     rules: dict[str, Any] = written.runs.model_dump()
     for pair in mapped:
         key, equals, value = pair.partition("=")
@@ -103,7 +103,7 @@ def with_options(written: ImportFile, mapped: list[str], analysis: Mapping[str, 
 
 
 def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the analysis with what replaces it; a metric takes the place of items, and items that of a metric."""
+    """Return the analysis with replacements; a metric replaces items, and items replace a metric."""
     items = {"value", "protocol", "subsets"}
     gone = items if "metric" in over else {"metric"} if items & set(over) else set()
     return {key: value for key, value in before.items() if key not in gone} | dict(over)
@@ -112,14 +112,14 @@ def _joined(before: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 def analysis_of(values: Mapping[str, Any], file: Path | str) -> Analysis:
     """Return the analysis plan. Raises ConfigError.
 
-    A final metric is judged as the only item of a subset of its name: the judge then has the noise between seeds alone,
-    and says so.
+    A final metric is judged as the only item of a subset of its name: the judge then knows only the noise between
+    seeds, and says so.
     """
     plan = dict(values)
     metrics = plan.pop("metric", None)
     if metrics is not None:
         if given := {"value", "protocol", "subsets"} & set(plan):
-            problem = f"is given beside {', '.join(sorted(given))}"
+            problem = f"is given along with {', '.join(sorted(given))}"
             raise ConfigError(file, "analysis.metric", metrics, problem, "name a metric or items, not both")
         subsets = [metrics] if isinstance(metrics, str) else metrics
         plan = {"value": LOGGED_VALUE, "protocol": LOGGED, "subsets": subsets, **plan}

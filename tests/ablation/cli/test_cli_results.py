@@ -123,7 +123,7 @@ def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, m
     status, out, err = run(capsys, "sql", "from runs", "--results", results)
     assert status == 0
     assert "(2 rows)" in out
-    assert err.startswith(f"note: {results / DATABASE} is not that of the present plan and stages: of the sta")
+    assert err.startswith(f"note: {results / DATABASE} is out of date: ")
     assert ended(results) == (6, 2)  # nothing is lost before somebody collects
 
     def refuse(results):

@@ -37,7 +37,7 @@ def test_what_is_not_known_of_the_time_left_is_said(served, results):
     cases: dict[str, dict[str, float]] = {
         "not known yet": {"done": 0},
         "no step for 2 min": {"updated": -130.0, "started": -140.0},
-        "longer than its pace said": {"updated": -31.0, "started": -41.0},
+        "longer than its pace predicted": {"updated": -31.0, "started": -41.0},
         "about 48 min": {"updated": -130.0, "started": -1130.0},  # 200 s a step: two minutes without one are nothing
     }
     with locked(folder):

@@ -153,7 +153,7 @@ def test_rows_that_stand_twice_are_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(float("nan"), "no finite value"), (None, "no finite value"), ([1, 2], "from all items at once")]
+    ("value", "words"), [(float("nan"), "no finite value"), (None, "no finite value"), ([1, 2], "all items at once")]
 )
 def test_a_value_that_is_no_number_is_refused_with_its_item(value, words, tmp_path, capsys):
     base = write_samples(tmp_path / "base" / "seed0", [row(i, v) for i, v in enumerate(hits(0))])

@@ -75,4 +75,4 @@ def test_a_study_that_is_wrong(text, words, arms, tmp_path, capsys):
 )
 def test_what_a_file_says_is_not_said_beside_it(words, arms, tmp_path, capsys):
     (tmp_path / "my.yaml").write_text(TWO)
-    assert f"goes without {words[0]};" in refused(capsys, "--study", tmp_path / "my.yaml", *words)
+    assert f"cannot be combined with {words[0]};" in refused(capsys, "--study", tmp_path / "my.yaml", *words)

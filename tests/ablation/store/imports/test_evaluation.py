@@ -37,8 +37,8 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     words = ["import", "evaluation", str(runs), "--study", "prompts", "--items", "evaluation/openbook/acc", *DECIDED]
     assert main(words) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "the prompts of openbook are other ones in new/" in line
-    assert line.endswith("or give --map allow=prompt if that is the change")
+    assert "the prompts of openbook differ between new/" in line
+    assert line.endswith("or pass --map allow=prompt if that is the change")
     assert not Path("results/imported/prompts").exists()
     assert main([*words, "--map", "allow=prompt"]) == 0
     assert "note: the prompts of openbook are other ones in new/" in capsys.readouterr().out

@@ -67,7 +67,7 @@ def test_the_default_shows_the_lineage_and_writes_nothing(capsys):
     assert "lr: 4 runs of 2 variants (4 new, 0 changed)" in out
     assert "learning_rate: 0.05 -> 0.2" in out
     assert "runs end at different steps: most at 4, fast seed 1 at 6" in out
-    assert "what decides is not stated; pass --metric NAME" in out
+    assert "the metric that decides is not stated; pass --metric NAME" in out
     assert "nothing has been written: pass --yes" in out
     assert list(Path().iterdir()) == []
 
