@@ -1,4 +1,4 @@
-"""What it means: contrasts, power, looks, verdicts, the audit of reported numbers, and seeds until decided.
+"""Judging results: contrasts, power, looks, verdicts, the certificate, and seeds until decided.
 
 `ablation.judge(child, parent)` calls this package: once imported, it hides any function of its name.
 """

@@ -1,4 +1,4 @@
-"""Which edges get seeds: those decided most often per device-hour, within a budget.
+"""Chooses the edges that get more seeds: those most likely to be decided per device-hour, within a budget.
 
 Prices.of_stages(stages)                        what one more seed of a variant costs, shared stages known
 choose(chances, taken, counts, prices, hours) -> offers     the chosen ones first
@@ -13,7 +13,7 @@ import pandas as pd
 
 from ablation.judge.predictions import Chances
 
-LEAST_CHANCE = 0.01  # an edge below it at every look is one that more seeds do not decide
+LEAST_CHANCE = 0.01  # below it at every look, more seeds do not decide an edge
 
 Unit = str  # a stage of a seed, of one variant or shared by several
 
@@ -51,14 +51,14 @@ class Prices:
         return paid
 
     def missing(self, variants: Iterable[str], seeds: int, paid: Mapping[Unit, int]) -> float:
-        """Device-hours that bring these variants to so many seeds."""
+        """Device-hours that bring these variants to `seeds` seeds."""
         units = frozenset().union(*(self.units.get(variant, frozenset()) for variant in variants))
         return sum(max(seeds - paid[unit], 0) * self.hours.get(unit, 0.0) for unit in sorted(units))
 
 
 @dataclass(frozen=True)
 class Offer:
-    """More seeds for one edge: up to a look, its chance to be decided there, and what is still to pay for it."""
+    """More seeds for one edge: up to a look, the chance that it is decided there, and the hours still to pay."""
 
     child: str
     parent: str
@@ -81,9 +81,8 @@ def choose(
 ) -> list[Offer]:
     """Offers of all edges, the chosen ones first and in the order of the choice; together they cost at most `hours`.
 
-    Greedy: each time the edge and look that decide most per device-hour, where stages that the chosen ones pay for cost
-    nothing more. `chances` holds the looks that an edge has not taken, `taken` its seeds, `counts` those of the
-    variants.
+    Greedy: each time the edge and look that decide most per device-hour; stages that chosen edges already pay for are
+    free. `chances` holds the looks that an edge has not taken, `taken` its seeds, `counts` the variants' seeds.
     """
     paid, left = prices.paid(counts), hours
     chosen: list[Offer] = []
@@ -104,7 +103,7 @@ def choose(
 
 
 def seeds_wanted(offers: Iterable[Offer], counts: Mapping[str, int]) -> dict[str, int]:
-    """Seeds per variant for the next looks of the chosen edges; a look further on waits for what the next one says."""
+    """Seeds per variant for the next looks of the chosen edges; later looks wait for their outcome."""
     wanted: dict[str, int] = {}
     for offer in offers:
         if offer.chosen:

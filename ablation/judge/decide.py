@@ -2,10 +2,10 @@
 
     decide(study, budget_hours, results, run_grid, say=print, dry_run=False) -> Outcome
 
-Seeds are added at the looks that the study's analysis declares (`looks: [3, 5, 10]`) and no others, so that the
-p-values of `ablation.judge.edges` (ablation/judge/sequential.py) hold however often one looked. Which edges are likely
-to be decided says `ablation.judge.predictions`, what that costs `ablation.judge.budget`. Hours are device-hours: wall
-time times devices (`stages.device_hours`).
+Seeds are added only at the looks that the study's analysis declares (`looks: [3, 5, 10]`), so that the p-values of
+`ablation.judge.edges` (ablation/judge/sequential.py) are valid however often one looked. `ablation.judge.predictions`
+estimates which edges are likely to be decided, `ablation.judge.budget` the cost. Hours are device-hours: wall time
+times devices (`stages.device_hours`).
 """
 
 import subprocess
@@ -46,7 +46,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it ended: why, the study's edges, and what was decided at which cost before and after."""
+    """The outcome: why it ended, the study's edges, and decisions and cost before and after."""
 
     why: str
     edges: list[Edge]
@@ -130,7 +130,7 @@ def _counts(judged: JudgedStudy) -> dict[str, int]:
 
 
 def _next_round(judged: JudgedStudy, prices: Prices, hours: float) -> tuple[list[Offer], dict[str, int]]:
-    """What more seeds promise for each undecided edge, and the seeds of the variants of those chosen."""
+    """The prospects of more seeds for each undecided edge, and the seeds of the chosen edges' variants."""
     chances = predict(judged.measurements, judged.edges)
     taken = {edge.pair: edge.seeds for edge in judged.edges}
     counts = _counts(judged)
@@ -139,7 +139,7 @@ def _next_round(judged: JudgedStudy, prices: Prices, hours: float) -> tuple[list
 
 
 def _why(offers: Sequence[Offer], looks: Sequence[int], budget_hours: float) -> str:
-    """Why there is no further round."""
+    """Why no further round is run."""
     reasons = {offer.why_not for offer in offers}
     if not reasons:
         return "every edge is decided or cannot be judged"
@@ -151,7 +151,7 @@ def _why(offers: Sequence[Offer], looks: Sequence[int], budget_hours: float) -> 
 
 
 def _read(database: Path, study: str) -> tuple[JudgedStudy, list[int], Prices]:
-    """The judged study, the looks that it declares, and what more seeds cost."""
+    """The judged study, the looks that it declares, and the cost of more seeds."""
     with Store(database) as store:
         if study not in store.studies():
             raise ConfigError(

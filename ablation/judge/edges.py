@@ -1,8 +1,8 @@
-"""One word per edge of a lineage (parent -> child), with its evidence. Numbers that do not exist are NaN or None.
+"""One verdict per edge of a lineage (parent -> child), with its evidence. Missing numbers are NaN or None.
 
 measure(study, child, parent) -> Measured            effect, noise, looks and p of one comparison
-correct(study, [Measured]) -> Correction             what the family of all edges leaves to each
-conclude(study, Measured, Correction) -> Edge        the word, and why
+correct(study, [Measured]) -> Correction             the level that the family of all edges leaves to each
+conclude(study, Measured, Correction) -> Edge        the verdict, and why
 judge_edges(study) -> [Edge]                         all three, for every edge of the analysis plan
 """
 
@@ -29,7 +29,7 @@ from ablation.store.analysis_history import seeds_added
 
 # In the order of the page: what helped, what hurt, what made no difference, what is not known.
 WORDS = ("better", "worse", "equivalent", "undecided", "confounded", "invalid", "not run")
-NOT_COMPARED = ("invalid", "not run")  # words of edges that are not a comparison: something is wrong, or still to come
+NOT_COMPARED = ("invalid", "not run")  # edges without a comparison: something is wrong, or still to come
 _NAN = float("nan")
 _IMPORTED = ("imported runs, without code fingerprint",)
 CORRECTIONS = {
@@ -114,10 +114,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Correction:
-    """What the number of edges leaves: the level at which each may be tested on its own, and how that came about.
+    """The correction for the number of edges: the level at which each may be tested on its own, and its derivation.
 
-    With `error: per_word` it is that of one word more, and `joint` that of the words found, for their intervals
-    (Benjamini and Yekutieli, 2005, JASA 100, 71-81); 0 where there are none.
+    With `error: per_word` it is the level for one further verdict, and `joint` the level for the verdicts found, for
+    their intervals (Benjamini and Yekutieli, 2005, JASA 100, 71-81); 0 if there are none.
     """
 
     name: str
@@ -128,12 +128,12 @@ class Correction:
 
 @dataclass(frozen=True)
 class Edge(Measured):
-    """A comparison with its word."""
+    """A comparison with its verdict."""
 
     p_adjusted: float = _NAN  # over the study's edges
-    detail: str = "invalid"  # one of WORDS: the word were the edge not confounded
+    detail: str = "invalid"  # one of WORDS: the verdict if the edge were not confounded
     why: str = ""
-    in_seeds: float = _NAN  # share of seeds, at least, of which a decided word is said: the rest may behave otherwise
+    in_seeds: float = _NAN  # least share of seeds that a decided verdict covers: the rest may behave differently
     joint_low: float = _NAN  # interval corrected for all edges of the study that could be tested
     joint_high: float = _NAN
     mde: float = _NAN  # at 80% power and the level that the family leaves
@@ -152,16 +152,16 @@ class Edge(Measured):
 
     @property
     def reason(self) -> str:
-        """Why this verdict, and what else is to be known of it, in one sentence."""
+        """The reason for the verdict, with further remarks, in one sentence."""
         return "; ".join(filter(None, (self.why, *self.notes, *map(str, self.warnings))))
 
 
 def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
     """Verdicts of one study's edges, in the order of its variants or as the analysis plan lists them.
 
-    Without `planning` what no word depends on and what takes most of the time is not computed (smallest detectable
-    effects, seeds needed, joint intervals, how far above alpha an adjusted p is): for those who read the words and the
-    edges' own intervals only.
+    Without `planning`, slow numbers on which no verdict depends are not computed (smallest detectable effects, seeds
+    needed, joint intervals, how far above alpha an adjusted p is): for callers that need only the verdicts and the
+    edges' own intervals.
     """
     edges = [measure(study, child, parent) for child, parent in study_pairs(study)]
     correction = correct(study, edges, planning=planning)
@@ -169,7 +169,7 @@ def judge_edges(study: Measurements, *, planning: bool = True) -> list[Edge]:
 
 
 def conclude(study: Measurements, measured: Measured, correction: Correction, *, planning: bool) -> Edge:
-    """Give a measured edge its word, and what else is to be said of it."""
+    """Give a measured edge its verdict and further remarks."""
     problem = measured.problem
     edge = Edge(
         **vars(measured),
@@ -198,7 +198,7 @@ def study_pairs(study: Measurements) -> list[tuple[str, str]]:
 
 
 def correct(study: Measurements, edges: Sequence[Measured], *, planning: bool = True) -> Correction:
-    """Adjust the p-values of a study's edges, and say what the family leaves to each."""
+    """Adjust the p-values of a study's edges, and return the level that the family leaves to each."""
     analysis, tested = study.analysis, those_tested(edges)
     p = [edge.p for edge in tested]
     needed = planning or any(edge.p <= analysis.alpha for edge in tested)
@@ -225,7 +225,7 @@ def those_tested(edges: Sequence[Measured]) -> list[Measured]:
 
 
 def family_covariances(study: Measurements, tested: Sequence[Measured]) -> tuple[Array, Array] | None:
-    """Covariances of the tested edges' effects, by seeds and by items; None where the correction is Holm's."""
+    """Covariances of the tested edges' effects, by seeds and by items; None if the correction is Holm's."""
     if study.analysis.correction != "max-t" or len(tested) < 2:
         return None
     members = [
@@ -242,14 +242,14 @@ def look_shares(analysis: Analysis) -> list[float]:
 
 
 def _idle(study: Measurements, edge: Measured) -> tuple[str, ...]:
-    """What is known of changes without effect; it does not change the verdict."""
+    """Notes on changes without effect; they do not change the verdict."""
     [variant] = [variant for variant in study.variants if variant.name == edge.child]
     planned = no_effect.planned(variant.changes) if variant.parent == edge.parent else ()
     return (*planned, *no_effect.trained(study.weights, edge.child, edge.parent))
 
 
 def _added(study: Measurements, edge: Measured) -> tuple[str, ...]:
-    """Which of its variants got seeds after results, without a plan of looks: a word by chance is then more likely."""
+    """Notes on variants that got seeds after results without planned looks: chance verdicts are then more likely."""
     added = seeds_added(study.history)
     of = [f"{n} had {added[n][0]} seeds and has {added[n][1]}" for n in (edge.child, edge.parent) if n in added]
     return (f"seeds were added after results without planned looks ({', '.join(of)})",) if of else ()
@@ -351,7 +351,7 @@ def _factors(study: Measurements, child: str, parent: str) -> tuple[str, ...]:
 def _word(
     edge: Edge, seen: Look, numbers: Estimate, study: Measurements, correction: str, *, planning: bool
 ) -> tuple[str, str, Estimate]:
-    """The word, why, and the numbers that it rests on: those of the look that decided."""
+    """The verdict, the reason, and the numbers behind it, from the look that decided."""
     analysis = study.analysis
     if numbers.seeds == 1:
         return "undecided", f"one seed: seed noise is unknown; {_on_items_alone(numbers, analysis)}", numbers
@@ -390,7 +390,7 @@ def _on_items_alone(numbers: Estimate, analysis: Analysis) -> str:
 
 
 def _more(edge: Edge, looks: Sequence[int]) -> str:
-    """What would decide the edge, were the effect what it seems."""
+    """What would decide the edge if the true effect were the observed one."""
     if edge.seeds_needed:
         return f"{'a look at' if looks else 'about'} {edge.seeds_needed} seeds"
     return f"more than the {looks[-1]} seeds of the last look" if looks else "more items, not only more seeds,"
@@ -404,7 +404,7 @@ def _these_items(numbers: Estimate, analysis: Analysis) -> str:
 
 
 def _smallest_p(edge: Edge) -> Look | None:
-    """The look whose p, for its share of alpha, is the smallest: it decides between better and worse."""
+    """The look with the smallest p relative to its share of alpha: it decides between better and worse."""
     known = [look for look in edge.looks if not np.isnan(look.p)]
     return min(known, key=lambda look: look.p / look.weight, default=None)
 
@@ -412,8 +412,8 @@ def _smallest_p(edge: Edge) -> Look | None:
 def _equivalent_at(edge: Edge, analysis: Analysis) -> Look | None:
     """The first look whose interval lies inside the margin; it stays decided.
 
-    A look of so few seeds that nothing could be called equivalent decides nothing; it is the last resort here, so that
-    the reason can say so.
+    A look at too few seeds to call anything equivalent decides nothing; it is the last resort here, so that the reason
+    can say so.
     """
     within = [
         look for look in edge.looks if look.estimate.within(analysis.margin, look.noise, analysis.alpha * look.weight)

@@ -1,4 +1,4 @@
-"""What besides the change differs between two variants: the machines that ran them, and what was installed there."""
+"""Differences between two variants other than the change: their machines and installed packages."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,14 +7,14 @@ PACKAGES = ("torch", "transformers", "vllm")
 
 
 class Environment(NamedTuple):
-    """Where a stage of a run was made, by its provenance; None for what is not known of it."""
+    """The environment of a stage of a run, by its provenance; None where unknown."""
 
     key: str  # of the stage: equal where two variants share it
     torch: str | None
     transformers: str | None
     vllm: str | None
     device: str | None  # the accelerator, or the processor where it had none
-    devices: str | None  # how many: sums of several are rounded otherwise, and in bfloat16 other tokens are sampled
+    devices: str | None  # how many: sums over several are rounded differently, and in bfloat16 other tokens are sampled
 
 
 Environments = Mapping[tuple[str, int], Mapping[str, Environment]]  # (variant, seed): by stage

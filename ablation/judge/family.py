@@ -1,4 +1,4 @@
-"""The edges of one study as a family: how their errors go together, and what that leaves to correct for.
+"""The edges of one study as a family: the correlation of their errors, and the correction that it allows.
 
     covariances(members, prior) -> (of seeds, of items) [members, members] | None
     Family(correlation, df, weights)       draws the largest |t| of the family, from a fixed seed
@@ -7,9 +7,9 @@
 
 Westfall and Young (1993, Resampling-Based Multiple Testing) and Romano and Wolf (2005, JASA 100, 94-108): step down
 through the smallest p-values, each against the distribution of the smallest p of those that are left. The distribution
-is simulated as a multivariate t: the numerators have the edges' correlation, the denominators are drawn
-independently, which errs on the safe side (denominators that go together make fewer false findings at once). Only
-dependence comes from here; each p-value is what its own test says.
+is simulated as a multivariate t: the numerators have the edges' correlation, the denominators are drawn independently,
+which errs on the safe side (correlated denominators make fewer false findings at once). Only the dependence is
+simulated; each p-value comes from its own test.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ Numbers = NDArray[np.int64]
 
 DRAWS = 10_000
 DRAW_SEED = 20250302
-_MOST_DF = 1e6  # stands for a known variance
+_MOST_DF = 1e6  # represents a known variance
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Member:
 
 
 def covariances(members: Sequence[Member], prior: SeedPrior | None) -> tuple[Array, Array] | None:
-    """Covariance of the members' effects, by training seeds and by items; None where the seeds' cannot be had.
+    """Covariance of the members' effects, by training seeds and by items; None if the seeds' cannot be estimated.
 
     Two edges share the noise of the runs that both use: a common parent correlates them by +1/2 if all runs are
-    equally noisy, parent and grandchild by -1/2. The few seeds could not tell these numbers, so they are
-    computed from the moderated spread of each variant. Items are many, and their draws tell.
+    equally noisy, parent and grandchild by -1/2. Few seeds cannot estimate these numbers, so they are computed from the
+    moderated spread of each variant. Items are many, so their draws give them.
     """
     if prior is None or any(not member.noise.seeds_known for member in members):
         return None
@@ -88,7 +88,7 @@ class Family:
     correlation: Array  # [members, members]
     df: Array  # [members]
     weights: tuple[float, ...] = (1.0,)
-    sides: int = 2  # of each test; with 1 large effects count, and very negative ones do not
+    sides: int = 2  # of each test; with 1 only large positive effects count
 
     @classmethod
     def of(
@@ -124,7 +124,7 @@ class Family:
     def adjusted(self, p: Sequence[float], most: float = 1.0) -> Array:
         """Step-down adjusted p-values, NaN where p is; each at most Holm's, and at least its own.
 
-        Those above `most` are not told apart.
+        Values above `most` are not distinguished.
         """
         raw, by_holm = np.asarray(p, dtype=float), holm(p)
         known = np.flatnonzero(~np.isnan(raw))
@@ -133,7 +133,7 @@ class Family:
         for step, index in enumerate(order):
             beyond = max(least, raw[index]) > most
             found = 1.0 if beyond else min(self._exceeded(float(raw[index]), order[step:]), by_holm[index])
-            least = max(least, found, raw[index])  # draws may miss by their error
+            least = max(least, found, raw[index])  # allows for the draws' error
             result[index] = least
         return result
 

@@ -1,10 +1,10 @@
-"""May a change merge: one answer for each edge to what is required of it. docs/gate.md.
+"""Whether a change may merge: one answer for each edge to the requirement. docs/gate.md.
 
     answers(study, edges, required, chosen) -> [Answer]         of the chosen ones of the study's edges
     chosen(edges, names) -> [Edge]                              CHILD or PARENT:CHILD
 
-`better` and `equivalent` are the study's words. `not worse` is a test of its own (non-inferiority): one-sided, of an
-effect of -margin or less, with the noise, the looks and the correction for the study's edges that the words have.
+`better` and `equivalent` are the study's verdicts. `not worse` is a separate test (non-inferiority): one-sided, of an
+effect of -margin or less, with the same noise, looks and correction for the study's edges as the verdicts.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from ablation.judge.sequential import sequential_p
 from ablation.judge.significance import benjamini_hochberg, holm
 
 REQUIREMENTS = ("not worse", "better", "equivalent")
-# Outcome: exit status, the gravest first, which is that of several edges. 1 and 2 are left to what went wrong.
+# Outcome: exit status, the gravest first, which counts for several edges. 1 and 2 are left to errors.
 STATUS = {"worse": 10, "invalid": 12, "unmet": 13, "undecided": 11, "passed": 0}
 _NAN = float("nan")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of one edge's requirement; nothing but `passed` lets it pass."""
+    """The answer to one edge's requirement; only `passed` lets it pass."""
 
     edge: Edge
     outcome: str  # one of STATUS
@@ -85,7 +85,7 @@ def not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[st
     analysis, tested = study.analysis, those_tested(edges)
     p, seeds = [], []
     for edge in tested:
-        # A look at too few seeds decides nothing, as with `equivalent`; the last one says so where all are.
+        # A look at too few seeds decides nothing, as with `equivalent`; if all are, the last one says so.
         looks = [look for look in edge.looks if enough(look.seeds, analysis)] or edge.looks[-1:]
         by_look = {look.seeds: look.estimate.p_not_worse(analysis.margin, look.noise) for look in looks}
         weights = {look.seeds: look.weight for look in looks}
@@ -105,7 +105,7 @@ def not_worse(study: Measurements, edges: Sequence[Edge]) -> tuple[dict[tuple[st
 
 
 def enough(seeds: int, analysis: Analysis) -> bool:
-    """Whether so many seeds leave at most the plan's share of seeds that may behave otherwise."""
+    """Whether this many seeds leave at most the plan's share of seeds that may behave differently."""
     return share_otherwise(seeds, analysis.alpha) <= analysis.rare
 
 
@@ -121,7 +121,7 @@ def _answer(analysis: Analysis, edge: Edge, required: str, test: NotWorse | None
 
 
 def _tested(analysis: Analysis, edge: Edge, test: NotWorse, correction: str) -> Answer:
-    """The answer where the word does not say it."""
+    """The answer where the verdict does not give it."""
     bound = f"above -{analysis.margin:g}: one-sided p = {test.p:.2g}{correction}"
     if test.p > analysis.alpha:
         return Answer(edge, "undecided", f"the effect is not shown to be {bound}", test.p)

@@ -1,9 +1,9 @@
-"""What a change must not cost: each guardrail of a study's analysis plan, tested on every edge. docs/gate.md.
+"""Guardrails of a study's analysis plan, metrics that must not get worse, tested on every edge. docs/gate.md.
 
     read_guardrails(store, study) -> the study's measurements, once for each guardrail's values
     guard(studies) -> {(child, parent): (Guarded, ...)}
     in_words(guarded) -> "guardrails hold", "but worse in length", "length undecided"
-    held(answers, guarded) -> answers of the gate, of which none passes that a guardrail does not let pass
+    held(answers, guarded) -> answers of the gate, where one passes only if its guardrails let it
 
 A guardrail is the gate's test of non-inferiority, with the family of the study's edges; several share its alpha.
 """
@@ -84,7 +84,7 @@ def _guarded(study: Measurements, edge: Edge, test: NotWorse | None) -> Guarded:
 
 
 def in_words(guarded: Sequence[Guarded]) -> str:
-    """What the guardrails add to an edge's word; nothing where there are none."""
+    """The guardrails' addition to an edge's verdict; empty without guardrails."""
     for word, said in (("worse", "but worse in {}"), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
         if names := [rail.metric for rail in guarded if rail.word == word]:
             return said.format(" and ".join(names))
@@ -92,7 +92,7 @@ def in_words(guarded: Sequence[Guarded]) -> str:
 
 
 def held(answers: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
-    """The answers, where what would pass is worse in a guardrail, or not known to be no worse."""
+    """The answers, changed where a guardrail is worse, or not shown to be no worse."""
     return [
         _held(answer, guarded.get(answer.edge.pair, ())) if answer.outcome == "passed" else answer for answer in answers
     ]

@@ -1,4 +1,4 @@
-"""What one study's runs measured, read from the database once for all that judges them, and which may be compared."""
+"""The measurements of one study's runs, read once from the database, and which runs may be compared."""
 
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurements:
-    """What the runs of one study measured, as its verdicts need it: read once."""
+    """The measurements of one study's runs, as verdicts need them: read once."""
 
     name: str
     analysis: Analysis
@@ -65,7 +65,7 @@ class Measurements:
         return self._by_variant.get(variant, set())
 
     def in_order_added(self, seeds: Set[int]) -> list[int]:
-        """These seeds in the order in which the plan added them, which is that of the looks."""
+        """These seeds in the order in which the plan added them, which is the order of the looks."""
         return [seed for seed in self._every_seed if seed in seeds]
 
     @cached_property
@@ -81,7 +81,7 @@ class Measurements:
 
     @cached_property
     def faults(self) -> dict[Run, str]:
-        """What is wrong with each run, or nothing."""
+        """The problem of each run, or nothing."""
         return {run: _fault(self, run) for run in self.states}
 
     @cached_property
@@ -108,7 +108,7 @@ class Measurements:
 
     @cached_property
     def prior(self) -> SeedPrior | None:
-        """What the variants say of each other's noise; with looks, from the seeds of the first one, for good."""
+        """The prior of the seeds' noise, from all variants; with looks, always from the seeds of the first look."""
         return None if self.analysis.variance == "own" else _seed_prior(self)
 
     @cached_property
@@ -136,7 +136,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Problem:
-    """What keeps runs from being compared; `waiting` where nothing is wrong but that some have not ended."""
+    """The reason why runs cannot be compared; `waiting` if some have just not ended."""
 
     text: str = ""
     waiting: bool = False
@@ -155,8 +155,7 @@ def paired_values(study: Measurements, variants: Sequence[str]) -> tuple[list[Ar
 def paired_arms(study: Measurements, variants: Sequence[str]) -> tuple[list[Arm], list[int], Problem]:
     """Pair runs of several variants.
 
-    There is no `problem` where the pairing holds; otherwise the arms hold the seeds that can be paired, or there are
-    none.
+    `problem` is empty if the pairing holds; otherwise the arms hold the seeds that can be paired, if any.
     """
     planned = [study.seeds(variant) for variant in variants]
     common = set.intersection(*planned)
@@ -224,7 +223,7 @@ def _fault(study: Measurements, run: Run) -> str:
 
 
 def _item_faults(study: Measurements, runs: Sequence[Run]) -> list[str]:
-    """What keeps sound runs from being paired item by item."""
+    """The reason why sound runs cannot be paired item by item."""
     if len({study.item_lists[run] for run in runs}) == 1:
         return []
     (one, at), found = runs[0], []
@@ -322,7 +321,7 @@ def _broken_rules(store: Store, name: str) -> dict[str, dict[Run, list[Rule]]]:
 
 
 def _item_values(store: Store, name: str, analysis: Analysis) -> tuple[dict[Run, dict[str, pd.Series]], frozenset[Run]]:
-    """{run: {subset: values by item}} of the runs that ended well, and those of them that have an item twice."""
+    """{run: {subset: values by item}} of the runs that ended well, and the runs that have an item twice."""
     items = store.sql(
         """SELECT f.variant, f.seed, i.subset, i.item, i.value FROM finals f JOIN items i USING (key)
            WHERE f.study = ? AND i.protocol = ? AND i.name = ? AND list_contains(?, i.subset)

@@ -3,18 +3,18 @@
     fit_prior(variances, df) -> (prior variance, prior df)       Smyth (2004), as limma's fitFDist
     squeeze(variances, df, prior variance, prior df)             his posterior variances, as limma's squeezeVar
     spreads(gains) -> (variance of each variant's runs, df)      freed of what all variants of a seed share
-    seed_prior(gains) -> SeedPrior | None                        what the study's variants say of one another's runs
+    seed_prior(gains) -> SeedPrior | None                        the prior from all of the study's variants
 
 Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3. Edges share parents, and one
-unstable parent makes all of its edges noisy; so the prior is that of the variants' runs, which are nearly independent
-once the median over variants is taken out of each seed. An edge's prior is that of two runs.
+unstable parent makes all of its edges noisy; so the prior is formed from the variants' runs, which are nearly
+independent once the median over variants is subtracted from each seed. An edge's prior is the prior of two runs.
 
 Two things keep it robust (Phipson et al., 2016, Annals of Applied Statistics 10, 946-963, with the same aim for
-thousands of genes). A variant that is too unstable or too quiet for the others does not form the prior, and edges of
-unstable ones keep their own variance; where many are, spreads differ throughout (or runs collapse now and then), so
-all form it, and no variant is taken for quieter than their mean. And the prior's degrees of freedom are limited: with
-three seeds a variant of five times the spread looks stable in every sixth study, and no test of its variance could
-tell. Simulated errors behind these numbers: docs/statistics.md.
+thousands of genes). A variant that is much more unstable or quieter than the others does not contribute to the prior,
+and edges of unstable variants keep their own variance; if many are, spreads differ throughout (or runs collapse now and
+then), so all contribute, and no variant counts as quieter than their mean. And the prior's degrees of freedom are
+limited: with three seeds a variant of five times the spread looks stable in every sixth study, which no test of its
+variance could detect. Simulated errors behind these numbers: docs/statistics.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,21 +27,21 @@ from scipy import special
 from ablation.judge.significance import Array, Noise
 
 FEWEST_SEEDS = 3
-FEWEST_VARIANTS = 4  # whose spread can be told
+FEWEST_VARIANTS = 4  # needed for a prior
 # Most degrees of freedom of the prior, and edges for each of them, by seeds; with more seeds the last.
 MOST_PRIOR_DF = {3: (2.5, 4), 4: (5.0, 4), 5: (10.0, 2)}
 UNSTABLE = 0.02  # upper and lower tail beyond which a variant does not form the prior
 FEW = 0.1  # of the variants, and at least one, may be left out of the prior
 QUIET = 0.001  # an edge whose variance is so improbably small under the prior keeps it
 _ANY_DF = 1e6  # the prior's variance is taken as known here
-LEAST = 1e-5  # of the median: smaller variances are not told apart (limma's offset)
+LEAST = 1e-5  # of the median: smaller variances are not distinguished (limma's offset)
 # Variance of the median of k standard normal numbers (k = 1 to 7: David and Nagaraja, 2003); pi / 2 / k from there on.
 _MEDIAN = {1: 1.0, 2: 0.5, 3: 0.44867, 4: 0.29820, 5: 0.28683, 6: 0.21472, 7: 0.21045}
 
 
 @dataclass(frozen=True)
 class SeedPrior:
-    """What a study's variants say of the noise of one run."""
+    """The prior of the noise of one run, from a study's variants."""
 
     variance: float  # of one run's gain from seed to seed
     df: float  # how much it counts, in degrees of freedom
@@ -51,10 +51,10 @@ class SeedPrior:
     def moderated(self, noise: Noise, variants: Sequence[str], seeds: int, hidden: float = 0.0) -> Noise:
         """The noise of a difference of two variants, with the prior's share in it.
 
-        It is its own with fewer than three seeds, for unstable variants, and where two variants go together so closely
-        (equal runs, most of all) that the prior's chance of it is below 0.001. `hidden`: variance of one seed's
-        difference that the runs' gains do not show (rounding, seeds on both sides of a target) and that its own
-        variance was given.
+        The edge's own variance is used with fewer than three seeds, for unstable variants, and if two variants agree so
+        closely (equal runs, above all) that its probability under the prior is below 0.001. `hidden`: variance of one
+        seed's difference that the runs' gains do not show (rounding, seeds on both sides of a target) and that was
+        added to its own variance.
         """
         if seeds < FEWEST_SEEDS or any(name not in self.spread or name in self.unstable for name in variants):
             return noise
@@ -82,7 +82,7 @@ def trigamma_inverse(value: float) -> float:
 
 
 def fit_prior(variances: Array, df: Array) -> tuple[float, float]:
-    """Prior variance and its degrees of freedom (infinite where nothing tells the variances apart) by log moments.
+    """Prior variance and its degrees of freedom (infinite if the variances do not differ) by log moments.
 
     Smyth (2004), section 6.2: log variances have the variance trigamma(df / 2) + trigamma(prior df / 2). Where they
     vary less than by chance the prior variance is the plain mean, as in limma.
@@ -105,8 +105,8 @@ def squeeze(variances: Array, df: Array, prior: float, prior_df: float) -> Array
 def spreads(gains: Array) -> tuple[Array, Array]:
     """Variance over seeds of each variant's runs and its degrees of freedom, from gains [variants, seeds].
 
-    NaN where there is no run. What a seed does to all variants is not noise of a difference: the median of the other
-    variants is taken out of each seed, and its own noise out of the variance.
+    NaN without runs. A seed's effect on all variants is not noise of a difference: the median of the other variants is
+    subtracted from each seed, and the median's own noise from the variance.
     """
     centred = gains - np.nanmean(gains, axis=1, keepdims=True)
     variances, counts = np.empty(len(gains)), (~np.isnan(gains)).sum(axis=1)
@@ -123,7 +123,7 @@ def spreads(gains: Array) -> tuple[Array, Array]:
 
 
 def seed_prior(gains: Mapping[str, Mapping[int, float]]) -> SeedPrior | None:
-    """The prior of a study's runs, {variant: {seed: gain}}; None where there is too little to tell."""
+    """The prior of a study's runs, {variant: {seed: gain}}; None if there are too few."""
     names = [name for name, by_seed in gains.items() if len(by_seed) >= FEWEST_SEEDS]
     seeds = list(dict.fromkeys(seed for name in names for seed in gains[name]))
     if len(names) < FEWEST_VARIANTS:

@@ -1,7 +1,7 @@
-"""Changes that had, or could have, no effect: what the plan knows before a run, and the weights show after it.
+"""Changes that had, or could have, no effect: known from the plan before a run, or from the weights after it.
 
-A trainer that writes `weights.json` (digest of the trained weights, sketch of their way from the start) lets two runs
-of one seed be compared. Nothing else is known of it here.
+If a trainer writes `weights.json` (digest of the trained weights, sketch of their change from the start), two runs of
+one seed can be compared. Nothing else is known about the trainer here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ TrainedWeights = Mapping[tuple[str, int], Mapping[str, Weights]]  # (variant, se
 
 
 def planned(changes: Sequence[Change]) -> list[str]:
-    """Return one phrase per change of which the study's configuration says that it cannot matter."""
+    """Return one phrase per change that cannot matter according to the study's configuration."""
     idle = [change for change in changes if change.no_effect]
     phrases = [f"{change.key} can have no effect: {change.no_effect}" for change in idle]
     if idle and len(idle) == len(changes):
@@ -51,8 +51,8 @@ def trained(weights: TrainedWeights, child: str, parent: str) -> list[str]:
 def same_measured(weights: TrainedWeights, child: str, parent: str, seeds: Sequence[int]) -> bool:
     """Tell whether two variants measured the same models in the same way in each of these seeds.
 
-    Their values are then equal on every item, those that nobody has seen included. Stages before the last one count
-    too, as it may hand on their items; but they alone say nothing of the models that the last one measured.
+    Their values are then equal on every item, unseen ones included. Stages before the last one count too, as it may
+    pass on their items; but alone they say nothing about the models that the last one measured.
     """
 
     def measured(variant: str, seed: int) -> dict[str, Weights]:
@@ -66,7 +66,7 @@ def same_measured(weights: TrainedWeights, child: str, parent: str, seeds: Seque
 
 
 def _distance(one: Weights, other: Weights) -> float:
-    """Return the distance of two trainings as a share of the parent's way; 0 only for equal weights."""
+    """Return the distance of two trainings relative to the parent's change from the start; 0 only for equal weights."""
     if one.digest == other.digest:
         return 0.0
     a, b = np.array(one.moved), np.array(other.moved)

@@ -3,8 +3,8 @@
     judge_pair(study, child, parent) -> Pair         with the smallest detectable effect and the seeds needed
     judge_all_pairs(study) -> [Pair]                 each pair once, the later variant against the earlier
 
-A pair that a reader picks after the results is one of many that could have been picked, so its p is not one of the
-study's verdicts, which are the analysis plan's and corrected for all of its edges (`ablation.judge.edges`).
+A pair that a reader picks after seeing results is one of many that could have been picked, so it is not one of the
+study's verdicts, which follow the analysis plan and are corrected for all of its edges (`ablation.judge.edges`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from ablation.judge.measurements import Measurements
 
 @dataclass(frozen=True)
 class Pair:
-    """One comparison: `edge.detail` is its word, were it the only one; `differing` the keys, by factor."""
+    """One comparison: `edge.detail` is its verdict if it were the only one; `differing` the keys, by factor."""
 
     edge: Edge
     differing: dict[str, list[tuple[str, Any, Any]]]  # factor: (key, the parent's value, the child's)

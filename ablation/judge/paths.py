@@ -1,10 +1,10 @@
-"""What all changes from the root to a variant did together, with intervals that hold for every path at once.
+"""The joint effect of all changes from the root to a variant, with simultaneous intervals for all paths.
 
     with_paths(study, edges) -> edges     with `root`, `root_effect`, `root_low`, `root_high` where there is a path
 
 The family is every variant against every one of its ancestors, so that a reader may look for the best of them. A path
-is the sum of its edges, and so is its noise: their covariances make the paths'. The interval's own numbers are those
-of a direct comparison of the two variants.
+is the sum of its edges, so the edges' covariances give the covariances of paths. Each interval is based on a direct
+comparison of the two variants.
 """
 
 from collections.abc import Sequence

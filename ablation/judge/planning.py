@@ -1,4 +1,4 @@
-"""How many seeds and items find an effect, before they are run: what a pilot's noise says, and how sure that is.
+"""How many seeds and items will find an effect, estimated from a pilot's noise, and how sure that is.
 
     split(edge) -> Pilot                                     the noise of an edge, by what lowers it
     detectable(pilot, size, level, power) -> (effect, low, high)
@@ -25,7 +25,7 @@ from ablation.judge.significance import Noise
 
 MOST_SEEDS = 200
 _TRUTHS = 12  # quantiles of what the true seed variance may be
-_OFTEN = 400  # quantiles of which the outer tenths bound the detectable effect
+_OFTEN = 400  # quantiles; the outer tenths bound the detectable effect
 Level = Callable[[int], float]  # that a number of seeds is tested at
 
 
@@ -46,11 +46,11 @@ class Pilot:
 
     @property
     def ratios(self) -> list[float]:
-        """What the true variance between seeds may be, in units of the estimate: equally likely."""
+        """Equally likely values of the true variance between seeds, in units of the estimate."""
         return (1 / variance_ratios(self.df, _TRUTHS)).tolist()
 
     def noise(self, seeds: int, items: int, ratio: float = 1.0) -> Noise:
-        """The noise of so many seeds and items, were the variance between seeds so many times the estimate."""
+        """The noise of a number of seeds and items if the variance between seeds were `ratio` times the estimate."""
         fewer = self.items / items
         variance = max(self.variance * ratio, self.sampling) - self.sampling * (1 - fewer)
         prior = self.prior_df if seeds >= FEWEST_SEEDS else 0.0
@@ -87,7 +87,7 @@ def split(edge: Measured) -> Pilot:
 
 
 def detectable(pilot: Pilot, seeds: int, items: int, level: float, wanted: float) -> tuple[float, float, float]:
-    """The smallest effect found with probability `wanted`; and were the true noise small or large, one in ten each."""
+    """The smallest effect found with probability `wanted`; also for small and large true noise, one in ten each."""
     low, high = (
         minimal_detectable_effect(pilot.noise(seeds, items, float(ratio)), level, wanted)
         for ratio in 1 / np.quantile(variance_ratios(pilot.df, _OFTEN), [0.9, 0.1])
@@ -118,7 +118,7 @@ def fewest_seeds(pilot: Pilot, effect: float, items: int, level: Level, wanted: 
 
 @dataclass(frozen=True)
 class Cost:
-    """Device-hours of a study's seeded stages; those of its last stage, the evaluation, go with the items."""
+    """Device-hours of a study's seeded stages; the last stage, the evaluation, scales with the items."""
 
     prices: Prices
     last: frozenset[str]  # units of the last stage
@@ -135,7 +135,7 @@ class Cost:
         return cls(prices, evaluations, prices.paid({str(name): int(n) for name, n in counts.items()}), names, items)
 
     def hours(self, seeds: int, items: int, *, all_of_it: bool) -> float:
-        """Device-hours of so many seeds and items, or of what of them has not run."""
+        """Device-hours of a number of seeds and items, or of the part that has not run."""
         units = frozenset().union(*(self.prices.units.get(name, frozenset()) for name in self.variants))
         return sum(self._of(unit, seeds, items, all_of_it=all_of_it) for unit in sorted(units))
 

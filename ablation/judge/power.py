@@ -1,4 +1,4 @@
-"""What a comparison can detect: power, minimal detectable effect, seeds needed. Formulas in docs/statistics.md.
+"""Power, minimal detectable effect and seeds needed. Formulas in docs/statistics.md.
 
 power(effect, noise, level) -> probability of a significant result
 minimal_detectable_effect(noise, level) -> effect found with 80% power
@@ -50,7 +50,7 @@ def power(effect: float, noise: Noise, level: float) -> float:
 def minimal_detectable_effect(noise: Noise, level: float, wanted: float = POWER) -> float:
     """Smallest true effect found with probability `wanted`; with one seed, on item noise alone (a lower bound).
 
-    NaN with one seed and items that tell of no noise either.
+    NaN with one seed if the items show no noise either.
     """
     if not noise.seeds_known:
         if noise.item_variance <= 0 and noise.unseen == 0:
@@ -82,7 +82,7 @@ def seeds_needed(
 ) -> int | None:
     """Fewest seeds that find a true effect as large as the observed one with probability `wanted`.
 
-    `noise` is that of the mean over `seeds`; its seed variance shrinks as 1 / n and gains a degree of freedom with each
+    `noise` belongs to the mean over `seeds`; its seed variance shrinks as 1 / n and gains a degree of freedom with each
     seed, the items' share does not change. None: not even 1000 seeds would do (more items are needed), or there is one
     seed and its noise is unknown.
     """

@@ -3,9 +3,9 @@
     predict(study, edges) -> {(child, parent): {look: chance}}       for the undecided edges, at each later look
     decided_at(found, later, ...) -> chance
 
-Spiegelhalter, Freedman and Blackburn (1986, Controlled Clinical Trials 7, 8-17). The seeds that are there stay in the
-mean, only the new ones are random. What is assumed (docs/statistics.md, "More seeds until decided"): normal seeds,
-effects of the study's edges spread normally around 0, and for edges at a target no change of side.
+Spiegelhalter, Freedman and Blackburn (1986, Controlled Clinical Trials 7, 8-17). Existing seeds stay in the mean, only
+new ones are random. What is assumed (docs/statistics.md, "More seeds until decided"): normal seeds, effects of the
+study's edges spread normally around 0, and for edges at a target no change of side.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ from ablation.judge.significance import Noise, critical_square, half_width
 
 Chances = dict[tuple[str, str], dict[int, float]]  # by edge (child, parent) and number of seeds
 
-UNKNOWN = 0.5  # with one seed, which says nothing of the seeds' noise
+UNKNOWN = 0.5  # with one seed, which says nothing about the seeds' noise
 _QUANTILES = 40  # of what the true variance may be
 
 
 @dataclass(frozen=True)
 class Found:
-    """What an edge's seeds say so far."""
+    """The estimate from an edge's seeds so far."""
 
     centre: float
     noise: Noise  # of the mean over `seeds`
@@ -39,7 +39,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a look asks for."""
+    """The rule of a look."""
 
     seeds: int
     level: float  # of better and worse
@@ -98,7 +98,7 @@ def predicted_mean(found: Found, seed_variance: float, seeds: int, effect_varian
     """Mean and standard deviation of the mean over `seeds` seeds, given that over the first ones.
 
     Old and new seeds meet the same items, so the effect on these items is what repeats: it is spread as the effects
-    are, and by the items. It is shrunk towards 0 by what of that is seed noise.
+    are, and by the items. It is shrunk towards 0 by its share of seed noise.
     """
     kept = found.seeds / seeds
     repeats = effect_variance + found.noise.item_variance
@@ -132,7 +132,7 @@ def level_left(study: Measurements, edges: Sequence[Edge]) -> float:
 
 
 def _found(edge: Edge) -> Found:
-    """What all its seeds say, with the noise that a look at just these would use."""
+    """The estimate from all its seeds, with the noise that a look at just these would use."""
     assert edge.estimate is not None
     return Found(edge.estimate.centre, edge.noise, edge.seeds)
 

@@ -1,4 +1,4 @@
-"""Drawing items and seeds again: what of a difference is chance. Formulas in docs/statistics.md.
+"""Resampling of items and seeds, for the noise of a difference. Formulas in docs/statistics.md.
 
 Arrays are [arms, seeds, items], one per subset: items are crossed with seeds, not nested in them. Items come in
 clusters, which are what is drawn; the number of an item's cluster stands in one array [items] per subset.
@@ -70,9 +70,9 @@ def number_clusters(sizes: Sequence[int], of_items: Sequence[Numbers] | None = N
 
 
 def contributions(values: Sequence[Array], clusters: Clusters) -> Array:
-    """What each cluster adds to the deviation of the subset means [clusters, arms, seeds, subsets], corrected (CR2).
+    """Each cluster's contribution to the deviation of the subset means [clusters, arms, seeds, subsets], with CR2.
 
-    Summed over clusters it is 0 but for the correction; its sum of squares is the variance of the mean.
+    Its sum over clusters is 0 apart from the correction; its sum of squares is the variance of the mean.
     """
     scale = clusters.corrections
     columns = []
@@ -147,9 +147,9 @@ def _draw_counts(generator: np.random.Generator, clusters: int, replicates: int)
 
 
 def draw_sums(values: Array, replicates: int, seed: int) -> Array:
-    """What each bootstrap replicate adds to a sum over clusters: [replicates, ...] from values [clusters, ...].
+    """Each bootstrap replicate's change of a sum over clusters: [replicates, ...] from values [clusters, ...].
 
-    The draws are those of `cluster_counts`; many clusters are drawn a few replicates at a time, in bounded memory.
+    The draws come from `cluster_counts`; many clusters are drawn a few replicates at a time, in bounded memory.
     """
     clusters = len(values)
     if clusters * replicates <= _MOST_COUNTS:
@@ -170,10 +170,9 @@ def unfolding(values: Sequence[Array], means: Array) -> Array:
     """Share [arms, subsets] of the seed-to-seed deviations of the subset means that is not seed-by-item noise, in [0,
     1].
 
-    |mean - target| of a noisy mean is too large on average. Noise that differs from seed to seed can be told from true
-    seed-to-seed spread by the items, so each arm's means are drawn together until their variance over seeds is the
-    spread's own (constrained empirical Bayes: Louis, 1984, JASA 79, 393-398). Noise that seeds share stays, and
-    widens the interval.
+    |mean - target| of a noisy mean is too large on average. The items distinguish noise that differs from seed to seed
+    from true seed-to-seed spread, so each arm's means are shrunk until their variance over seeds is the true spread's
+    (constrained empirical Bayes: Louis, 1984, JASA 79, 393-398). Noise that seeds share stays, and widens the interval.
     """
     seeds = means.shape[1]
     if seeds < 2:

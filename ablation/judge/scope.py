@@ -1,6 +1,6 @@
-"""What a verdict does not speak about: seeds that behave otherwise and were not among those run.
+"""The scope of a verdict: seeds may behave differently that were not among those run.
 
-share_otherwise(seeds, alpha) -> float       share of seeds that may behave otherwise than all that were run
+share_otherwise(seeds, alpha) -> float       share of seeds that may behave differently from all that were run
 seeds_for(rare, alpha) -> int                seeds that leave a smaller share than `rare`
 within_scope(word, why, estimate, analysis)  the word where it may be said, and what it is said of
 """
@@ -14,11 +14,11 @@ DECIDED = ("better", "worse", "equivalent")
 
 
 def share_otherwise(seeds: int, alpha: float) -> float:
-    """Return the share of seeds that may behave otherwise although none of those run did, at confidence 1 - alpha.
+    """Return the share of seeds that may behave differently although none of those run did, at confidence 1 - alpha.
 
     If a share q of seeds does (a collapse, an early stop), none of S does with probability (1 - q)^S; the bound is the
     q for which that is alpha (Clopper and Pearson, 1934, Biometrika 26, 404-413). The spread of the seeds that were run
-    does not tell of it.
+    does not show it.
     """
     return 1 - float(alpha ** (1 / seeds))
 

@@ -1,6 +1,6 @@
-"""From an effect and its two variances to intervals and p-values; Holm's correction. Formulas in docs/statistics.md.
+"""Intervals and p-values of an effect with two variances; Holm's correction. Formulas in docs/statistics.md.
 
-    Noise(seed_variance, seed_df, item_variance, item_df)     what an effect's uncertainty is made of
+    Noise(seed_variance, seed_df, item_variance, item_df)     the components of an effect's uncertainty
     half_width(noise, alpha)                                  of the interval
     p_value(effect, noise)                                    two-sided, valid at every level
     sign_flip(differences) -> (p, smallest p)                 exact test over training seeds
@@ -23,12 +23,12 @@ from scipy import optimize, special
 Array = NDArray[np.float64]
 
 EXACT_FLIPS = 16  # seeds up to which all 2^n sign flips are counted
-LEAST_LOG_P = -80.0  # smaller p-values are not told apart
+LEAST_LOG_P = -80.0  # smaller p-values are not distinguished
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What an effect's uncertainty is made of: two variances, each known to so many degrees of freedom.
+    """The components of an effect's uncertainty: two variances, each with its degrees of freedom.
 
     An infinite number of degrees of freedom stands for a known variance, whose quantiles are the normal's.
     """
@@ -37,7 +37,7 @@ class Noise:
     seed_df: float  # seeds - 1 of the variance's own; 0 with one seed
     item_variance: float  # of the mean, from the items that all seeds share
     item_df: float = inf
-    unseen: float = 0.0  # what one cluster of items that changes, and was not among the items, would add to the effect
+    unseen: float = 0.0  # what a changed cluster that was not among the items would add to the effect
 
     @property
     def seeds_known(self) -> bool:
@@ -86,8 +86,7 @@ def half_width(noise: Noise, alpha: float) -> float:
 def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
     """Two-sided p of no effect: the level at which effect^2 = v_seed t_seed^2 + v_item t_item^2 + hidden^2.
 
-    With `sides=1` that of an effect of 0 or less; what went unseen stays that of the level on both sides. NaN with one
-    seed.
+    With `sides=1`, p of an effect of 0 or less; the allowance for unseen changes stays two-sided. NaN with one seed.
 
     Banerjee (1960, Sankhya 22, 357-358) proves that the error of this rule is at most its level, for every level and
     every ratio of the variances. Holm's correction asks for small levels, where the interval's critical value would
@@ -113,7 +112,7 @@ def p_value(effect: float, noise: Noise, sides: int = 2) -> float:
 
 
 def critical_square(noise: Noise, alpha: float, seed_ratio: Any = 1.0, item_ratio: Any = 1.0, *, sides: int = 2) -> Any:
-    """The square that an effect must reach at level alpha, were the variances so many times as large (arrays, too)."""
+    """The square that an effect must reach at level alpha with scaled variances (arrays, too)."""
     by_seed, by_item = student_isf(noise.seed_df, alpha / sides), student_isf(noise.item_df, alpha / sides)
     seen = noise.seed_variance * seed_ratio * by_seed**2 + noise.item_variance * item_ratio * by_item**2
     return seen + noise.hidden(alpha) ** 2
@@ -155,7 +154,7 @@ def holm(p: Sequence[float]) -> Array:
 def benjamini_hochberg(p: Sequence[float]) -> Array:
     """Step-up adjusted p-values (Journal of the Royal Statistical Society B 57, 289-300, 1995); NaN does not count.
 
-    Those of at most alpha are false in at most a share alpha, in expectation.
+    Of those at most alpha, an expected share of at most alpha is false.
     """
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(raw.shape, np.nan)

@@ -36,7 +36,7 @@ Direction = str | dict[str, float]
 
 REPLICATES = 2000
 BOOTSTRAP_SEED = 20250301
-FEWEST_CLUSTERS = 5  # with fewer, or a subset of one alone, an effect is one on these items only
+FEWEST_CLUSTERS = 5  # with fewer, or a subset of a single one, the effect is about these items only
 ENOUGH_COUNTS = 30  # clusters of items of 0 and 1, from which on Student's t describes their mean
 _FLIPS = 1 << 12  # where there are more signs than can be counted
 _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
@@ -44,7 +44,7 @@ _NEVER = 1e-6  # chance below which a mean is not taken to cross its target
 
 @dataclass(frozen=True)
 class Crossing:
-    """Guard against means whose sign about the target the items do not tell: valid at every level."""
+    """Guard against means whose side of the target the items do not determine: valid at every level."""
 
     p_value: float  # of the folded draws: twice the share on the smaller side of 0
     chance: float  # that some mean lies on the other side of its target than it seems to
@@ -82,11 +82,11 @@ class Estimate:
     seeds: int
     items: int
     clusters: int  # of items
-    items_only: bool  # too few clusters to speak about others: the effect is one on these very items
+    items_only: bool  # too few clusters to generalise: the effect is about these items only
     of_items: Noise  # the items' alone, as if these very seeds were the population
     per_seed: tuple[float, ...]
-    # What other items would have made of the effect, less what it is: [replicates]. All contrasts of one study meet the
-    # same draws, so that covariances of the draws are those of the effects, as far as items go.
+    # The effect on other items, minus the effect itself: [replicates]. All contrasts of one study use the
+    # same draws, so the draws' covariances are the item part of the effects' covariances.
     draw_items: Callable[[], Array] = field(repr=False, compare=False)
     crossing: Crossing = field(repr=False, compare=False)
     by_cluster: tuple[float, ...] = ()  # the contrast's parts, where these are counts too few for Student's t
@@ -124,9 +124,9 @@ class Estimate:
         return self.draw_items()
 
     def interval(self, noise: Noise, alpha: float) -> tuple[float, float]:
-        """The interval at 1 - alpha were the noise this one (of moderated variances, say).
+        """The interval at 1 - alpha with this noise (of moderated variances, say).
 
-        It holds the effect, and 0 unless `p_value` is at most alpha. NaN where neither seeds nor items tell of noise.
+        It holds the effect, and 0 unless `p_value` is at most alpha. NaN if neither seeds nor items show noise.
         """
         if self.items_only and not noise.seeds_known:
             return float("nan"), float("nan")
@@ -138,14 +138,14 @@ class Estimate:
     def within(self, margin: float, noise: Noise, alpha: float) -> bool:
         """Whether the effect lies inside ±margin: two one-sided tests, each at alpha (Schuirmann, 1987).
 
-        What may have gone unseen stays that of alpha on both sides: few changes are counts, and skewed.
+        The allowance for unseen changes stays two-sided at alpha: few changes are counts, and skewed.
         """
         hidden = noise.unseen * float(np.log(alpha / 2) / np.log(alpha))
         low, high = self.interval(replace(noise, unseen=hidden), 2 * alpha)
         return -margin <= low and high <= margin
 
     def p_value(self, noise: Noise) -> float:
-        """Two-sided, unadjusted p were the noise this one; NaN with one seed.
+        """Two-sided, unadjusted p with this noise; NaN with one seed.
 
         1 where effect and centre have opposite signs: freed of its noise the effect would be the opposite of what is
         shown, so neither direction may be called.
@@ -158,7 +158,7 @@ class Estimate:
         return p if self.items_only else max(p, self.exact_p)
 
     def p_not_worse(self, margin: float, noise: Noise) -> float:
-        """One-sided p of an effect of -margin or less, were the noise this one; NaN with one seed."""
+        """One-sided p of an effect of -margin or less, with this noise; NaN with one seed."""
         if not noise.seeds_known:
             return float("nan")
         if self.effect <= -margin:
@@ -166,7 +166,7 @@ class Estimate:
         return self.crossing.p_above(-margin, p_value(self.centre + margin, noise, sides=1))
 
     def with_nothing_unseen(self) -> "Estimate":
-        """The same where it is known that other items differ no more than these."""
+        """The same if other items are known to differ no more than these."""
         return replace(self, noise=replace(self.noise, unseen=0.0))
 
     @property
@@ -196,7 +196,7 @@ def subset_means(values: Sequence[Array]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Arm:
-    """The runs of one variant, and what contrasts need of them alone: found once for all that they are part of."""
+    """The runs of one variant, with the statistics that all of its contrasts share, computed once."""
 
     values: Sequence[Array]  # [1, seeds, items] per subset
     direction: Direction
@@ -214,12 +214,12 @@ class Arm:
 
     @property
     def gains(self) -> Array:
-        """What the tables show [seeds]: the mean over subsets of the gain of the subset's mean."""
+        """The values in the tables [seeds]: the mean over subsets of the gain of the subset's mean."""
         return gain(self.means[0], self.direction).mean(axis=1)
 
     @cached_property
     def share(self) -> Array:
-        """What of the means' spread over seeds is not noise of their items [1, subsets]; asked at a target only."""
+        """Share of the means' spread over seeds that is not item noise [1, subsets]; used at a target only."""
         folds = isinstance(self.direction, dict)
         return unfolding(self.values, self.means) if folds else np.ones((1, len(self.values)))
 
@@ -230,12 +230,12 @@ class Arm:
 
     @cached_property
     def slopes(self) -> Array:
-        """What a gain changes by with each mean [1, seeds, subsets]."""
+        """Derivative of a gain by each mean [1, seeds, subsets]."""
         return _slopes(self.unfolded, self.direction)
 
     @cached_property
     def linear(self) -> Array:
-        """What each cluster adds to a gain [clusters, 1, seeds]."""
+        """Each cluster's contribution to a gain [clusters, 1, seeds]."""
         if not self.clusters.single:
             return (self.slopes * contributions(self.values, self.clusters)).mean(axis=-1)
         found = np.empty((self.clusters.count, *self.means.shape[:2]))
@@ -286,7 +286,7 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
     """Estimate the weighted sum of arms: its noise over training seeds and over clusters of items, crossed.
 
     `weights`: one per arm; (1, -1) for child and parent. The variance of a mean over seeds is s^2 / S. The items' is
-    the covariance between seeds of what clusters contribute: the noise that more seeds do not remove. Adding the two
+    the covariance between seeds of the clusters' contributions: the noise that more seeds do not remove. Adding the two
     counts the seed-by-item residual once, where one joint bootstrap of crossed factors counts it three times (Owen,
     2007, Annals of Applied Statistics 1, 386-411). With one seed the interval holds item noise only.
     """
@@ -356,7 +356,7 @@ def contrast_arms(arms: Sequence[Arm], weights: Sequence[float], confidence: flo
 
 
 def _few_counts(values: Sequence[Array], found: Sequence[Array], clusters: Clusters) -> tuple[float, ...]:
-    """What each cluster adds to a difference of means, where values are 0 or 1 and clusters few; else nothing."""
+    """Each cluster's contribution to a difference of means, if values are 0 or 1 and clusters few; else nothing."""
     few = len(values[0]) > 1 and clusters.count < ENOUGH_COUNTS
     if not few or not all(np.isin(subset, (0, 1)).all() for subset in values):
         return ()
@@ -364,14 +364,14 @@ def _few_counts(values: Sequence[Array], found: Sequence[Array], clusters: Clust
 
 
 def _crossing(reach: Array, chance: float, seed_variance: float, seeds: int) -> Crossing:
-    """What the draws [replicates] say of zero; the seeds' noise widens them."""
+    """The guard from the draws [replicates], widened by the seeds' noise."""
     if seeds > 1 and reach.var() > 0:
         reach = reach.mean() + (reach - reach.mean()) * np.sqrt(1 + seed_variance / reach.var())
     return Crossing(_smaller_side(reach), chance, reach)
 
 
 def _smaller_side(draws: Array) -> float:
-    """Twice the share of draws on the smaller side of zero; never 0, as so many draws cannot tell."""
+    """Twice the share of draws on the smaller side of zero; never 0, since the draws are finitely many."""
     least = min(int(np.sum(draws <= 0)), int(np.sum(draws >= 0)))
     return min(1.0, 2 * (least + 1) / (len(draws) + 1))
 
@@ -414,7 +414,7 @@ def _seed_variance(
 def _resolution(values: Sequence[Array], arms: Array, spread: float) -> float:
     """Variance that rounding to whole items hides in a paired contrast (Sheppard).
 
-    0 where all arms agree, and where a run is one value: what its steps are, no item tells. Two seeds whose 0/1 items
+    0 where all arms agree, and where a run is one value, whose step is unknown. Two seeds whose 0/1 items
     give the very same count are common, and without this would claim that seeds do not matter. Values apart by less
     than 1e-9 of their range are one value. 0, too, where it would not change `spread`: the smallest step in the middle
     of the values is at least the smallest of all, for which all had to be sorted.

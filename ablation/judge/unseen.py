@@ -1,4 +1,4 @@
-"""What the items did not show: a cluster that changes, and was not among those drawn. Formulas in docs/statistics.md.
+"""Unseen changes: a cluster that changes and was not among those drawn. Formulas in docs/statistics.md.
 
     unseen(values, arms, slopes, clusters, found) -> what one such cluster would add to the contrast
 
@@ -18,14 +18,14 @@ _A_CHANGE = 0.1  # of the range: a cluster that changed by as much has changed
 def unseen(values: Sequence[Array], arms: Array, slopes: Array, clusters: Clusters, found: Sequence[Array]) -> float:
     """Return what one cluster that changes, and was not among those drawn, would add to the contrast.
 
-    That none of n clusters changed only says that the share which would is below -ln(alpha / 2) / n, on either side
-    (rule of three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound.
-    An item can change by the range of its subset's values. Clusters that did change tell how much such clusters change:
-    of m, as many as whole changes make up what was seen, the next is larger than all with a chance of about 1 / m.
-    So the change is the largest seen plus a share 1 / m of the range, at most the range. And it is asked only of
-    clusters that hardly differ: where all differ, their spread tells of it. An item alone differs by a tenth of the
-    range, in the mean over seeds; a cluster of several where a tenth of its items do, in any seed. The worst subset, of
-    few clusters, counts. 0 for a single arm: its mean has no such items.
+    If none of n clusters changed, the share that would change is below -ln(alpha / 2) / n, on either side (rule of
+    three: Hanley and Lippman-Hand, 1983, JAMA 249, 1743-1745); -ln(alpha / 2) times this number is the bound. An item
+    can change by the range of its subset's values. Changed clusters show how much clusters change: after m of them
+    (counted in whole changes), the next is larger than all with a probability of about 1 / m. So the change is the
+    largest seen plus a share 1 / m of the range, at most the range. It is needed only for clusters that hardly differ:
+    where all differ, their spread shows it. A single item counts as differing by a tenth of the range, in the mean over
+    seeds; a cluster of several if a tenth of its items do, in any seed. The worst subset, of few clusters, counts. 0
+    for a single arm: its mean has no such items.
     """
     if np.count_nonzero(arms) < 2:
         return 0.0

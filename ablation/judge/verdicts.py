@@ -1,7 +1,7 @@
-"""From the database to judged studies, each read and judged once for all that shows it.
+"""Judged studies from the database, each read and judged once for all of its uses.
 
 judge_study(store, name)       -> JudgedStudy: measurements, edges, interactions
-judge_studies(store)           -> those of every study, or of one
+judge_studies(store)           -> JudgedStudy of every study, or of one
 edge_table(judged)             -> DataFrame, one row per edge (parent -> child), columns EDGE_COLUMNS and guardrails
 guardrail_table(judged)        -> DataFrame, one row per edge and guardrail
 interaction_table(judged)      -> DataFrame, one row per declared combination
@@ -54,7 +54,7 @@ EDGE_COLUMNS = [
 
 @dataclass(frozen=True)
 class JudgedStudy:
-    """A study's measurements, and what they say of each edge and combination."""
+    """A study's measurements, with the verdicts on its edges and combinations."""
 
     measurements: Measurements
     edges: list[Edge]
@@ -86,7 +86,7 @@ def judge_studies(store: Store, study: str | None = None) -> list[JudgedStudy]:
 
 
 def edge_table(judged: Iterable[JudgedStudy]) -> pd.DataFrame:
-    """Return one row per edge; `guardrails` says what they add to its word."""
+    """Return one row per edge; `guardrails` is their addition to its verdict."""
     found = [(study, edge) for study in judged for edge in study.edges]
     said = [guardrails.in_words(study.guarded.get(edge.pair, ())) for study, edge in found]
     return edge_rows(edge for _, edge in found).assign(guardrails=said)

@@ -30,7 +30,7 @@ class Size:
 
 
 def certify(study: Measurements, size: Size = Size()) -> StudyCertificate:
-    """Judge worlds of known truth that are made of this study's runs."""
+    """Judge worlds of known truth made from this study's runs."""
     judged = judge_edges(study)
     items_only = any(edge.estimate is not None and edge.estimate.items_only for edge in judged)
     parts = parts_of(study, items_only=items_only)
@@ -59,7 +59,7 @@ def certify(study: Measurements, size: Size = Size()) -> StudyCertificate:
 
 
 def judge(form: str, world: World) -> Trial:
-    """Judge a world as one who looks at every declared look and stops at a decision: each edge's first decided word."""
+    """Judge a world at every declared look, stopping at a decision: each edge's first decided verdict."""
     study = world.study
     found: dict[tuple[str, str], Judged] = {}
     for seen in _looks(study):

@@ -1,4 +1,4 @@
-"""What a certificate was made of: the measurements, and the code that judges them."""
+"""A digest of a certificate's sources: the measurements, and the code that judges them."""
 
 import hashlib
 from functools import lru_cache
@@ -32,7 +32,7 @@ def digest_of(study: Measurements) -> str:
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """Return a digest of the modules that judge and of what they follow; the certificate's own are among them."""
+    """Return a digest of the modules that judge and of those that they use, the certificate's own included."""
     known = hashlib.sha256()
     for path in sorted(path for pattern in _CODE for path in _PACKAGE.glob(pattern)):
         known.update(path.relative_to(_PACKAGE).as_posix().encode() + path.read_bytes())

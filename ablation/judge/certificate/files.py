@@ -1,4 +1,4 @@
-"""`results/certificate.json`: the certificates of a database, made again only for what has changed.
+"""`results/certificate.json`: the certificates of a database, remade only for changed studies.
 
 certified(store, results, study) -> Certificates     made where needed, and written
 known(results)                   -> Certificates | None     as they were last written
@@ -17,7 +17,7 @@ CERTIFICATE = "certificate.json"
 
 
 def known(results: Path) -> Certificates | None:
-    """Return the certificates that were written last; None where there are none, or of another form."""
+    """Return the certificates that were written last; None if there are none, or in another form."""
     try:
         return Certificates.model_validate_json((results / CERTIFICATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # not there, or not of this form: pydantic's error is a ValueError

@@ -1,4 +1,4 @@
-"""What a certificate holds: per word how often it was wrong, at least and at most, and what follows."""
+"""The content of a certificate: per verdict how often it was wrong, at least and at most, and the conclusion."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ class Evidence(Strict):
     promise: float  # the rate that the word must not exceed
     trials: int  # worlds for better or worse, edges for the others
     rate: float
-    lower: float  # one-sided bound, at a confidence that allows for all that is looked at
+    lower: float  # one-sided bound, at a confidence corrected for all bounds
     upper: float  # one-sided, at 95%
 
 
@@ -29,7 +29,7 @@ class Power(Strict):
 
 
 class WordRecord(Strict):
-    """What is certified of one word."""
+    """The certificate of one verdict."""
 
     word: str
     status: Status
@@ -50,7 +50,7 @@ class StudyCertificate(Strict):
 
     @property
     def said(self) -> str:
-        """What is certified of the study's words, in a few words."""
+        """The study's certificate in a few words."""
         wrong = [record.word for record in self.words if record.status == "uncalibrated"]
         known = f"calibrated on this study's residuals ({self.lineages} lineages)"
         return f"uncalibrated: {', '.join(wrong)}" if wrong else known if self.evidence else "uncertified"

@@ -1,4 +1,4 @@
-"""From judged worlds to bounds, and from bounds to what is certified of each word. See docs/certificate.md."""
+"""Turns judged worlds into error bounds, and bounds into the certificate of each verdict. See docs/certificate.md."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,10 +104,10 @@ def upper_bound(wrong: float, trials: float, confidence: float) -> float:
 
 
 def effective_trials(groups: Sequence[Sequence[float]], confidence: float) -> float:
-    """As many independent trials as say so much: Korn and Graubard's, for a one-sided bound.
+    """The effective number of independent trials after Korn and Graubard, for a one-sided bound.
 
-    The design effect is estimated from the groups, and so has their degrees of freedom only: hence the squared ratio
-    of the two quantiles of Student's t. Without variation between groups there is no estimate, and no ratio.
+    The design effect is estimated from the groups, and so has only their degrees of freedom: hence the squared ratio of
+    the two quantiles of Student's t. Without variation between groups there is neither estimate nor ratio.
     """
     trials = sum(map(len, groups))
     if len(groups) < 2 or len({value for group in groups for value in group}) < 2:
@@ -117,10 +117,10 @@ def effective_trials(groups: Sequence[Sequence[float]], confidence: float) -> fl
 
 
 def design_effect(groups: Sequence[Sequence[float]]) -> float:
-    """By how much trials in groups say less than as many independent ones; at least 1.
+    """The design effect of trials in groups, relative to independent trials; at least 1.
 
-    The variance of the rate between groups, over that of independent trials. Groups that are all right, or all wrong,
-    show no effect: 1.
+    The variance of the rate between groups, over the variance for independent trials. It is 1 if all trials are right,
+    or all wrong.
     """
     size = np.array([len(group) for group in groups], dtype=float)
     rate = np.array([np.mean(group) for group in groups])

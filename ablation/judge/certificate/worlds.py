@@ -1,20 +1,20 @@
-"""Lineages of known truth that are made of a study's own residuals: a wild null, and effects planted on top.
+"""Lineages of known truth made from a study's own residuals: a wild null, and effects planted on top.
 
     parts_of(study) -> Parts | None                     what a study's runs are made of
     worlds(study, parts, form, rounds, mde, seed)       World: a study as `judge_edges` takes it, and the true gains
 
-A run's items are taken apart into what all runs share, what is the variant's, what is the seed's and what is the run's
-own. In the wild null (Wu 1986; Liu 1988) each part of a variant keeps its size and gets a random sign: one for each
-cluster of a variant's items, one for each run. So no variant differs from another in expectation, while tails and
-clusters stay, and of the spreads over seeds what is not chance. A mean that was taken out made a part smaller, which
-is undone (S / (S - 1) for that of S seeds). Values may leave the range that the study's had.
+A run's items are decomposed into a part common to all runs, a part of the variant, a part of the seed and the run's own
+part. In the wild null (Wu 1986; Liu 1988) each part of a variant keeps its size and gets a random sign: one for each
+cluster of a variant's items, one for each run. So no variant differs from another in expectation, while tails, clusters
+and the true spreads over seeds stay. Subtracting a mean makes a part smaller, which is corrected (S / (S - 1) for the
+mean of S seeds). Values may leave the range of the study's values.
 
     signs      the wild null
     planted    effects of the margin and of the smallest detectable effect, in turn; each run has the residual of any
     across     the wild null with parents and children on opposite sides of a target, each one standard error from it
-    seeds      nothing but a change that acts in some of the seeds, in a larger share than `equivalent` leaves open
-    rare       nothing but a change of few items, to the end of the range, the same ones in every seed
-    unpaired   nothing but a large effect, of children that have other items or seeds than their parents, though as many
+    seeds      only a change that acts in some of the seeds, in a larger share than `equivalent` leaves open
+    rare       only a change of few items, to the end of the range, the same ones in every seed
+    unpaired   only a large effect, of children that have other items or seeds than their parents, but the same number
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,27 +39,27 @@ NOISY = ("signs", "planted", "across")
 FORMS = (*NOISY, "seeds", "rare", "unpaired")
 MORE = 0.01  # of the seeds: what a change of the form `seeds` acts in beyond the share that `equivalent` leaves open
 PLAIN = 1.25  # times the margin is the effect of such a change, so that one seed of those run that shows it is enough
-LARGE = 5.0  # margins: an effect that nobody can overlook
+LARGE = 5.0  # margins: an effect too large to be overlooked
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the whole runs of a study are made of; lists hold one array per subset."""
+    """The decomposition of a study's complete runs; lists hold one array per subset."""
 
     runs: Mapping[str, list[int]]  # variant: its seeds
     index: list[pd.Index]
     clusters: list[Numbers]  # of each item
     base: list[Array]  # [items]: the mean of the variants
-    items: list[Array]  # [variants, items]: what a variant's items add to it in every seed, 0 on average
-    shared: list[Array]  # [seeds, items]: what a seed adds in every variant
-    own: list[Array]  # [variants, seeds, items]: what is left of a run; 0 where there is none
+    items: list[Array]  # [variants, items]: the variant's part of each item in every seed, 0 on average
+    shared: list[Array]  # [seeds, items]: the seed's part in every variant
+    own: list[Array]  # [variants, seeds, items]: the rest of a run; 0 where there is no run
     made: Array  # [variants, seeds]: 1 where there is a run
     low: list[float]  # per subset: the smallest value, and the largest
     high: list[float]
 
 
 class Column(NamedTuple):
-    """Values by item: as much of a pandas series as judging reads, and made in a twentieth of the time."""
+    """Values by item: the part of a pandas series that judging uses, built in a twentieth of the time."""
 
     index: pd.Index
     values: Array
@@ -78,9 +78,9 @@ class World:
 
 
 def parts_of(study: Measurements, *, items_only: bool) -> Parts | None:
-    """Take the runs apart that ended well and have the first one's items; None where no variant has two of them.
+    """Decompose the runs that ended well and have the first one's items; None if no variant has two of them.
 
-    `items_only`: verdicts speak of these very items: a variant's part of them would be an effect, and is left out.
+    `items_only`: verdicts are about these items only: a variant's part of them would be an effect, and is left out.
     """
     reference: list[pd.Index] = []
     clusters: list[Numbers] = []
@@ -155,7 +155,7 @@ def _apart(values: Array, clusters: Numbers, *, items_only: bool) -> tuple[Array
 
 
 def _with_true_spreads(own: Sequence[Array], made: Array) -> list[Array]:
-    """The runs' own parts, the shifts of each variant freed of how much few seeds make spreads differ by chance.
+    """The runs' own parts, with each variant's spread corrected for chance differences between few seeds.
 
     Their variances become Smyth's posterior ones, so that variants that are alike get the same spread.
     """
@@ -172,7 +172,7 @@ def _with_true_spreads(own: Sequence[Array], made: Array) -> list[Array]:
 
 
 def _widened(count: Any) -> Any:
-    """By how much a deviation from a mean of so many is widened; 1 for one, which has none."""
+    """The factor that corrects a deviation from a mean of `count` values; 1 for a single value, which has none."""
     return np.sqrt(count / np.maximum(count - 1, 1))
 
 
@@ -184,7 +184,7 @@ def _sums(values: Array, clusters: Numbers) -> Array:
 
 
 def forms_of(study: Measurements, *, items_only: bool) -> list[str]:
-    """The forms that a study can have; few items stand for no others, of which `rare` and `across` speak."""
+    """The forms that a study can have; `rare` and `across` are about other items, so they need enough items."""
     without = {"rare", "across"} if items_only else set()
     return [form for form in FORMS if form not in without and (form != "across" or isinstance(study.direction, dict))]
 
@@ -204,7 +204,7 @@ def worlds(study: Measurements, parts: Parts, form: str, *, rounds: int, mde: fl
 def _as_study(study: Measurements, parts: Parts, values: Sequence[Array], mispaired: str) -> Measurements:
     """The study with these values [variants, seeds, items] per subset; every run ended well.
 
-    `mispaired`: of what children have other ones than their parents, though as many.
+    `mispaired`: whether children have other items or other seeds than their parents, but the same number.
     """
     seeds = study.in_order_added({seed for _, seed in study.states})
     other = {child for child, _ in _compared(study, list(parts.runs))} if mispaired else set()
@@ -235,7 +235,7 @@ def _as_study(study: Measurements, parts: Parts, values: Sequence[Array], mispai
 
 @dataclass(frozen=True)
 class _Maker:
-    """Draws one world after the other: values [variants, seeds, items] per subset, and each variant's expected gain."""
+    """Draws worlds: values [variants, seeds, items] per subset, and each variant's expected gain."""
 
     study: Measurements
     parts: Parts
@@ -351,7 +351,7 @@ class _Maker:
         return values, gains
 
     def beyond_doubt(self) -> tuple[list[Array], Array]:
-        """Each child is far worse than its parent: said of runs that cannot be paired, any word is wrong."""
+        """Each child is far worse than its parent, but the runs cannot be paired, so any verdict is wrong."""
         values, sides = self._plain()
         for child, parent in self.pairs:
             for subset, side in zip(values, sides, strict=True):
@@ -381,9 +381,9 @@ def _compared(study: Measurements, names: Sequence[str]) -> list[tuple[str, str]
 def acting_share(analysis: Analysis, seeds: int) -> float:
     """The share of seeds in which a change acts that `equivalent` from so many seeds denies.
 
-    The word leaves open a share q of seeds (`ablation.judge.scope`), the most at the first look that may say it; from
-    fewer seeds than `rare` asks for it must not be said at all. This share is a little more than q, or than `rare`. So
-    none of the seeds that were run shows the change with a probability below alpha: the promise.
+    The verdict leaves open a share q of seeds (`ablation.judge.scope`), largest at the first look that may give it;
+    with fewer seeds than `rare` requires it must not be given at all. This share is a little more than q, or than
+    `rare`. So the probability that none of the seeds that were run shows the change is below alpha: the promise.
     """
     counts = [look for look in analysis.looks if look <= seeds] if analysis.looks else [seeds]
     left = [share_otherwise(count, analysis.alpha) for count in counts if count > 1]

@@ -1,4 +1,4 @@
-"""From files to arms: which file is which run of which arm, and whether two arms may be paired.
+"""Sorts files into runs of arms, and checks whether two arms may be paired.
 
     expand(words) -> list[Path]                            files, folders and patterns, as typed
     read_arm(name, paths, options) -> Arm                  {seed: {subset: Sheet}}
@@ -6,8 +6,8 @@
     check(parent, child, allow) -> notes                   ConfigError where they may not be paired
     common_items(arms) -> arms                             with the items that all runs of all arms have
 
-Paired are the same seeds and the same items, of each of which the same was asked. Values of what was asked differently
-are not pairs. Where the prompt is the change that is compared, the caller says so.
+Arms are paired by seed and by item. An item's prompt must be the same on both sides, unless the caller says that the
+prompt is the change under comparison.
 """
 
 import glob
@@ -59,7 +59,7 @@ class Arm:
 
 
 def expand(words: Iterable[str], base: Path = Path()) -> list[Path]:
-    """Return the files that were meant: each word is a file, a folder with evaluations below it, or a pattern."""
+    """Return the files behind the arguments: each is a file, a folder with evaluations below it, or a pattern."""
     found: dict[Path, None] = {}
     for word in words:
         path = base / word
@@ -83,7 +83,7 @@ def read_arm(name: str, paths: Sequence[Path], options: Options) -> Arm:
     """Read one arm's files and find which run each is.
 
     Raises:
-        ConfigError: a file cannot be read, its seed cannot be told, or a run was evaluated twice.
+        ConfigError: a file cannot be read, its seed cannot be determined, or a run was evaluated twice.
     """
     sheets = list(_sheets(paths, options.wanted))
     if options.outcome is not None:
@@ -114,7 +114,7 @@ def read_arm(name: str, paths: Sequence[Path], options: Options) -> Arm:
 def _sheets(paths: Sequence[Path], wanted: Wanted) -> Iterator[Sheet]:
     samples = [path for path in paths if path.name.startswith("samples_")]
     for path in paths:
-        if samples and re.fullmatch(r".*results_.*\.json", path.name):  # they are read beside their samples
+        if samples and re.fullmatch(r".*results_.*\.json", path.name):  # they are read with their samples
             continue
         yield from (table if wanted.item else reader_of(path)).sheets(path, wanted)
 
@@ -140,7 +140,7 @@ def _seeds(sheets: Sequence[Sheet], pattern: str | None) -> list[int | None]:
         return seeds
     if any(seed is not None for seed in seeds):
         lacking = next(sheet.source for sheet, seed in zip(sheets, seeds, strict=True) if seed is None)
-        raise ConfigError(lacking, "", None, "its seed cannot be told, as other files' can", "give --seed-from REGEX")
+        raise ConfigError(lacking, "", None, "its seed cannot be found, unlike other files'", "give --seed-from REGEX")
     sources = list(dict.fromkeys(sheet.source for sheet in sheets))
     most = max([sheet.subset for sheet in sheets].count(subset) for subset in {sheet.subset for sheet in sheets})
     if most == 1:
@@ -175,7 +175,7 @@ def _by_part(sources: Sequence[Path]) -> dict[Path, int]:
 
 
 def name_arms(first: Sequence[Path], second: Sequence[Path]) -> tuple[str, str]:
-    """Names by the first part that all paths of one side share and those of the other do not; else `A` and `B`."""
+    """Names by the first part shared by all paths of one side and by none of the other; else `A` and `B`."""
     for column_a, column_b in zip(zip(*(p.parts for p in first)), zip(*(p.parts for p in second))):  # noqa: B905
         a, b = set(column_a), set(column_b)
         if a.isdisjoint(b):
@@ -188,7 +188,7 @@ ALLOWED = ("prompt", "target", "task")  # what may differ, if the caller says so
 
 
 def check(parent: Arm, child: Arm, allow: Set[str] = frozenset()) -> list[str]:
-    """Refuse to pair what does not go together; return what the reader should know.
+    """Refuse arms that cannot be paired; return notes for the reader.
 
     Raises:
         ConfigError: other seeds, subsets, metrics or items, or other prompts, targets or tasks that are not in `allow`.
@@ -258,12 +258,12 @@ def _pair(ours: Sheet, theirs: Sheet, allow: Set[str]) -> Iterator[str]:
         share = f"the {name} of {len(differing)} of {len(ours.items)} items"
         if name not in allow:
             named = some(ours.items[differing].tolist())
-            problem = f"{share} of {ours.subset} is not that of {ours.source}: {named}"
+            problem = f"{share} of {ours.subset} is not the same as in {ours.source}: {named}"
             raise ConfigError(theirs.source, "", None, problem, f"compare what was asked alike, or give --allow {name}")
         yield f"{share} of {ours.subset} differs between the two sides, as --allow {name} permits"
     hashes = ours.facts.task_hash, theirs.facts.task_hash
     if not ours.asked and "task" not in allow and None not in hashes and hashes[0] != hashes[1]:
-        problem = f"task_hash {hashes[1]} of {ours.subset} is not that of {ours.source}, {hashes[0]}"
+        problem = f"task_hash {hashes[1]} of {ours.subset} is not the same as in {ours.source}, {hashes[0]}"
         raise ConfigError(theirs.source, "", None, problem, "compare what was asked alike, or give --allow task")
     if ours.facts.repeats != theirs.facts.repeats:
         often = f"{ours.facts.repeats} times on one side, {theirs.facts.repeats} on the other"

@@ -1,9 +1,9 @@
-"""A comparison from its arms to its verdicts: what the command prints, and what the page is drawn from.
+"""A comparison, from its arms to its verdicts: the source of the command's output and of the page.
 
     compare(name, arms, lineage, rules) -> Comparison
     compare_sides(a, b, names, options, rules) -> Comparison       of the files of two sides
 
-The judge reads the same Measurements as those of a grid, and judges by the same rules.
+The judge reads Measurements, as for a grid, and judges by the same rules.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -50,7 +50,7 @@ class Rules:
     allow: Set[str] = frozenset()
     common_items: bool = False
     flips: int = 3
-    chosen: Wanted = ANY  # what the caller named, of which nothing need be said
+    chosen: Wanted = ANY  # the caller's own choices, which need no note
     analysis: Mapping[str, Any] = field(default_factory=dict)  # further keys of the analysis plan: alpha, edges, ...
 
 
@@ -71,7 +71,7 @@ class SubsetRow:
 
 @dataclass(frozen=True)
 class Compared:
-    """One edge with what the command says of it beside the verdict."""
+    """One edge with the command's further statements about it."""
 
     edge: Edge
     subsets: tuple[SubsetRow, ...]
@@ -128,12 +128,12 @@ def compare_sides(
 
 
 def _steps(parents: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    """Every edge of the lineage: a difference over several is one of pairs that go together."""
+    """Every edge of the lineage: a difference over several edges needs pairs throughout."""
     return [step for name in parents for step in pairwise([name, *ancestors(name, parents)])]
 
 
 def _other_choices(arms: Sequence[Arm], chosen: Wanted) -> list[str]:
-    """What else the files hold, where the caller chose nothing: the first metric and filter were taken."""
+    """Notes on the files' other metrics and filters, if the caller chose none and the first was taken."""
     facts = [(sheet, sheet.facts) for arm in arms for sheet in arm.sheets]
     notes = []
     for kind, named in (("metrics", chosen.metric), ("filters", chosen.filter)):
@@ -147,7 +147,7 @@ def _other_choices(arms: Sequence[Arm], chosen: Wanted) -> list[str]:
 
 
 def _shared(arms: Sequence[Arm]) -> list[str]:
-    """Where items rest on one text, and so err together, and nobody said so."""
+    """Notes on items that share a text, and so err together, without a declared cluster."""
     found = {sheet.subset: sheet.facts.shared for arm in arms for sheet in arm.sheets if sheet.facts.shared}
     return [
         f"items of {subset} share {shared}: they err together, and intervals are too narrow; "
@@ -157,7 +157,7 @@ def _shared(arms: Sequence[Arm]) -> list[str]:
 
 
 def _reported(arms: Sequence[Arm]) -> list[str]:
-    """Where the writer's own number is not the mean of the items: another aggregate, which no paired test is of."""
+    """Notes where a file's own number is not the mean of its items: an aggregate that no paired test covers."""
     for arm in arms:
         for sheet in arm.sheets:
             said, ours = sheet.facts.reported, float(sheet.values.mean())
@@ -205,10 +205,10 @@ def _subset(subset: str, arms: tuple[Arm, Arm], seeds: list[int], measured: Meas
 def plan_analysis(
     arms: Sequence[Arm], direction: Direction | None, margin: float | None, **rules: Any
 ) -> tuple[Analysis, list[str]]:
-    """Return how the arms are judged; what neither the files nor the caller say is said in the notes.
+    """Return the rules by which the arms are judged; the notes name what was assumed.
 
     Raises:
-        ConfigError: metrics go in different directions, or the scale of the values does not tell a margin.
+        ConfigError: metrics have different directions, or the scale of the values does not suggest a margin.
     """
     sheets = [sheet for arm in arms for sheet in arm.sheets]
     notes = []
@@ -247,7 +247,7 @@ def plan_analysis(
 
 
 def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Mapping[str, Lineage]) -> Measurements:
-    """Return what the judge reads, of arms that have been checked."""
+    """Return the measurements of checked arms, for the judge."""
     named = {arm.name: arm for arm in arms}
     clusters = _clusters([sheet for arm in arms for sheet in arm.sheets])
     runs = {(arm.name, seed): run for arm in arms for seed, run in arm.runs.items()}
@@ -268,7 +268,7 @@ def measurements(name: str, arms: Sequence[Arm], analysis: Analysis, lineage: Ma
 
 
 def planned(arms: Mapping[str, Arm], name: str, place: Lineage) -> PlannedVariant:
-    """The variant as the judge and the page know one; its changes are those of the evaluations' own settings."""
+    """The variant as for judge and page; its changes are differences of the evaluations' own settings."""
     changes = _changes(arms[place.parent], arms[name]) if place.parent is not None else []
     return PlannedVariant(
         name=name,
@@ -293,7 +293,7 @@ def _changes(parent: Arm, child: Arm) -> list[Change]:
 
 
 def settings_of(arm: Arm) -> dict[str, Any]:
-    """What all runs of an arm have in common of their settings."""
+    """The settings that all runs of an arm have in common."""
     found = [dict(sheet.facts.settings) for sheet in arm.sheets]
     return {key: value for key, value in found[0].items() if all(other.get(key) == value for other in found)}
 

@@ -1,4 +1,4 @@
-"""The items that changed most between two arms, with their words.
+"""The items that changed most between two arms, with their texts.
 
     most_changed(parent, child, analysis, count) -> Flips
 
@@ -20,7 +20,7 @@ _Found = tuple[float, str, int, float, float]  # change, subset, place, before, 
 
 @dataclass(frozen=True)
 class Flip:
-    """One item: its means over the seeds on both sides, and its words, of the seed in which it changed most."""
+    """One item: its means over the seeds on both sides, and its texts in the seed in which it changed most."""
 
     subset: str
     item: str
@@ -34,7 +34,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Flips:
-    """What changed between two arms, item by item."""
+    """The changes between two arms, item by item."""
 
     better: int  # items that improved, on average over the seeds
     worse: int
@@ -76,7 +76,7 @@ def improving(before: np.ndarray, after: np.ndarray, analysis: Analysis) -> int:
 
 
 def _flips(parent: Arm, child: Arm, seeds: Sequence[int], found: Sequence[_Found]) -> tuple[Flip, ...]:
-    """With the words of the seed in which an item changed most, each file being read once."""
+    """The items with their texts in the seed in which each changed most; each file is read once."""
     chosen = []
     for change, subset, at, before, after in found:
         by_seed = [

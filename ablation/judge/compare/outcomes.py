@@ -1,4 +1,4 @@
-"""What several samples of an item say together, from the right ones among them.
+"""Combined outcomes of several samples of an item, from the number of right ones.
 
     pass@k: the chance that any of k samples is right, 1 - C(n - c, k) / C(n, k) (Chen et al., 2021, arXiv 2107.03374)
     cons@k: the chance that most of k samples are right; a tie counts half

@@ -24,7 +24,7 @@ _KEYS = ("direction", "margin", "alpha", "error", "rare", "correction", "varianc
 
 
 class EvaluatedVariant(Strict):
-    """One variant: its files, and what it is a change of."""
+    """One variant: its files and its parent."""
 
     extends: Text | None = Field(default=None, description="Its parent; without it, a root.")
     why: str = ""
@@ -82,7 +82,7 @@ def read_study_file(path: Path) -> EvaluationStudy:
     """Return the study of a file.
 
     Raises:
-        ConfigError: an unknown key, a value out of range, a parent or edge that no variant is, a circle.
+        ConfigError: an unknown key, a value out of range, an unknown parent or edge, a cycle.
     """
     file = validate(EvaluationStudyFile, load_yaml(path), path)
     rules = _rules(file.analysis, path)

@@ -133,7 +133,7 @@ def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, m
     monkeypatch.setattr("ablation.store.collect.collect", refuse)
     _, out, err = run(capsys, "sql", "from runs", "--results", results)
     assert "(2 rows)" in out
-    assert err.startswith(f"note: {results / DATABASE} is not that")
+    assert err.startswith(f"note: {results / DATABASE} is out of date: ")
     assert err.endswith("stages: Read-only file system\n")
 
 

@@ -41,7 +41,7 @@ def test_imported_samples_have_the_verdict_that_compare_gives(runs, capsys):
     assert line.endswith("or pass --map allow=prompt if that is the change")
     assert not Path("results/imported/prompts").exists()
     assert main([*words, "--map", "allow=prompt"]) == 0
-    assert "note: the prompts of openbook are other ones in new/" in capsys.readouterr().out
+    assert "note: the prompts of openbook differ between new/" in capsys.readouterr().out
     [edge] = edges("prompts")
     assert (edge.parent.partition("-")[0], edge.child.partition("-")[0]) == ("base", "new")
     assert edge.seeds == compared["seeds"] == 3
@@ -111,7 +111,7 @@ def test_runs_of_two_imports_that_were_asked_otherwise_are_no_pairs(tmp_path, mo
     assert main(["import", "evaluation", "same.csv", *words]) == 0
     before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
     assert main(["import", "evaluation", "other.csv", *words]) == 2
-    assert "the prompts of all are other ones in" in capsys.readouterr().err
+    assert "the prompts of all differ between" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     assert main(["import", "evaluation", "other.csv", *words, "--map", "allow=prompt"]) == 0
 
