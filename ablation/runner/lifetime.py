@@ -28,7 +28,7 @@ def end_on_signals() -> None:
 def lock_folder(folder: Path, wait: float = _PATIENCE, on_wait: Callable[[str], None] = lambda holder: None) -> int:
     """Hold `folder` until this process ends; return the descriptor.
 
-    Waits up to `seconds` for another process, but at least one: `ablation status` and `collect` take the lock for an
+    Waits `wait` seconds for another process, but at least one: `ablation status` and `collect` take the lock for an
     instant, to see whether a stage runs. After that second `on_wait` is called once with who holds it. Raises
     FolderInUse if it is still held then. Across machines it works where the file system's flock does (NFS: yes).
     """

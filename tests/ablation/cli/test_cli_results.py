@@ -134,7 +134,7 @@ def test_a_database_that_is_not_the_present_one_is_said_to_be(results, capsys, m
     _, out, err = run(capsys, "sql", "from runs", "--results", results)
     assert "(2 rows)" in out
     assert err.startswith(f"note: {results / DATABASE} is out of date: ")
-    assert err.endswith("stages: Read-only file system\n")
+    assert err.endswith(": Read-only file system\n")
 
 
 def test_a_copy_of_the_database_alone_is_shown_as_it_is(results, tmp_path, capsys):

@@ -377,7 +377,7 @@ def test_logs_and_evaluations_of_one_run_are_two_of_its_stages():
         (["trainer_state", WRITTEN / "verl", "--study", "s"], "holds no trainer_state.json"),
         (["database", WRITTEN / "verl/grpo/seed_0.jsonl", "--study", "s"], "seed_0.jsonl: is not a DuckDB database"),
         (["database", WRITTEN, "--study", "s"], "is not a file"),
-        ([*HF, "--yes"], "what decides is not stated"),
+        ([*HF, "--yes"], "the metric that decides is not stated"),
         ([*HF, *EVAL[:4], "--yes"], "pass --margin M"),
         ([*HF, "--metric", "eval_los", *EVAL[2:], "--yes"], "no run has logged it; did you mean 'eval_loss'?"),
         ([*HF, "--items", "a/b/c", *EVAL[2:], "--yes"], "no run has such items"),
