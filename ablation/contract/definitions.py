@@ -7,6 +7,7 @@ minor version of Python, and so does its digest. Names are resolved by `ablation
 import ast
 import hashlib
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -27,8 +28,11 @@ _HARMLESS = frozenset(
     )
 )
 # By these, code finds definitions that it does not name.
-_SEARCHING = re.compile(r"(__import__|eval|exec|globals)$|(builtins|importlib|runpy)\b|sys\.+modules\b")
-_SEARCHING_ATTRIBUTES = frozenset(("__globals__", "__subclasses__"))
+_SEARCHING = re.compile(
+    r"(__import__|eval|exec|globals)$|(builtins|importlib|pkgutil|pydoc|runpy)\b|sys\.+modules\b|inspect\.+getmodule\b"
+    r"|ablation\.contract\.parts\.(load|part)\b"
+)
+_SEARCHING_ATTRIBUTES = frozenset(("__globals__", "__subclasses__", "f_globals"))
 _WITHOUT_MEANING = frozenset(("ctx", "kind", "type_comment", "type_ignores"))
 _WORD = re.compile(r"[A-Za-z_][\w.]*")
 
@@ -89,10 +93,13 @@ def _file(tree: ast.Module, package: str, text: bytes) -> File:
     statements: list[Statement] = []
     bindings: dict[str, list[int | Import]] = {}
     imports: list[Import] = []
+    foreign_imports: list[ast.stmt] = []
     for node in _run(tree.body):
         found: Iterable[Import] = ()
         if isinstance(node, ast.Import | ast.ImportFrom):
             found = _imports(node, package)
+            if all(map(_is_foreign, found)):
+                foreign_imports.append(node)
         else:
             statement = _statement(node, package)
             found = () if isinstance(node, _DEFINITIONS) else statement.imports
@@ -107,7 +114,11 @@ def _file(tree: ast.Module, package: str, text: bytes) -> File:
     foreign = {name for name, bound in bindings.items() if all(map(_is_foreign, bound))}
     own = bindings.keys() - foreign
     statements = [each._replace(searches=each.searches or _searches(each, bindings)) for each in statements]
+    used = {name.partition(".")[0] for each in statements for name in each.names}
+    effects = [node for node in foreign_imports if _for_its_effects(node, used)]
     always = tuple(number for number, node in enumerate(nodes) if _acts(node, own))
+    always += tuple(range(len(statements), len(statements) + len(effects)))
+    statements += [_statement(node, package)._replace(imports=()) for node in effects]
     return File(text, tuple(statements), {name: tuple(b) for name, b in bindings.items()}, always, tuple(imports))
 
 
@@ -134,6 +145,15 @@ def _is_foreign(bound: int | Import) -> bool:
     return isinstance(bound, Import) and bound.module.partition(".")[0] not in PACKAGES
 
 
+def _for_its_effects(node: ast.stmt, used: Iterable[str]) -> bool:
+    """Whether an import may be there for what it does: of a library outside Python's, a name unused or with dots."""
+    if isinstance(node, ast.ImportFrom):
+        return any(each.name == "*" for each in node.names)
+    names = [each.name for each in node.names if each.asname is None] if isinstance(node, ast.Import) else []
+    others = [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
+    return any("." in name or name not in used for name in others)
+
+
 def _imports(node: ast.Import | ast.ImportFrom, package: str) -> list[Import]:
     if isinstance(node, ast.Import):
         found = []
@@ -153,21 +173,28 @@ def _acts(node: ast.stmt, own: Iterable[str]) -> bool:
     own: names that are bound to something of the project; calling one may have any effect.
     """
     if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        plain = all(isinstance(each, ast.Name | ast.Tuple | ast.Store) for each in _walk(targets))
-        return not plain or any(isinstance(each, ast.Call) for each in ast.walk(node))
+        return not _binds(node) or any(isinstance(each, ast.Call) for each in ast.walk(node))
     if isinstance(node, _FUNCTIONS):
-        defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
-        return any(not _harmless(each, own) for each in [*node.decorator_list, *_calls(defaults)])
+        evaluated = [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
+        return any(not _harmless(each, own) for each in [*node.decorator_list, *_calls(evaluated)])
     if isinstance(node, ast.ClassDef):
         if node.keywords or any(_root(base) in own for base in node.bases):
             return True
-        if not all(_harmless(each, own) for each in node.decorator_list):
-            return True
         inner = [each for each in node.body if isinstance(each, _DEFINITIONS)]
-        values = _calls(each for each in node.body if not isinstance(each, _DEFINITIONS))
-        return any(_acts(each, own) for each in inner) or any(not _harmless(each, own) for each in values)
+        others = [each for each in node.body if not isinstance(each, _DEFINITIONS)]
+        evaluated = [*node.decorator_list, *_calls([*node.decorator_list, *others])]
+        if not all(map(_binds, others)) or not all(_harmless(each, own) for each in evaluated):
+            return True
+        return any(_acts(each, own) for each in inner)
     return not (hasattr(ast, "TypeAlias") and isinstance(node, ast.TypeAlias))
+
+
+def _binds(node: ast.stmt) -> bool:
+    """Whether a statement does no more than give names a value, if that."""
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return all(isinstance(each, ast.Name | ast.Tuple | ast.Store) for each in _walk(targets))
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
 def _walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -183,8 +210,8 @@ def _harmless(node: ast.AST, own: Iterable[str]) -> bool:
     """Whether a decorator or a call is known to have no side effects."""
     function = node.func if isinstance(node, ast.Call) else node
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    setter = name in ("setter", "getter", "deleter")  # of a property in the same class
-    return setter or (name in _HARMLESS and _root(function) not in own)
+    accessor = name in ("setter", "getter", "deleter")  # of a property in the same class
+    return (accessor or name in _HARMLESS) and _root(function) not in own
 
 
 def _root(node: ast.AST) -> str:

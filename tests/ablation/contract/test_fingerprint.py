@@ -108,6 +108,13 @@ def test_what_is_not_used_is_not_followed(root, line):
         ("class A:\n    x = 1\nclass B(A): pass\nf = B", "class A:\n    x = 2\nclass B(A): pass\nf = B"),
         ("class f:\n    a: int = 1\n    b: int = 2", "class f:\n    b: int = 2\n    a: int = 1"),
         ("def f():\n    'd'\n    'e'", "def f():\n    'd'"),
+        ("import torch\nf = 1", "import torch\nimport torch_npu\nf = 1"),  # for its effects
+        ("import torch\nf = torch.ones", "import torch\nimport torch.backends.mkl\nf = torch.ones"),
+        ("D = {}\nclass A:\n    D['a'] = 1\ndef f(): return D", "D = {}\nclass A:\n    D['a'] = 2\ndef f(): return D"),
+        (
+            "D = {}\n@D.setter\ndef g(): return 1\ndef f(): return D",
+            "D = {}\n@D.setter\ndef g(): return 2\ndef f(): return D",
+        ),
         ("L = 1\ndef f():\n    global L\n    L += 1", "L = 2\ndef f():\n    global L\n    L += 1"),
         ("K = 1\nf = lambda: g()\ndef g(): return K", "K = 2\nf = lambda: g()\ndef g(): return K"),
         ("K = 1\nf = lambda: globals()['K']", "K = 2\nf = lambda: globals()['K']"),
