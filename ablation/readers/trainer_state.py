@@ -164,7 +164,7 @@ def _completions(folder: Path, problem: Problem) -> pa.Table | None:
     for path in sorted(folder.glob("completions/completions_*.parquet")):
         try:
             tables.append(item_table(_completion_rows(path)))
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:  # TypeError: prompts of bytes
             problem(ItemsLost(f"{path}: cannot be read ({one_line(error, 200)}), and is left out"))
     return pa.concat_tables(tables) if any(table.num_rows for table in tables) else None
 

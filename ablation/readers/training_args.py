@@ -18,6 +18,8 @@ FILE = "training_args.bin"
 _KNOWN = ("transformers", "trl", "accelerate", "torch")
 _MAX_BYTES = 4 << 20  # real ones have 5 KB
 _MAX_VALUES = 10_000
+_MAX_TUPLES = 24  # nested, and shared by their places, n of them take 2**n steps to hash as a key of a dictionary
+_CHARACTERS = 100  # that count as one value
 _OF_THE_MACHINE = ("distributed_state", "deepspeed_plugin", "fsdp_plugin_args", "mixed_precision")
 
 
@@ -46,9 +48,12 @@ def read_training_args(path: Path, problem: Problem) -> dict[str, Any]:
             if member.file_size > _MAX_BYTES:
                 raise ValueError("it is too long")
             content = archive.read(member)
+        words = [(word.name, place) for word, place, _ in genops(content)]
         # The memo is a list: a huge index, which no file of this length needs, would take all memory.
-        if any("PUT" in word.name and (place or 0) > len(content) for word, place, _ in genops(content)):
+        if any("PUT" in name and (place or 0) > len(content) for name, place in words):
             raise ValueError("it is damaged")
+        if sum(name.startswith("TUPLE") for name, _ in words) > _MAX_TUPLES:
+            raise ValueError("it holds too many tuples")
         made = _Unpickler(BytesIO(content)).load()
         settings = _Plain().of(made) if isinstance(made, _Value) else {}
         return settings or _refused(path, "it holds no settings", problem)
@@ -90,6 +95,10 @@ class _Plain:
             return {str(name): self.of(item) for name, item in value.items()}
         if isinstance(value, list | tuple | set):
             return [self.of(item) for item in value]
+        if isinstance(value, int) and value.bit_length() > 64:
+            raise ValueError("it holds a number of more than 64 bits")
+        if isinstance(value, str):
+            self.left -= len(value) // _CHARACTERS
         if value is None or isinstance(value, bool | int | float | str):
             return value
         raise ValueError(f"it holds a value of type {type(value).__name__}")

@@ -144,15 +144,25 @@ class Command:
 
 
 NESTED = [0]
+PAIRS = ()
 for _ in range(40):
     NESTED = [NESTED, NESTED]
+    PAIRS = (PAIRS, PAIRS)
+
+
+def args(value):
+    """A record of the Trainer whose setting x is this."""
+    return b"\x80\x02ctransformers\nA\n)\x81}X\x01\x00\x00\x00x" + pickle.dumps(value, 2)[2:-1] + b"sb."
 
 
 @pytest.mark.parametrize(
     ("pickled", "why"),
     [
         (pickle.dumps({"learning_rate": Command()}, 2), "it names posix.system, which is not a class of the Trainer"),
-        (b"\x80\x02ctransformers\nA\n)\x81}X\x01\x00\x00\x00x" + pickle.dumps(NESTED, 2)[2:-1] + b"sb.", "too many"),
+        (args(NESTED), "too many values"),
+        (args(PAIRS), "too many tuples"),
+        (args(10**5000), "more than 64 bits"),
+        (args(["x" * 50_000] * 100), "too many values"),
         (b"\x80\x02}r\xff\xff\xff\x7f.", "it is damaged"),  # of the memo a place that would take 16 GB
         (b"\x80\x02U\x01aQ.", "persistent"),
         (b"\x80\x02}q\x00", "exhausted"),
