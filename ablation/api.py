@@ -5,6 +5,7 @@ compare(a, b) -> Verdict                 two evaluations: paths, frames or array
 judge(child, parent, items) -> Verdict   arrays [seeds, items]
 """
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -152,14 +153,14 @@ def compare(
     names: tuple[str, str] | None = None,
     metric: str | None = None,
     filter: str | None = None,
-    tasks: Sequence[str] = (),
+    tasks: str | Sequence[str] = (),
     cluster: str | None = None,
     item: str | None = None,
-    direction: str | None = None,
+    direction: str | Mapping[str, float] | None = None,
     margin: float | None = None,
     alpha: float = 0.05,
     seed_from: str | None = None,
-    allow: Sequence[str] = (),
+    allow: str | Sequence[str] = (),
     common_items: bool = False,
     latest: bool = False,
     flips: int = 3,
@@ -171,8 +172,15 @@ def compare(
     Each side is a path or several (files, folders, patterns), a frame with the columns item and value and optionally
     seed, subset, cluster and sample, or an array as for `judge`.
     """
-    if not 0 < alpha < 1:
-        raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 1")
+    if not 0 < alpha < 0.5:
+        raise ConfigError("compare", "alpha", alpha, "is not a valid level", "give a number between 0 and 0.5")
+    if margin is not None and not 0 < margin < math.inf:
+        raise ConfigError("compare", "margin", margin, "is not a valid margin", "give a number above 0")
+    if names is not None and len(names) != 2:
+        raise ConfigError("compare", "names", names, "are not the names of two sides", "give a pair")
+    if isinstance(direction, Mapping):
+        direction = ",".join(f"{name}={value}" for name, value in direction.items())
+    tasks, allow = ((each,) if isinstance(each, str) else each for each in (tasks, allow))
     outcome = outcome_of(pass_at, cons_at)
     options = Options(Wanted(metric, filter, tuple(tasks), cluster, item), seed_from, latest, outcome)
     rules = Rules(
@@ -217,7 +225,8 @@ def _frame(array: Any, items: Sequence[Any] | None = None, clusters: Sequence[An
     if values.ndim not in (1, 2, 3) or not values.size:
         remedy = "give [seeds, items], or [items], or [seeds, items, samples]"
         raise ConfigError("judge", "array", values.shape, "is not a valid shape", remedy)
-    seeds, count, samples = (values[None, :, None], values[:, :, None], values)[values.ndim - 1].shape
+    shape = values.shape if values.ndim > 1 else (1, *values.shape)
+    seeds, count, samples = shape if len(shape) == 3 else (*shape, 1)
     frame = pd.DataFrame({"value": values.ravel()})
     for name, of in (("item", range(count) if items is None else items), ("cluster", clusters)):
         if of is None:
