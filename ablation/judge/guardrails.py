@@ -28,7 +28,7 @@ class Guarded:
     """One guardrail of one edge; `edge` is of its values, and positive effects are improvements of them."""
 
     metric: str
-    word: str  # holds, worse, undecided or invalid
+    word: str  # holds, worse, undecided, invalid or not run
     edge: Edge
     margin: float
     p_not_worse: float = _NAN  # one-sided, corrected for the study's edges
@@ -75,7 +75,7 @@ def guard(studies: Sequence[Measurements]) -> dict[Pair, tuple[Guarded, ...]]:
 def _guarded(study: Measurements, edge: Edge, test: NotWorse | None) -> Guarded:
     metric, margin, alpha = study.analysis.value, study.analysis.margin, study.analysis.alpha
     if edge.detail in NOT_COMPARED:
-        return Guarded(metric, "invalid", edge, margin)
+        return Guarded(metric, "not run" if edge.detail == "not run" else "invalid", edge, margin)
     if test is None:
         return Guarded(metric, "undecided", edge, margin)
     if test.p <= alpha and enough(test.seeds, study.analysis):
@@ -88,7 +88,7 @@ def in_words(guarded: Sequence[Guarded]) -> str:
     for word, said in (("worse", "but worse in {}"), ("invalid", "{} invalid"), ("undecided", "{} undecided")):
         if names := [rail.metric for rail in guarded if rail.word == word]:
             return said.format(" and ".join(names))
-    return "guardrails hold" if guarded else ""
+    return "guardrails hold" if any(rail.word == "holds" for rail in guarded) else ""
 
 
 def held(answers: Sequence[Answer], guarded: Mapping[Pair, Sequence[Guarded]]) -> list[Answer]:
