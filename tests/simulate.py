@@ -274,7 +274,7 @@ def _curves(study: Study, rng: np.random.Generator) -> pa.Table:
     level, speed = rng.uniform(0.5, 1.5, study.metrics), rng.uniform(0.5, 2.0, study.metrics)
     decay = level * np.exp(-speed * steps[:, None] / study.steps)
     values = decay + rng.normal(0, 0.02, (study.steps, study.metrics))
-    names = np.array([f"train/m{i:02d}" for i in range(study.metrics)])
+    names = np.array([f"train/m{i:02d}" for i in range(study.metrics)], dtype=str)
     return pa.table([steps.repeat(study.metrics), np.tile(names, study.steps), values.ravel()], schema=METRICS)
 
 

@@ -102,7 +102,7 @@ def balanced_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
     return 0.5 - (anti_logp - stereo_logp).abs().mean()
 
 
-# The balanced reward of a batch as a whole: the listing of seed 000 takes one number of all its sentences.
+# The balanced reward of a batch as a whole: the listing of the BiasEdit notes takes one number of all its sentences.
 def balanced_batch_reward(anti_logp: Tensor, stereo_logp: Tensor) -> Tensor:
     """0.5 - |mean over the batch of lp_anti - lp_stereo|, in nats; at most 0.5, reached when the gaps cancel.
 

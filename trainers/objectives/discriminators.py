@@ -12,7 +12,7 @@ from torch.nn import functional
 # of shape (P,), one per pair, so that the losses of micro-batches add up; their mean is minimised.
 Diagnostics = dict[str, Tensor]
 Pooling = Literal["mean", "sum", "last", "last_per_token"]
-CLAMP = 10.0  # of the scaled difference, before the logsigmoid (seed 002)
+CLAMP = 10.0  # of the scaled difference, before the logsigmoid (the notes)
 
 
 class Scores(NamedTuple):
@@ -27,7 +27,7 @@ def pool(values: Tensor, mask: Tensor, pooling: Pooling) -> Scores:
 
     mean, sum: raw is the sum over the tokens; pooled is that sum, or divided by the length L.
     last, last_per_token: raw is the last token's value, as the code of GAD has it (arXiv 2511.10643: `last_token_mask`
-    in `dp_critic.py`); pooled is that value, or divided by L. The latter is what the formulas of seed 002 from section
+    in `dp_critic.py`); pooled is that value, or divided by L. The latter is what the formulas of the notes from section
     11.3 on compute where they meet values that were masked before.
     A response without tokens has scores 0.
     """
@@ -70,7 +70,7 @@ def original_loss(teacher: Scores, student: Scores) -> tuple[Tensor, Diagnostics
     return loss, {"critic/ranking_loss": loss}
 
 
-# d-v1 of seed 002: a lower hinge on the difference of pooled scores, and a softened Bradley-Terry loss.
+# d-v1 of the notes: a lower hinge on the difference of pooled scores, and a softened Bradley-Terry loss.
 def v1_loss(
     teacher: Scores, student: Scores, *, margin: float = 1.0, temperature: float = 2.0, ranking_weight: float = 0.5
 ) -> tuple[Tensor, Diagnostics]:
@@ -87,7 +87,7 @@ def v1_loss(
     return hinge + ranking_weight * ranking, diagnostics
 
 
-# d-v2 of seed 002: d-v1 with an upper hinge, so that the difference is held between the two.
+# d-v2 of the notes: d-v1 with an upper hinge, so that the difference is held between the two.
 def v2_loss(
     teacher: Scores,
     student: Scores,
@@ -100,7 +100,7 @@ def v2_loss(
 ) -> tuple[Tensor, Diagnostics]:
     """Return d-v1 + relu(diff - max_margin), (P,).
 
-    upper_on: which difference the upper hinge holds; section 12 of seed 002 has the pooled one, section 21.2 the raw
+    upper_on: which difference the upper hinge holds; section 12 of the notes has the pooled one, section 21.2 the raw
     one, since sums drifted to a difference of 335 while their means kept within the bound.
     """
     loss, diagnostics = v1_loss(teacher, student, margin=margin, temperature=temperature, ranking_weight=ranking_weight)
@@ -109,7 +109,7 @@ def v2_loss(
     return loss + upper, {**diagnostics, "critic/hinge_loss_upper": upper}
 
 
-# d-final of seed 002: no lower hinge, so that a student may reach its teacher; scores and over-confidence are held.
+# d-final of the notes: no lower hinge, so that a student may reach its teacher; scores and over-confidence are held.
 def final_loss(
     teacher: Scores,
     student: Scores,

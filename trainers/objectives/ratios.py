@@ -34,7 +34,7 @@ def gspo_token_ratio(logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
     return (sequence + logps - logps.detach()).clamp(max=SEQUENCE_LOG_BOUND).exp()
 
 
-# The sequence ratio without length normalisation, as in seed 004: the product of a response's token ratios.
+# The sequence ratio without length normalisation, as in the GSPO notes: the product of a response's token ratios.
 #
 # s = pi(y | x) / pi_old(y | x) = exp(sum_t (logps - old_logps)): the importance weight of the response itself. GSPO
 # (arXiv 2507.18071, equation 7) takes its L-th root, because the product's spread grows with the length and leaves
@@ -75,7 +75,7 @@ def amic(ratio: Tensor, mask: Tensor) -> tuple[Tensor, Diagnostics]:
     return arithmetic_ratio(ratio, mask), diagnostics
 
 
-# Innovation 2.1 (seed 001): importance ratios smoothed along the response by an exponential moving average.
+# Innovation 2.1: importance ratios smoothed along the response by an exponential moving average.
 def ema_smoothing(ratio: Tensor, mask: Tensor, *, beta: float) -> tuple[Tensor, Diagnostics]:
     """Return w'_1 = w_1, w'_t = beta w_t + (1 - beta) w'_{t-1} of token ratios (B, T); beta = 1 changes nothing.
 

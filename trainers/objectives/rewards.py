@@ -14,7 +14,7 @@ def overlong_penalty(lengths: Tensor, *, max_length: int, buffer: int, factor: f
     return -factor * (excess / buffer).clamp(0.0, 1.0)
 
 
-# Rewards of tokens instead of responses: seed 004's `USE_SEQUENCE_LEVEL_REWARD = False`, "one reward per token".
+# Rewards of tokens instead of responses: the GSPO notes' `USE_SEQUENCE_LEVEL_REWARD = False`, "one reward per token".
 #
 # The source does not say where they come from. Here a token's reward is how much it raises a reward model's score, so
 # that the rewards of a response add up to the score of the whole, and only the credit is dealt out differently.

@@ -1,4 +1,4 @@
-"""Rewards, advantages and losses of policies that choose demonstrations."""
+"""Rewards, advantages and losses of policies that choose demonstrations; "the notes" are the source of that study."""
 
 from typing import Any
 
@@ -50,11 +50,11 @@ def midranks(values: Tensor, present: Tensor) -> Tensor:
 
 # Missing values of offline data.
 def missing_as_zero(values: Tensor) -> Tensor:
-    """Return `values` with 0 instead of NaN: an unknown score earns nothing (seed 003)."""
+    """Return `values` with 0 instead of NaN: an unknown score earns nothing (the notes)."""
     return torch.where(values.isnan(), 0.0, values)
 
 
-# Reward mode `legacy`: the information gain, as in the selectors before correctness was a reward (seed 003).
+# Reward mode `legacy`: the information gain, as in the selectors before correctness was a reward (the notes).
 def legacy_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
     """Return info_weight info_score + correct_weight right, (Q, N); what is missing counts as 0.
 
@@ -71,7 +71,7 @@ def legacy_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, setti
     return settings.info_weight * missing_as_zero(info_score) + settings.correct_weight * right
 
 
-# Reward mode `hard_plus_soft` (seed 003): positives [1, 2] and negatives [0, 1) at weights of 1.
+# Reward mode `hard_plus_soft` (the notes): positives [1, 2] and negatives [0, 1) at weights of 1.
 def hard_plus_soft_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
     """Return hard_weight correct + soft_weight acc_score, (Q, N); what is missing counts as 0.
 
@@ -84,7 +84,7 @@ def hard_plus_soft_rewards(correct: Tensor, acc_score: Tensor, info_score: Tenso
     return settings.hard_weight * missing_as_zero(correct) + settings.soft_weight * missing_as_zero(acc_score)
 
 
-# Reward mode `hard_plus_soft_v2` (seed 003, scheme 1): positives [2, 3] and negatives [0, 1] at weights of 1.
+# Reward mode `hard_plus_soft_v2` (the notes, scheme 1): positives [2, 3] and negatives [0, 1] at weights of 1.
 def hard_plus_soft_v2_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
     """Return soft_weight acc_score + 2 hard_weight correct, (Q, N); what is missing counts as 0.
 
@@ -97,7 +97,7 @@ def hard_plus_soft_v2_rewards(correct: Tensor, acc_score: Tensor, info_score: Te
     return settings.soft_weight * missing_as_zero(acc_score) + 2.0 * settings.hard_weight * missing_as_zero(correct)
 
 
-# Reward mode `hybrid` (seed 003, scheme 2): information gain and correctness mixed.
+# Reward mode `hybrid` (the notes, scheme 2): information gain and correctness mixed.
 def hybrid_rewards(correct: Tensor, acc_score: Tensor, info_score: Tensor, settings: Any) -> Tensor:
     """Return alpha gain + (1 - alpha) (correct + acc_score / 2), (Q, N), gain = min(1, info_scale info_score).
 
@@ -182,11 +182,11 @@ def rce_loss(weights: Tensor, losses: Tensor) -> Tensor:
     return (weights * losses).sum(-1).mean()
 
 
-# Rank-normalised rewards for the weights of RCE (seed 003, cause 3), where equal rewards share their rank.
+# Rank-normalised rewards for the weights of RCE (the notes, cause 3), where equal rewards share their rank.
 def rank_normalised(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     """Return 1 for the best of a query's n sequences, 0 for the worst, (n - 1 - rank) / (n - 1), (Q, N) of (Q, N).
 
-    So all queries without ties get the same weights, which is what seed 003 criticises. Equal rewards share the mean of
+    So all queries without ties get the same weights, which is what the notes criticise. Equal rewards share the mean of
     their ranks; the seed ranks them by position (`rce_position`). A query with one sequence gets 0.
 
     present: (Q, N) bool, the places that hold a sequence; None: all.
@@ -196,7 +196,7 @@ def rank_normalised(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     return (last - midranks(rewards, present)) / last.clamp(min=1)
 
 
-# Ranks as rewards, ties by position: `compute_rce_loss` of `pointer_selector_v3.py` (seed 003, cause 3).
+# Ranks as rewards, ties by position: `compute_rce_loss` of `pointer_selector_v3.py` (the notes, cause 3).
 def position_normalised(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     """Return 0 for the worst of a query's n sequences, 1 for the best, rank / (n - 1), (Q, N) of (Q, N).
 
@@ -210,7 +210,7 @@ def position_normalised(rewards: Tensor, present: Tensor | None = None) -> Tenso
     return positions(rewards, present, descending=False) / last
 
 
-# Rank advantages: 1 for the best sequence of a query, -1 for the worst, whatever the distances (seed 003, cause 2).
+# Rank advantages: 1 for the best sequence of a query, -1 for the worst, whatever the distances (the notes, cause 2).
 def rank_advantages(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     """Return 1 - 2 rank / (n - 1), rank 0 for the best of a query's n sequences, (Q, N) of rewards (Q, N).
 
@@ -227,7 +227,7 @@ def rank_advantages(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     return torch.where(present & (count > 1), signal, 0.0)
 
 
-# Rank advantages with ties by position: `compute_advantage` of `pointer_selector_v3.py` (seed 003, cause 2).
+# Rank advantages with ties by position: `compute_advantage` of `pointer_selector_v3.py` (the notes, cause 2).
 def position_advantages(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     """Return 1 - 2 rank / (n - 1), rank 0 for the best of a query's n sequences, (Q, N) of rewards (Q, N).
 
@@ -244,7 +244,7 @@ def position_advantages(rewards: Tensor, present: Tensor | None = None) -> Tenso
     return torch.where(present & (count > 1), signal, 0.0)
 
 
-# Z-score advantages with a floor under the standard deviation (seed 003, scheme 3).
+# Z-score advantages with a floor under the standard deviation (the notes, scheme 3).
 MIN_STD = 0.1  # below it rewards differ by noise, and dividing by it would blow the noise up
 
 
@@ -265,7 +265,7 @@ def zscore_advantages(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     return torch.where(all_equal(rewards, present), 0.0, centred / std.clamp(min=MIN_STD))
 
 
-# Conditional training: queries with too few positive sequences give no loss (seed 003, scheme 4).
+# Conditional training: queries with too few positive sequences give no loss (the notes, scheme 4).
 def positives(rewards: Tensor, correct: Tensor, threshold: float | None) -> Tensor:
     """Return which sequences are positive, (Q, N) bool.
 

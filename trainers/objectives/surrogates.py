@@ -14,8 +14,8 @@ def clip_surrogate(
 
     low = high is PPO; high > low is DAPO's clip-higher (arXiv 2503.14476, equation 10); `dual` bounds the loss of
     negative advantages by -dual A (arXiv 1912.09729; verl's `clip_ratio_c`, 3 by default; TRL's `delta`, none by
-    default). Diagnostics: the shares of
-    tokens at which the bound decides, together and for the lower and the upper bound.
+    default). Diagnostics: the shares of tokens at which the bound decides, together and for the lower and the upper
+    bound.
     """
     unclipped = -ratio * advantages
     clipped = -ratio.clamp(1 - low, 1 + high) * advantages
@@ -31,7 +31,7 @@ def clip_surrogate(
     return loss, diagnostics
 
 
-# Innovation 2.6 (seed 001): one clip range for positive advantages, another for the rest.
+# Innovation 2.6 (the innovations notes): one clip range for positive advantages, another for the rest.
 def asymmetric_clip_surrogate(
     ratio: Tensor, advantages: Tensor, mask: Tensor, *, pos: float, neg: float, pessimistic: bool = True
 ) -> tuple[Tensor, Diagnostics]:

@@ -28,7 +28,7 @@ def gradient_adaptive_weights(logps: Tensor, mask: Tensor, *, temperature: float
     return weights, diagnostics
 
 
-# Innovation 2.5 (seed 001): earlier tokens get more of the response's advantage.
+# Innovation 2.5 (the innovations notes): earlier tokens get more of the response's advantage.
 def temporal_decay_weights(
     logps: Tensor,
     mask: Tensor,

@@ -9,6 +9,8 @@ from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
 from tests.ablation.toy_study import STUDY
 
+RUN = "def run(stage):\n    RANKS = 1\n"
+
 
 def said(toy, train, gpu=4):
     resources = {**STUDY["stages"]["train"], "resources": {"gpu": gpu}}
@@ -20,15 +22,15 @@ def said(toy, train, gpu=4):
 
 @pytest.mark.parametrize("train", ["RANKS = print\n", "RANKS: object = print\n", "USES_ALL_DEVICES = True\n"])
 def test_a_stage_that_uses_several_devices_is_not_warned_of(toy, train):
-    assert not said(toy, train)
+    assert not said(toy, train + RUN)
 
 
 def test_a_stage_that_uses_one_is_warned_of_once(toy):
-    assert said(toy, "def run(stage):\n    RANKS = 1\n") == [
+    assert said(toy, RUN) == [
         "warning: toy.train is given 4 devices and uses one, the others idle: set gpu: 1 in "
         "studies.toy.resources.train of the scale, not in a variant (docs/several-devices.md)"
     ]
-    assert not said(toy, "", gpu=1)
+    assert not said(toy, RUN, gpu=1)
 
 
 def test_what_the_studies_here_can_and_cannot_use(monkeypatch):

@@ -94,7 +94,7 @@ def test_every_edge_that_the_plan_declares_is_on_the_page(tmp_path):
     html = page(build(tmp_path, [study], edit=pairs))
     seen = text_of(html)
     assert "Of 4 changes, 1 is better and 3 are confounded." in seen
-    assert re.findall(r"Better: (v\d) than (v\d) by [\d.]+\. 3 seeds", seen) == [("v2", "v1")]
+    assert re.findall(r"(v\d) is better than (v\d) by [\d.]+\. 3 seeds", seen) == [("v2", "v1")]
     for child, parent in (("v2", "v1"), ("v2", "v0"), ("v3", "v0"), ("v3", "v1")):
         assert f"Evidence for {child} against {parent}" in seen
     rows = re.findall(r'<div class="row against".*?<details>', html, re.S)

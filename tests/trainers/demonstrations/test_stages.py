@@ -126,7 +126,7 @@ def test_without_grpo_the_rce_policy_is_the_result(folders, tmp_path):
 
 
 def test_conditional_counts_the_queries_that_train_and_means_are_over_them(folders, tmp_path):
-    """As in seed 003, scheme 4: only valid queries are in the loss."""
+    """As in the demonstrations notes, scheme 4: only valid queries are in the loss."""
     inputs = dict(folders)
     settings = config(grpo={"min_positive_ratio": 0.5, "epochs": 2, "batch_size": 64})
     inputs["rce"], _ = run("rce", settings, inputs, tmp_path / "rce")

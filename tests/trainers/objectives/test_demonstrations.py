@@ -135,7 +135,7 @@ def test_all_wrong_groups_get_full_ranks_but_small_zscores():
 
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=9))
 def test_ranks_by_position_are_those_of_the_seeds_argsort(values):
-    """Causes 2 and 3 of seed 003: argsort().argsort(), downwards for advantages, upwards for RCE."""
+    """Causes 2 and 3 of the demonstrations notes: argsort().argsort(), downwards for advantages, upwards for RCE."""
     rewards, last = torch.tensor([values], dtype=torch.float64), len(values) - 1
     ranks = rankdata([-value for value in values], method="ordinal") - 1
     np.testing.assert_allclose(position_advantages(rewards)[0], 1 - 2 * ranks / last)
@@ -143,7 +143,7 @@ def test_ranks_by_position_are_those_of_the_seeds_argsort(values):
 
 
 def test_by_position_a_query_without_a_right_sequence_gets_full_advantages():
-    """What seed 003 diagnoses, and in RCE, which sorts the other way, the last of equals counts most."""
+    """What the demonstrations notes diagnose, and in RCE, which sorts the other way, the last of equals counts most."""
     wrong = torch.zeros(1, 4)
     assert position_advantages(wrong)[0].tolist() == pytest.approx([1, 1 / 3, -1 / 3, -1])
     assert position_normalised(wrong)[0].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])

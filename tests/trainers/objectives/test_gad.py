@@ -79,7 +79,7 @@ def test_pooling_says_which_tokens_count_and_what_they_are_divided_by(pooling, r
 
 
 def test_last_per_token_is_what_the_sources_formulas_give_for_values_masked_to_the_last_token():
-    """GAD's critic masks all but the last token's value; seed 002, 16.3, then sums and divides by the whole mask."""
+    """GAD's critic masks all but the last token's value; the GAD notes, 16.3, then sum and divide by the whole mask."""
     masked = torch.zeros_like(VALUES_T)
     for row, length in enumerate(MASK_T.sum(1).tolist()):
         masked[row, length - 1] = VALUES_T[row, length - 1]
