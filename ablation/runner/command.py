@@ -182,9 +182,9 @@ def _end_earlier(stage: Stage) -> None:
     """End processes left by an attempt whose runner and guard were killed together: we hold the folder."""
     folder = _mark(stage)
     if left := end_all(float(_grace()), lambda: marked(folder)):
-        stage.log.warning("ended %d processes of an earlier attempt", left)
+        stage.log.warning("ended %d processes from an earlier attempt", left)
     if still := marked(folder):
-        raise NoResult(f"processes of an earlier attempt cannot be ended: {', '.join(map(str, sorted(still)))}")
+        raise NoResult(f"processes from an earlier attempt cannot be ended: {', '.join(map(str, sorted(still)))}")
 
 
 def _filling(stage: Stage, values: Mapping[str, Any], output: Path, devices: int) -> Filling:

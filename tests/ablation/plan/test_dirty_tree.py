@@ -148,7 +148,7 @@ def test_without_git_there_is_no_commit_to_name(toy):
     plan = plan_with(toy, "refuse")
     (toy.root / ".git").rename(toy.root.parent / "gone")
     assert dirty_files(toy.root) is None
-    with pytest.raises(ConfigError, match=r"in no git repository, .*; put it into one, or set"):
+    with pytest.raises(ConfigError, match=r"is not in a git repository, so .*; put it into one, or set"):
         check(plan, toy.root)
 
 
