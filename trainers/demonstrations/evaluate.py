@@ -107,7 +107,10 @@ def _report(stage: Stage, prepared: Prepared, scores: dict[int, Scores], split: 
 
 
 def _save_items(stage: Stage, prepared: Prepared, scores: dict[int, Scores], clusters: Sequence[str] | None) -> None:
-    """Keep the test queries' values by shot number; clusters: of the in-context model's items."""
+    """Keep the test queries' values by shot number; clusters: of the in-context model's items, if they have any.
+
+    Otherwise a query is a cluster: its values at all shot numbers share their noise.
+    """
     queries = [prepared.names[number] for number in prepared.splits["test"]]
     items = prepared.query_items[prepared.numbers("test")].tolist()
     rows = [
@@ -116,5 +119,5 @@ def _save_items(stage: Stage, prepared: Prepared, scores: dict[int, Scores], clu
         for name in ("accuracy", "acc_score")
         for query, value in zip(queries, getattr(found, name).tolist(), strict=True)
     ]
-    of_items = {query: clusters[item] for query, item in zip(queries, items, strict=True)} if clusters else None
-    stage.save_items(rows, of_items)
+    named = [clusters[item] for item in items] if clusters else queries
+    stage.save_items(rows, dict(zip(queries, named, strict=True)))

@@ -69,7 +69,7 @@ def test_a_run_writes_accuracy_per_shot_number_and_item(folders, tmp_path):
     assert metrics["selected/mean/accuracy"] == pytest.approx(accuracy["value"].mean())
     prepared = load_prepared(folders["embed"])
     assert set(accuracy["item"]) == {prepared.names[number] for number in prepared.splits["test"]}
-    assert "cluster" not in items  # queries are about concepts of which there are no others
+    assert (items["cluster"] == items["item"]).all()  # a query is one item for each shot number
     for stage, name in (("rce", "reward"), ("grpo", "advantage")):
         rows = pd.read_parquet(found[stage] / "items.parquet")
         assert set(rows["name"]) == {name}
