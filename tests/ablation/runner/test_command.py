@@ -42,25 +42,13 @@ class Command:
     def write(self, words, program="", collect=(), config=None, **more):
         (self.root / "program.py").write_text(program)
         self.out.mkdir(parents=True)
-        plan = {
-            "stage": "toy.train",
-            "key": KEY,
-            "seed": 1,
-            "entry": "ablation.runner.command",
-            "model": None,
-            "reads": [],
-        }
-        plan |= {"config": config or {}, "abort_rules": more.pop("abort_rules", [])}
+        plan = {"stage": "toy.train", "key": KEY, "seed": 1, "entry": "ablation.runner.command", "model": None}
+        plan |= {"reads": [], "config": config or {}, "abort_rules": more.pop("abort_rules", [])}
         outside = [self.root / "results"]
         plan["code"] = code_files(["program.py"], self.root, outside, words)._asdict()
         command = {"words": words, "collect": [{"place": ".", **entry} for entry in collect]}
-        command |= {
-            "reading": json.dumps(collect)[:80],
-            "steps": None,
-            "time_limit": None,
-            "reader": "ablation.cli.collected",
-            **more,
-        }
+        command |= {"reading": json.dumps(collect)[:80], "steps": None, "time_limit": None}
+        command |= {"reader": "ablation.cli.collected", **more}
         (self.out / "config.json").write_text(json.dumps(plan | {"command": command}))
         return self
 
@@ -69,36 +57,18 @@ class Command:
         return self.root / "results" / "it's" / KEY
 
     def words(self, *more):
-        return [
-            sys.executable,
-            "-m",
-            "ablation.runner.run",
-            "--config",
-            str(self.out / "config.json"),
-            "--out",
-            str(self.out),
-            *more,
-        ]
+        place = ["--config", str(self.out / "config.json"), "--out", str(self.out)]
+        return [sys.executable, "-m", "ablation.runner.run", *place, *more]
 
     def environment(self, **more):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "CUDA_", "ABLATION_"))}
-        return {
-            **kept,
-            "PYTHONPATH": str(ROOT),
-            "ABLATION_LEASES": str(self.root / "leases"),
-            "ABLATION_GRACE": "2.5",
-            **more,
-        }
+        ours = {"PYTHONPATH": str(ROOT), "ABLATION_LEASES": str(self.root / "leases"), "ABLATION_GRACE": "1"}
+        return kept | ours | more
 
     def run(self, *more, **environment):
+        shown = {"capture_output": True, "text": True, "timeout": 300}
         done = subprocess.run(
-            self.words(*more),
-            check=False,
-            cwd=self.root,
-            env=self.environment(**environment),
-            capture_output=True,
-            text=True,
-            timeout=300,
+            self.words(*more), cwd=self.root, env=self.environment(**environment), check=False, **shown
         )
         return done, json.loads((self.out / "status.json").read_text()) if (self.out / "status.json").exists() else None
 
@@ -126,17 +96,10 @@ def test_a_command_that_ends_well(command):
     assert done.returncode == 0, done.stderr
     assert (status["state"], status["attempt"], status["devices"], status["device"]) == ("ok", 1, 1, "cpu"), status
     assert "it says {'steps': 3, 'like': '1e-5'}" in command.log()
-    rows = {
-        (row["step"], row["name"]): row["value"] for row in pq.read_table(command.out / "metrics.parquet").to_pylist()
-    }
-    assert rows == {
-        (0, "train/loss"): 1.0,
-        (1, "train/loss"): 0.5,
-        (2, "train/loss"): 1 / 3,
-        (2, "test/a/correct"): 0.5,
-        (2, "test/b/correct"): 0.5,
-        (2, "test/mean/correct"): 0.5,
-    }
+    rows = pq.read_table(command.out / "metrics.parquet").to_pylist()
+    losses = {(step, "train/loss"): 1 / (step + 1) for step in range(3)}
+    final = {(2, f"test/{subset}/correct"): 0.5 for subset in ("a", "b", "mean")}
+    assert {(row["step"], row["name"]): row["value"] for row in rows} == losses | final
     items = pq.read_table(command.out / "items.parquet").to_pylist()
     assert len(items) == 8
     assert {"item": "0", "subset": "a", "protocol": "test", "name": "correct", "value": 1.0} in items
@@ -173,20 +136,16 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("before", ["", "env PYTHONPATH=theirs"])
-def test_files_that_it_opens_and_code_does_not_name_are_told(command, before):
+def test_files_that_it_opens_and_code_does_not_name_are_told(command):
     names = ("data/a b.jsonl", "data/c.json", "by_a_fork.txt", "by_a_shell.txt", "late/by_name.py")
     code = {"used.py": "", "package/__init__.py": "", "package/module.py": "", "theirs/sitecustomize.py": "THEIRS = 1"}
     for name, text in {**dict.fromkeys(names, ""), **code, ".hidden": ""}.items():
         (command.root / name).parent.mkdir(exist_ok=True)
         (command.root / name).write_text(text)
-    theirs = {} if before else {"PYTHONPATH": f"{ROOT}{os.pathsep}theirs"}
-    unnamed = sorted(
-        [*names, *([] if before else ["theirs/sitecustomize.py"])]
-    )  # where the command shows it, it counts
-    command.write([*before.split(), *PYTHON, "{config}", "fork"], READS)
+    unnamed = sorted([*names, "theirs/sitecustomize.py"])
+    command.write([*PYTHON, "{config}", "fork"], READS)
     for _ in range(2):
-        done, status = command.run(**theirs)
+        done, status = command.run(PYTHONPATH=f"{ROOT}{os.pathsep}theirs")
         assert status["state"] == "ok", status
         warned = re.findall("opened (.*), and a change to it would not rerun the stage", command.log())
         assert warned == unnamed
@@ -224,20 +183,8 @@ def test_it_gets_devices_threads_inputs_and_a_folder_of_its_own(command):
 @pytest.mark.parametrize(
     ("words", "program", "reason"),
     [
-        (PYTHON, "raise SystemExit(3)", "RuntimeError: exit status 3"),
-        (
-            PYTHON,
-            "print('a'); raise ValueError('lr must be positive')",
-            "exit status 1: ValueError: lr must be positive",
-        ),
-        (
-            PYTHON,
-            "import sys; sys.stderr.write('torch.OutOfMemoryError: no room\\n  (more)\\n"
-            "subprocess.CalledProcessError: Command [...] died\\n'); sys.exit(1)",
-            "exit status 1: torch.OutOfMemoryError: no room",
-        ),
+        (PYTHON, "print('a'); raise ValueError('lr < 0')", "RuntimeError: exit status 1: ValueError: lr < 0"),
         (PYTHON, "import os; os.abort()", "the command was ended by SIGABRT"),
-        (PYTHON, "print('\\r 1/2\\r 2/2 done'); raise SystemExit(2)", "exit status 2: 2/2 done"),
         (["no-such-program", "x"], "", "exit status 127: error: no-such-program: No such file or directory"),
     ],
 )
@@ -248,14 +195,13 @@ def test_a_command_that_does_not_end_well_says_why_and_exits_0(command, words, p
     assert reason in status["reason"]
 
 
-@pytest.mark.parametrize("how", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", "sys.exit(137)"])
-def test_a_command_that_is_ended_from_outside_leaves_no_status_and_goes_on_in_its_folder(command, how):
-    program = f"""
+def test_a_command_that_is_ended_from_outside_leaves_no_status_and_goes_on_in_its_folder(command):
+    program = """
 import os, pathlib, sys
 mark = pathlib.Path(sys.argv[1]) / "checkpoint"
 if not mark.exists():
     mark.touch()
-    {how}
+    os.kill(os.getpid(), 9)
 """
     command.write([*PYTHON, "{output}"], program)
     done, status = command.run()
@@ -299,7 +245,7 @@ def alive(root):
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_of_it_outlives_its_stage_and_the_folder_is_held_meanwhile(command, number):
     command.write([*PYTHON, "{output}"], FAMILY + "time.sleep(1000)")
     running = command.start()
@@ -345,27 +291,6 @@ def test_a_runner_and_a_guard_that_are_killed_at_once_leave_nothing_to_the_next_
     assert (status["state"], status["attempt"]) == ("ok", 2)
     assert alive(command.root) == []
     assert "from an earlier attempt" in command.log()
-
-
-def test_an_end_that_nobody_expected_leaves_nothing(command):
-    """Of the runner's own code: the exception comes when the command is gone, and its folder may be used again."""
-    script = f"""
-import sys; sys.path.insert(0, {str(ROOT)!r})
-from ablation.runner.command import _run_guarded
-def follow():
-    if (out / "ready").exists():
-        raise RuntimeError("of the follower")
-import pathlib; out = pathlib.Path(sys.argv[1])
-_run_guarded([sys.executable, "program.py", str(out)], [], follow)
-"""
-    command.write([], FAMILY + "time.sleep(1000)")
-    (command.out / "output").mkdir()
-    words = [sys.executable, "-c", script, str(command.out / "output")]
-    done = subprocess.run(
-        words, cwd=command.root, env=command.environment(), capture_output=True, text=True, check=False
-    )
-    assert "RuntimeError: of the follower" in done.stderr
-    assert alive(command.root) == []
 
 
 def is_guard_of(entry, process):
@@ -421,9 +346,7 @@ ITEMS = "open('found.csv', 'w').write('item,value\\na,1\\nb,0\\n')"
     [
         ({"reader": "metrics"}, "", "output = 'metrics': is not there; let the program write one of metrics.csv"),
         ({"reader": "items", "place": "e*.csv"}, "", "collect = 'items': holds nothing to read"),
-        ({"reader": "items", "place": "e.csv"}, "", "e.csv: collect = 'items': there is nothing"),
         ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,nan\\n')", "line 2: value = 'nan': cannot"),
-        ({"reader": "items"}, "open('items.csv', 'w').write('item,value\\na,1\\na,2\\n')", "1 items are there twice"),
     ],
 )
 def test_files_that_cannot_be_read_fail_the_stage(command, collect, program, reason):
@@ -474,23 +397,10 @@ def test_a_reader_that_is_ended_from_outside_is_no_result(command):
     assert "the reader was ended by SIGKILL" in done.stderr
 
 
-def test_what_it_says_is_read_from_its_end_however_much_it_is(command):
-    program = """
-import os, sys
-for _ in range(30):
-    os.write(1, b"x" * 1_000_000)
-print("\\nValueError: at last")
-sys.exit(1)
-"""
-    done, status = command.write(PYTHON, program).run()
-    assert status["reason"] == "RuntimeError: exit status 1: ValueError: at last"
-    assert len(done.stderr) < 10_000
-
-
 def test_a_log_keeps_the_beginning_and_the_end_of_very_much(command):
     program = """
-for number in range(1_200_000):
-    print(f"{number:07d} " + "x" * 91)
+for start in range(0, 1_200_000, 10_000):
+    print("".join(f"{number:07d} " + "x" * 91 + "\\n" for number in range(start, start + 10_000)), end="")
 """
     _, status = command.write(PYTHON, program).run()
     assert status["state"] == "ok"
@@ -521,13 +431,6 @@ print("zombies", states.count(["Z", str(os.getpid())]), "of the guard", states.c
     assert status["state"] == "ok"
     assert "zombies 200 of the guard 0" in command.log()
     assert "left" not in command.log().replace("left_", "")
-
-
-def test_a_grace_that_is_no_number_starts_nothing(command):
-    done, status = command.write(PYTHON, "print('it runs')").run(ABLATION_GRACE="ten")
-    assert (done.returncode, status) == (74, None)
-    assert "ABLATION_GRACE = 'ten': is not a number of seconds" in done.stderr
-    assert "it runs" not in command.log()
 
 
 def test_a_changed_program_is_not_run(command):
@@ -573,7 +476,7 @@ if sys.argv[2] == "new":
 """
 
 
-@pytest.mark.parametrize(("writes", "place"), [("new", "items.csv"), ("nothing", "items.csv"), ("nothing", ".")])
+@pytest.mark.parametrize(("writes", "place"), [("new", "items.csv"), ("nothing", ".")])
 def test_files_of_a_killed_attempt_are_not_the_results_of_the_next(command, writes, place):
     command.write([*PYTHON, "{output}", writes], ONCE, [{"reader": "items", "place": place}])
     _, status = command.run()

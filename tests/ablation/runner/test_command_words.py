@@ -99,10 +99,6 @@ def test_the_last_words(tmp_path, log, words):
     assert _last_words(tmp_path / "log.txt", 0) == words
 
 
-def test_a_log_that_has_gone_has_no_words(tmp_path):
-    assert _last_words(tmp_path / "log.txt", 100) == ""
-
-
 @pytest.mark.parametrize("seconds", ["ten", "-1", "nan", "inf", " "])
 def test_a_grace_is_a_number_of_seconds(monkeypatch, seconds):
     monkeypatch.setenv("ABLATION_GRACE", seconds)

@@ -6,9 +6,7 @@ import socket
 import threading
 import time
 
-import pytest
-
-from ablation.runner.lifetime import FolderInUse, lock_folder
+from ablation.runner.lifetime import lock_folder
 
 
 def hold(folder, kind):
@@ -29,39 +27,7 @@ def test_a_glance_at_the_lock_does_not_keep_a_runner_out(tmp_path):
     os.close(held)
 
 
-def test_the_holder_is_named_after_a_second(tmp_path):
-    runner = hold(tmp_path, fcntl.LOCK_EX)
-    os.write(runner, b"4242\n")
-    start = time.monotonic()
-    with pytest.raises(FolderInUse, match="process 4242 is running"):
-        lock_folder(tmp_path)
-    assert 1 <= time.monotonic() - start < 3
-    os.close(runner)
-    os.close(lock_folder(tmp_path))  # the refused call left nothing behind
-
-
-def test_it_waits_as_long_as_it_is_told_and_says_for_whom(tmp_path):
-    runner = hold(tmp_path, fcntl.LOCK_EX)
-    os.write(runner, b"4242 node7, Slurm job 11,\n")
-    timer = threading.Timer(1.6, os.close, [runner])
-    timer.start()
-    said = []
-    held = lock_folder(tmp_path, wait=30, on_wait=said.append)
-    assert said == ["process 4242 on node7, Slurm job 11,"]
-    timer.join()
-    os.close(held)
-
-
 def test_a_job_of_slurm_names_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     os.close(lock_folder(tmp_path))
     assert (tmp_path / ".lock").read_text() == f"{os.getpid()} {socket.gethostname()}, Slurm job 17,\n"
-
-
-def test_a_free_folder_is_locked_at_once_and_against_others(tmp_path):
-    start = time.monotonic()
-    held = lock_folder(tmp_path)
-    assert time.monotonic() - start < 0.2
-    with (tmp_path / ".lock").open() as other, pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    os.close(held)

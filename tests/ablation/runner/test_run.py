@@ -68,13 +68,11 @@ def test_the_terminal_gets_a_few_lines_and_the_log_the_rest(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "state", "reason"),
     [
-        ({"mode": "raise"}, "failed", "RuntimeError: the first line and the second"),
         ({"mode": "surrogate"}, "failed", "ValueError: caf\\udce9 \\x1b[31mred"),
         ({"mode": "exit"}, "failed", "SystemExit: 3"),
         ({"mode": "unread"}, "failed", "AttributeError: config.source is not in the stage's `reads`"),
         ({"mode": "diverge"}, "diverged", "collapsed"),
         ({"lr": -1.0}, "failed", "lr must be positive"),
-        ({"unknown": 1}, "failed", "unknown"),
     ],
 )
 def test_a_stage_that_does_not_end_well_says_why_and_exits_0(tmp_path, settings, state, reason):
@@ -211,13 +209,12 @@ def test_no_other_result_is_taken_over(tmp_path, why):
     assert (status(out)["state"], status(out)["attempt"]) == ("ok", 2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_promptly_without_status(tmp_path, number):
+def test_a_signal_ends_it_promptly_without_status(tmp_path):
     out = write_stage(tmp_path, pause=60)
     process = subprocess.Popen(command(out), env=environment(out), stderr=subprocess.DEVNULL)
     wait_for((out / "checkpoint" / "state.json").exists)
-    process.send_signal(number)
-    assert process.wait(timeout=5) == -number
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=5) == -signal.SIGINT
     assert not (out / "status.json").exists()
 
 
@@ -254,13 +251,6 @@ def test_more_devices_than_there_are_is_no_result(tmp_path):
     assert not (out / "status.json").exists()
 
 
-def test_wandb_that_is_asked_for_and_missing_is_said(tmp_path):
-    out = write_stage(tmp_path)
-    done = run_stage(out, ABLATION_WANDB="sometimes")
-    assert done.returncode == 74
-    assert "must be offline or online" in done.stderr
-
-
 LIGHT = """
 NEEDS_TORCH = False
 import random, sys
@@ -285,14 +275,6 @@ def test_a_stage_that_needs_no_torch_does_without_and_is_seeded(tmp_path):
         assert json.loads((out / "provenance.json").read_text())["packages"]["torch"]
         drawn += metrics(out).value.tolist()
     assert drawn[0] == drawn[1] != drawn[2]
-
-
-def test_a_stage_that_says_so_and_imports_it_fails(tmp_path):
-    out = write_stage(tmp_path)
-    (tmp_path / "toy_trainer.py").write_text(LIGHT.format(body="import torch"))
-    assert run_stage(out).returncode == 0
-    assert status(out)["state"] == "failed"
-    assert "imported torch unseeded: remove its NEEDS_TORCH = False" in status(out)["reason"]
 
 
 def test_a_stage_that_imports_code_which_its_key_lacks_fails(tmp_path):
@@ -326,19 +308,13 @@ def edited_plan(out, **code):
 
 def test_code_that_is_not_the_plans_is_refused(tmp_path):
     out = write_stage(tmp_path)
-    edited_plan(out, text="other", modules={"trainers.checkpoint": "0123"})
+    edited_plan(out, text="other", modules={"trainers.checkpoint": "0123", "trainers.gone": "4567"})
     done = run_stage(out)
     assert done.returncode == 78
     assert not (out / "status.json").exists()  # under this key there must be no result of other code
     (line,) = done.stderr.splitlines()
-    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers.checkpoint)" in line
+    assert "toy.train  v8 seed 1: its code has changed since the plan (trainers.checkpoint, trainers.gone)" in line
     assert line.endswith("start snakemake again")
-
-
-def test_a_module_that_is_reached_no_more_is_a_change(tmp_path):
-    out = write_stage(tmp_path)
-    edited_plan(out, text="other", modules={"trainers.gone": "0123"})
-    assert "(trainers.gone)" in run_stage(out).stderr
 
 
 def test_comments_that_changed_since_the_plan_are_no_change(tmp_path):
