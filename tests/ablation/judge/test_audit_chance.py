@@ -84,17 +84,6 @@ def bests(rows, **more):
     return [finding for finding in check(chance_findings, rows, **more) if finding.kind == "chance"]
 
 
-def test_the_best_of_rows_without_effect_is_called_chance():
-    called = [finding.severity for seed in range(4) for finding in bests(noisy(12, 0, seed))]
-    assert len(called) == 8
-    assert called.count("warn") >= 7  # one in twenty is unusual
-    best = noisy(12, 0) | {"best": ["0.7500", "0.7400"]}
-    for finding in bests(best):
-        assert (finding.variant, finding.severity) == ("best", "note")
-    for finding in bests(best, best="min"):
-        assert finding.variant != "best"
-
-
 def test_the_best_of_k_is_the_binomial_maximum():
     rows = {f"v{i}": ["0.6000"] for i in range(9)} | {"best": ["0.6500"]}
     [finding] = bests(rows, items={"a": 400}, columns=["a"])

@@ -74,32 +74,6 @@ def test_pigs_of_scrutiny_and_examples_of_rsprite():
     assert not is_possible(Printed.of("7.3"), Printed.of("2.51"), 12, Step())
 
 
-def a_grimmer(mean, sd, n, digits):
-    """Allard's analytic form as it is published, with floating point, for numbers away from ties."""
-    total = round(mean * n)
-    if round(total / n, digits) != mean:
-        return False
-    low, high = max(0.0, sd - 0.5 * 10**-digits), sd + 0.5 * 10**-digits
-    squares = np.arange(
-        np.ceil((n - 1) * low**2 + n * (total / n) ** 2), np.floor((n - 1) * high**2 + n * (total / n) ** 2) + 1
-    )
-    deviations = np.sqrt(np.maximum((squares - n * (total / n) ** 2) / (n - 1), 0))
-    return bool(((np.round(deviations, digits) == sd) & (squares % 2 == total % 2)).any())
-
-
-def test_the_analytic_form_on_random_numbers():
-    rng = np.random.default_rng(0)
-    answers = []
-    for _ in range(2000):
-        n, mean, sd = int(rng.integers(10, 40)), round(rng.uniform(1, 7), 2), round(rng.uniform(1, 3), 2)
-        ours = is_possible(Printed.of(f"{mean:.2f}"), Printed.of(f"{sd:.2f}"), n, Step())
-        answers.append((ours, a_grimmer(mean, sd, n, 2)))
-    assert sum(ours for ours, _ in answers) > 100
-    # Ours takes every sum that the mean allows, and ties either way: more lenient in a few cases, never stricter.
-    assert not [1 for ours, theirs in answers if theirs and not ours]
-    assert sum(ours != theirs for ours, theirs in answers) <= 20
-
-
 @pytest.mark.parametrize("target", [None, "0.5"])
 @pytest.mark.parametrize("items", [6, 7])
 def test_grimmer_accepts_every_real_set_of_runs(items, target):
@@ -153,8 +127,3 @@ def test_statements_that_no_counts_satisfy_together():
         )
         assert bool(found(rows, [claim(percent=percent)])) is wrong, percent
     assert not found({"v": ["0.4", "0.6", "0.53"]}, runs=3)  # the mean of three runs is not a count
-
-
-def test_a_statement_of_many_counts_is_left_to_the_rounding():
-    rows = {"v": ["0.4", "0.6", "0.53"]}
-    assert not of_kind(audit(published(rows, target=None, items={"a": 5000, "b": 5000})), "together")

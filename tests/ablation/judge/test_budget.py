@@ -56,11 +56,6 @@ def test_what_does_not_fit_is_left_out_and_what_still_fits_is_not():
     assert not any(o.chosen for o in offers(edges(a={5: 0.6}), 5.999))
 
 
-def test_a_cheap_edge_comes_before_a_likelier_one():
-    prices = Prices(HOURS | {"a": 20.0}, FAN.units)
-    assert [o.child for o in offers(edges(a={5: 0.9}, b={5: 0.3}), 100.0, prices)] == ["b", "a"]
-
-
 def test_a_look_further_on_is_reserved_and_the_next_one_is_taken():
     chosen = offers(edges(a={5: 0.0, 10: 0.7}), 21.0)
     [offer] = chosen
@@ -89,15 +84,7 @@ def test_edges_that_more_seeds_do_not_decide_are_never_chosen():
     assert offers({}, 1.0) == []
 
 
-def test_the_table_has_a_line_per_edge():
-    lines = table(offers(edges(a={5: 0.6}, b={5: 0.3}), 6.0)).splitlines()
-    assert [line.split() for line in lines[1:]] == [
-        ["r", "->", "a", "3", "->", "5", "60.0%", "6", "0.1", "chosen"],
-        ["r", "->", "b", "3", "->", "5", "30.0%", "2", "0.15", "beyond", "the", "budget"],
-    ]
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_any_choice_keeps_the_budget_and_is_the_best_first(seed):
     rng = np.random.default_rng(seed)
     names = [f"v{i}" for i in range(8)]

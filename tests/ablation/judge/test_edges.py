@@ -23,12 +23,6 @@ def of_seeds(means, *, items=400, **analysis):
     return measurements(values, parents, factors={name: (name,) for name in parents if parents[name]}, **analysis)
 
 
-def test_a_plain_difference_is_found_at_the_first_look():
-    """0.49 without seed noise: with O'Brien and Fleming's spending and a look at two seeds it was undecided."""
-    [edge] = judge_edges(of_seeds({"v0": (None, [0.4] * 3), "v1": ("v0", [0.89] * 3)}, looks=[3, 5, 10]))
-    assert (edge.verdict, edge.effect) == ("better", pytest.approx(0.49))
-
-
 def test_the_word_is_that_of_the_look_that_decided():
     """Three seeds agree; two more turn the mean. What the first look excluded is not a difference, and not the gain."""
     rates = [0.30, 0.31, 0.29, 0.90, 0.99]
@@ -110,17 +104,6 @@ def test_an_edge_says_whose_variance_it_used():
     assert moderated[0].looks[-1].noise.seed_df == pytest.approx(2 + moderated[0].prior_df)
     two = of_seeds({name: (parent, shares[:2]) for name, (parent, shares) in TREE.items()})
     assert {edge.variance for edge in judge_edges(two)} == {"own"}
-
-
-def test_seeds_between_looks_have_the_noise_that_a_look_at_them_would_use():
-    more = {name: (parent, [*shares, shares[0] + 0.01]) for name, (parent, shares) in TREE.items()}
-    between = judge_edges(of_seeds(more, looks=[3, 5]))
-    at_a_look = judge_edges(of_seeds(more, looks=[3, 4, 5]))
-    assert [edge.noise for edge in between] == [edge.looks[-1].noise for edge in at_a_look]
-    assert all(edge.noise.seed_df > 3 for edge in between)
-    before = judge_edges(of_seeds(more, looks=[5, 10]))
-    assert {edge.variance for edge in before} == {"moderated"}
-    assert np.isnan([edge.p for edge in before]).all()
 
 
 @pytest.mark.parametrize("correction", ["max-t", "holm"])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from ablation.judge.family import DRAWS, Family, Member, covariances, degrees, paths_to_ancestors
+from ablation.judge.family import DRAWS, Family, Member, covariances, paths_to_ancestors
 from ablation.judge.moderation import SeedPrior
 from ablation.judge.significance import Noise, holm
 
@@ -46,11 +46,6 @@ def test_items_tell_their_own_correlation():
     noise = Noise(0.0, 6, 0.04)
     _, by_item = covariances(members(("b", "a"), ("c", "a"), ("d", "a"), noise=noise, draws=draws), PRIOR)
     assert by_item == pytest.approx(0.04 * np.array([[1, 1, -1], [1, 1, -1], [-1, -1, 1]]))
-
-
-def test_one_seed_or_no_prior_is_no_covariance():
-    assert covariances(members(("b", "a")), None) is None
-    assert covariances(members(("b", "a"), noise=Noise(float("nan"), 0, 0.1)), PRIOR) is None
 
 
 def dunnett(critical, count, df):
@@ -111,12 +106,6 @@ def test_looks_each_spend_their_share():
     family = Family(np.eye(2), np.full(2, 1e6), (0.4, 0.6))
     alone = [1 - (1 - 0.03 * share) ** 2 for share in (0.4, 0.6)]
     assert family.adjusted([0.03, 1.0])[0] == pytest.approx(sum(alone), abs=ERROR)
-
-
-def test_degrees_of_both_variances():
-    assert degrees(Noise(1.0, 4, 0.0)) == 4
-    assert degrees(Noise(1.0, 4, 1.0)) == pytest.approx(16)
-    assert degrees(Noise(1.0, 4, 1.0, 4.0)) == pytest.approx(8)
 
 
 def test_paths_are_sums_of_edges():

@@ -4,14 +4,13 @@ import itertools
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from ablation.judge import measurements as pairing
 from ablation.judge import statistics
 from ablation.judge.edges import judge_edges, measure
 from ablation.judge.pairs import judge_all_pairs, judge_pair
-from tests.ablation.judge.studies import measurements, normal_study
+from tests.ablation.judge.studies import normal_study
 
 NUMBERS = ("effect", "low", "high", "p", "seeds", "items")
 
@@ -58,14 +57,6 @@ def test_turned_round_the_effect_has_the_other_sign():
     assert other.p == pytest.approx(one.p)
 
 
-def test_the_effect_is_the_difference_of_the_means():
-    order = np.arange(10)
-    shares = {"v0": [2, 3, 4], "v1": [5, 5, 5], "v2": [9, 9, 6]}
-    values = {name: {"all": np.array([order < hits for hits in of])} for name, of in shares.items()}
-    study = measurements(values, {"v0": None, "v1": "v0", "v2": "v1"})
-    assert [pair.edge.effect for pair in judge_all_pairs(study)] == pytest.approx([0.2, 0.5, 0.3])
-
-
 def test_what_differs_is_read_from_the_configurations_and_not_along_the_lineage():
     """v1 and v2 make the same change of v0 under two names; v2 makes one more, of a key below a factor."""
     study = normal_study(variants=3, seeds=3)
@@ -86,15 +77,6 @@ def test_a_failed_run_makes_its_pairs_invalid_and_no_other():
     assert "v2 seed 1 is failed (killed)" in words["v0", "v2"].why
     assert words["v0", "v1"].verdict != "invalid"
     assert math.isnan(words["v0", "v2"].p)
-
-
-def test_a_pair_whose_run_is_under_way_is_not_run():
-    study = normal_study(variants=2, seeds=3)
-    study = replace(study, states={**study.states, ("v1", 1): ("running", "")})
-    [pair] = judge_all_pairs(study)
-    assert (pair.edge.verdict, pair.edge.why, pair.edge.seeds) == ("not run", "v1 seed 1 is running", 2)
-    failed = replace(study, states={**study.states, ("v0", 1): ("failed", "killed")})
-    assert judge_all_pairs(failed)[0].edge.verdict == "invalid"
 
 
 def test_what_costs_most_is_done_once_a_variant_and_not_once_a_pair(monkeypatch):

@@ -29,16 +29,6 @@ def test_power_integrates_over_the_estimated_variance():
     assert power(0.7, Noise(0.3, 4, 0.1), 0.05) == pytest.approx(slow, rel=1e-12)
 
 
-def test_power_at_the_minimal_detectable_effect_is_80_percent():
-    effect = minimal_detectable_effect(Noise(0.5, 3, 0.5), 0.01)
-    assert power(effect, Noise(0.5, 3, 0.5), 0.01) == pytest.approx(0.8, abs=1e-3)
-    # Items only: the normal formula (z + z) * SE.
-    assert minimal_detectable_effect(Noise(0.0, 4, 4.0), 0.05) == pytest.approx(2 * (1.959964 + 0.841621), rel=1e-3)
-    # Seeds only: Student's noncentral t.
-    alone = minimal_detectable_effect(Noise(1.0, 4, 0.0), 0.05)
-    assert stats.nct.sf(stats.t.ppf(0.975, 4), 4, alone) == pytest.approx(0.8, abs=0.01)
-
-
 def test_one_seed_and_too_few_clusters_know_no_detectable_effect():
     values = [np.random.default_rng(0).integers(0, 2, (2, 1, 30)).astype(float)]
     numbers = contrast(values, (1, -1), "max", clusters=[np.arange(30) % 3])

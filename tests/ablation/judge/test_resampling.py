@@ -11,7 +11,6 @@ from ablation.judge.resampling import (
     draw_together,
     item_degrees,
     number_clusters,
-    shared_variance,
     unfolding,
 )
 from ablation.judge.statistics import contrast
@@ -23,12 +22,6 @@ def test_clusters_are_drawn_with_replacement():
     assert (counts.sum(axis=1) == 0).all()
     assert counts.min() == -1
     assert counts.var() == pytest.approx(0.8, abs=0.1)  # n p (1 - p) with p = 1/5
-
-
-def test_shared_variance_is_the_covariance_between_seeds():
-    assert shared_variance(np.array([[1.0, -2 / 3], [-2 / 3, 1.0]])) == 0.0  # cut at 0
-    assert shared_variance(np.array([[1.0, 2.0], [2.0, 4.0]])) == pytest.approx(2.0)
-    assert shared_variance(np.array([[1.5]])) == pytest.approx(1.5)
 
 
 def slow_cr2(values, clusters):

@@ -70,9 +70,6 @@ def test_holm_by_hand_and_against_a_slow_one():
     assert holm(raw) == pytest.approx(slow_holm(raw), rel=1e-12)
 
 
-# Roots to 1e-12: closed forms, and the bisection that the library's root finding replaced.
-
-
 def bisected(effect, seed_variance, item_variance, seeds):
     low, high = -80.0, 0.0
     for _ in range(60):
@@ -86,28 +83,9 @@ def bisected(effect, seed_variance, item_variance, seeds):
     return np.exp(high)
 
 
-@pytest.mark.parametrize(
-    ("t", "seeds", "expected"),
-    [
-        (1.0, 2, 0.5),  # two seeds: a Cauchy variable is beyond 1 half of the time
-        (3.0**0.5, 2, 1 / 3),
-        (1.0, 3, 1 - (1 / 3) ** 0.5),  # three: P(|t| > x) = 1 - x / sqrt(2 + x^2)
-        (5.0, 3, 1 - 5 / 27**0.5),
-    ],
-)
-def test_p_values_in_closed_form(t, seeds, expected):
-    assert p_value(t * 0.3, Noise(0.09, seeds - 1, 0.0)) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("effect", [1e-3, 0.01, 0.3, 1.0, 7.0, -1.0])
-@pytest.mark.parametrize(("seed_variance", "item_variance"), [(0.01, 0.02), (0.3, 1e-6), (1e-6, 0.3), (0.0, 0.1)])
-@pytest.mark.parametrize("seeds", [2, 5, 10])
+@pytest.mark.parametrize("effect", [1e-3, 0.3, -1.0, 7.0])
+@pytest.mark.parametrize(("seed_variance", "item_variance"), [(0.01, 0.02), (0.3, 1e-6), (0.0, 0.1)])
+@pytest.mark.parametrize("seeds", [2, 10])
 def test_p_values_are_those_of_a_bisection(effect, seed_variance, item_variance, seeds):
     ours = p_value(effect, Noise(seed_variance, seeds - 1, item_variance))
     assert ours == pytest.approx(bisected(effect, seed_variance, item_variance, seeds), rel=1e-12)
-
-
-def test_a_p_value_has_a_least():
-    assert (
-        p_value(1e9, Noise(0.0, 4, 1e-9)) == p_value(1.0, Noise(0.0, 4, 1e-30)) == pytest.approx(np.exp(-80), rel=1e-12)
-    )

@@ -85,15 +85,7 @@ def test_equal_runs_have_no_effect_and_no_spread():
     assert numbers.high == -numbers.low == pytest.approx(unseen_share * np.ptp(values[0]))
 
 
-def test_swapping_the_arms_mirrors_everything():
-    values = (crossed() > 0.2).astype(float)
-    one, other = contrast([values], (1, -1), TARGET), contrast([values[::-1]], (1, -1), TARGET)
-    assert one.effect == pytest.approx(-other.effect)
-    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
-    assert one.p == pytest.approx(other.p)
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.floats(-3, 3))
 def test_shifting_the_child_shifts_the_interval(seed, seeds, shift):
     values = crossed(seed, seeds)
@@ -150,11 +142,6 @@ def test_with_fewer_than_five_clusters_an_effect_is_one_on_these_items(clusters)
     assert (numbers.item_variance, numbers.noise.unseen) == (0, 0)
     assert np.isnan(numbers.item_p)
     assert not numbers.item_draws.any()
-
-
-def test_one_seed_and_few_clusters_know_no_noise():
-    numbers = contrast([crossed(seeds=1, items=60)], (1, -1), "max", clusters=[np.arange(60) % 4])
-    assert np.isnan([numbers.low, numbers.high, numbers.p, numbers.item_p]).all()
 
 
 def test_clusters_must_be_those_of_the_items():

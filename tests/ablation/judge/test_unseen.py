@@ -45,13 +45,6 @@ def test_what_went_unseen_is_measured_by_the_range_and_not_by_the_smallest_step(
     assert dusty.high == pytest.approx(exact.high, rel=0.01)  # arms that differ are rounded to tenths, too
 
 
-def test_a_single_arm_has_no_items_that_went_unseen():
-    [values] = agreeing(50)
-    numbers = contrast([values[:1]], (1,), "max")
-    assert numbers.noise.unseen == 0
-    assert numbers.high - numbers.effect < 0.25
-
-
 def test_items_that_have_all_changed_hide_nothing():
     [values] = agreeing(50)
     values[:] = values[0, 0]

@@ -57,18 +57,6 @@ def test_items_that_one_side_lacks_are_counted_and_named_or_left_out(arms, tmp_p
     assert (found["items"], found["effect"]) == (50, 0)
 
 
-def test_seeds_of_one_side_with_other_items(arms, capsys):
-    for side in arms:
-        write_samples(Path(side) / "seed2", [row(i, v) for i, v in enumerate(hits(2)[:50])])
-    assert "it lacks 10 (" in refused(capsys, arms[0], "--with", arms[1])
-    assert read(capsys, arms[0], "--with", arms[1], "--common-items")["items"] == 50
-
-
-def test_no_common_item(arms, tmp_path, capsys):
-    write_samples(tmp_path / "other" / "seed0", [row(i, v, question=f"another {i}") for i, v in enumerate(hits(0))])
-    assert "no item of toy is in common" in refused(capsys, arms[0], "--with", tmp_path / "other")
-
-
 # Bad input: one line, status 2.
 
 

@@ -57,8 +57,6 @@ def test_a_study_of_other_edges(edges, pairs, arms, tmp_path, capsys):
         ("variants: {a: {files: [base]}, b: {extends: a, files: [new], file: 1}}", "b.file"),
         ("variants: {a: {files: [base]}}", "variants"),
         (f"analysis: {{edges: []}}\n{TWO}", "must be different pairs"),
-        (f"analysis: {{edges: [[b, a], [a, b]]}}\n{TWO}", "must be different pairs"),
-        (f"analysis: {{alpha: 0.7}}\n{TWO}", "my.yaml: analysis.alpha = 0.7"),
         (f"analysis: {{margin: 0}}\n{TWO}", "my.yaml: analysis.margin = 0"),
         (f"analysis: {{protocol: x}}\n{TWO}", "my.yaml: analysis.protocol: is not known here"),
         (f"analysis: {{margins: 1}}\n{TWO}", "did you mean 'margin'?"),
@@ -70,9 +68,7 @@ def test_a_study_that_is_wrong(text, words, arms, tmp_path, capsys):
     assert words in refused(capsys, "--study", tmp_path / "my.yaml")
 
 
-@pytest.mark.parametrize(
-    "words", [("--metric", "acc"), ("--margin", "0"), ("--seed-from", "x"), ("--names", "a", "b"), ("--tasks", "toy")]
-)
+@pytest.mark.parametrize("words", [("--metric", "acc"), ("--names", "a", "b")])
 def test_what_a_file_says_is_not_said_beside_it(words, arms, tmp_path, capsys):
     (tmp_path / "my.yaml").write_text(TWO)
     assert f"cannot be combined with {words[0]};" in refused(capsys, "--study", tmp_path / "my.yaml", *words)
