@@ -21,9 +21,9 @@ from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.stage_folder import CHECKS
 from ablation.contract.status import StageState, read_state
 from ablation.plan.build import build_plan
+from ablation.plan.checks import pool_problems
 from ablation.plan.plan import ASSETS, Plan
 from ablation.plan.plan_file import PlannedRun, PlannedStage, PlannedStudy
-from ablation.plan.pool import pool_problems
 from ablation.runner.times import duration
 from ablation.store.collect import collect_apart
 from ablation.store.database import DATABASE, Store

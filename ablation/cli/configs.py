@@ -43,8 +43,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def run_validate(arguments: argparse.Namespace) -> int:
     """Check everything; print a line per study."""
     from ablation.plan.build import build_plan
+    from ablation.plan.checks import pool_problems
     from ablation.plan.fit import fullest, needs_of, problem_of
-    from ablation.plan.pool import pool_problems
 
     settings = settings_of(arguments)
     if arguments.write_schema:

@@ -1,8 +1,12 @@
-"""Whether a process is running a stage."""
+"""Locks of folders: whether a process is running a stage, and one process at a time in a shared folder."""
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from ablation.contract.errors import TrackerError
 
 
 def is_locked(folder: Path) -> bool:
@@ -20,3 +24,36 @@ def is_locked(folder: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Wait for the lock, a file, and hold it for the block. The holder may remove the file.
+
+    Raises:
+        TrackerError: the file cannot be made.
+    """
+    while (handle := _taken(lock)) is None:
+        pass
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(lock: Path) -> int | None:
+    """Return the locked file; None if its previous holder removed it."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise TrackerError(f"{lock.parent}: cannot be written ({error.strerror}); mend the folder") from error
+    held = False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            held = os.path.samestat(os.fstat(handle), lock.stat())
+    finally:
+        if not held:
+            os.close(handle)
+    return handle if held else None

@@ -1,6 +1,6 @@
 """Expands variants times seeds into content-addressed stages."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from ablation.contract.errors import ConfigError
 from ablation.plan.extra_seeds import extended, load_extra_seeds
 from ablation.plan.ingredients import ASSET_STAGE, Asset, Finder, Ingredients
 from ablation.plan.keys import key_of
-from ablation.plan.labels import asset_label, stage_label
 from ablation.plan.plan import ASSETS, Address, Plan
 from ablation.plan.plan_file import PlanFile, PlannedRun, PlannedStage, PlannedStudy, PlannedVariant
 
@@ -211,3 +210,24 @@ def _planned_study(study: Study, runs: Iterator[PlannedRun]) -> PlannedStudy:
         variants=variants,
         runs=tuple(runs),
     )
+
+
+def stage_label(variants: Sequence[str], of: int, seed: int | None) -> str:
+    """`v8 seed 0`; `v4, v5 and 3 more, seed 0`; `all variants`. of: how many variants the study has."""
+    with_seed = "" if seed is None else f"seed {seed}"
+    if len(variants) == 1:
+        return f"{variants[0]} {with_seed}".strip()
+    if len(variants) == of:
+        shown = "all variants"
+    elif len(variants) <= 3:
+        shown = f"{', '.join(variants[:-1])} and {variants[-1]}"
+    else:
+        shown = f"{variants[0]}, {variants[1]} and {len(variants) - 2} more"
+    return f"{shown}, {with_seed}" if with_seed else shown
+
+
+def asset_label(asset: Mapping[str, Any]) -> str:
+    """`model openai-community/gpt2`: its kind and its first source."""
+    source = asset["sources"][0]
+    name = next((source[key] for key in ("repo", "package", "path", "architecture") if key in source), "")
+    return f"{asset.get('kind', 'asset')} {name}".strip()

@@ -15,12 +15,10 @@ from typing import Any
 from ablation.config.study_schema import COMMAND_ENTRY
 from ablation.contract.errors import TrackerError
 from ablation.plan.build import PROJECT
-from ablation.plan.first import waits_of
-from ablation.plan.groups import Groups, groups_of, request_of
-from ablation.plan.nodes import check_nodes
-from ablation.plan.order import priorities
+from ablation.plan.checks import check_nodes
+from ablation.plan.order import Groups, groups_of, priorities, request_of
 from ablation.plan.plan import Address, Plan
-from ablation.plan.retry import States, Waits, states_of, to_do
+from ablation.plan.retry import States, Waits, states_of, to_do, waits_of
 
 FORK_CLIENT = PROJECT / "ablation" / "runner" / "fork_client.py"
 _LOOKED_AT = {"mtime", "params"}  # reasons to run that the plan knows

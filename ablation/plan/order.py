@@ -1,4 +1,4 @@
-"""The order of stages: seed by seed, so that all variants can be compared before the last seed ends.
+"""The order of stages, seed by seed, so that all variants can be compared before the last seed ends; scheduler jobs.
 
     priorities(plan) -> {address: number}      of what can start, Snakemake takes the largest first
     turns(plan) -> {address: (seed, study)}    the places of the first run that needs a stage
@@ -7,6 +7,10 @@ Within a seed the study with the most edges comes first, and within a study the 
 stage's inputs have at least its priority, so that nothing waits for a later seed.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ablation.config.study_schema import Resources
 from ablation.plan.plan import Address, Plan
 
 Turns = dict[Address, tuple[int, int]]
@@ -39,3 +43,70 @@ def priorities(plan: Plan) -> dict[Address, int]:
     found = turns(plan)
     order = sorted(found, key=lambda address: (found[address], -minutes[address]))  # of equals as the plan has them
     return {address: len(order) - place for place, address in enumerate(order)}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Stages that are submitted together, in their order.
+
+    Groups of other runs may have the same name: Snakemake tells them apart, since nothing in one reads from another. So
+    `--group-components NAME=8` submits the groups of eight runs together.
+    """
+
+    name: str
+    members: tuple[Address, ...]
+
+
+Groups = dict[Address, Group]
+
+
+def groups_of(plan: Plan, ahead: Collection[Address] = ()) -> Groups:
+    """Return the group of every stage that is in one. A setting `group_minutes` of 0 makes none.
+
+    Short stages of the same runs become one scheduler job, since queueing takes longer than they do: stages that serve
+    exactly the same runs, follow each other, and need one machine and at most `group_minutes` each. Such groups never
+    wait for each other in a circle: what a stage reads serves at least its runs, so whatever lies between two stages of
+    one set of runs serves that set too, and a long stage among them ends a group.
+
+    ahead: stages for which other runs' stages wait; their groups have names of their own.
+    """
+    found: Groups = {}
+    for study in plan.content.studies:
+        serves: dict[Address, list[int]] = {}
+        for number, run in enumerate(study.runs):
+            for stage, key in run.stages.items():
+                serves.setdefault((f"{study.name}.{stage}", key), []).append(number)
+        alike: dict[tuple[int, ...], list[Address]] = {}
+        for address in plan.stages:  # an order in which they can run
+            if address in serves:
+                alike.setdefault(tuple(serves[address]), []).append(address)
+        for runs, addresses in alike.items():
+            for members in _short(plan, addresses):
+                last = "_first" if set(members).intersection(ahead) else ""
+                group = Group(f"{members[0][0].replace('.', '_')}_{len(runs)}{last}", members)
+                found.update(dict.fromkeys(members, group))
+    return found
+
+
+def request_of(plan: Plan, groups: Groups, address: Address) -> Resources:
+    """Return the resources of a stage's job: for a group the sum of minutes, and the maximum of the rest."""
+    members = groups[address].members if address in groups else (address,)
+    needs = [plan.stages[member].resources for member in members]
+    return Resources(
+        threads=max(need.threads for need in needs),
+        mem_mb=max(need.mem_mb for need in needs),
+        runtime=sum(need.runtime for need in needs),
+        gpu=max(need.gpu for need in needs),
+    )
+
+
+def _short(plan: Plan, addresses: list[Address]) -> list[tuple[Address, ...]]:
+    """Return the stretches of at least two short stages."""
+    stretches: list[list[Address]] = [[]]
+    for address in addresses:
+        needs = plan.stages[address].resources
+        if needs.runtime <= plan.settings.group_minutes and needs.nodes == 1:
+            stretches[-1].append(address)
+        else:
+            stretches.append([])
+    return [tuple(stretch) for stretch in stretches if len(stretch) > 1]

@@ -17,20 +17,28 @@ from pathlib import Path
 from typing import Any
 
 from ablation.config.settings import load_settings
+from ablation.contract.clock import LONG_AGO, date, from_the_future
 from ablation.contract.errors import ConfigError, TrackerError, explained
+from ablation.contract.stage_folder import DATABASE
+from ablation.contract.status import KEPT_STATUS
 from ablation.plan.build import PROJECT, build_plan
-from ablation.plan.clock import settle_times
-from ablation.plan.dirty_tree import check_trees
-from ablation.plan.first import waits_of
+from ablation.plan.checks import check_packages, check_pool, check_trees, idle_devices
 from ablation.plan.fit import check_fit
-from ablation.plan.idle_devices import idle_devices
 from ablation.plan.jobs import Jobs
-from ablation.plan.packages import check_packages
 from ablation.plan.pages import follow
 from ablation.plan.plan import Plan
-from ablation.plan.pool import check_pool
 from ablation.plan.reports import claim_reports
-from ablation.plan.retry import States, pending, refuse_links, release, repair, reread, retry_failed, states_of
+from ablation.plan.retry import (
+    States,
+    pending,
+    refuse_links,
+    release,
+    repair,
+    reread,
+    retry_failed,
+    states_of,
+    waits_of,
+)
 from ablation.plan.why import reasons
 
 # The workflow imports this module only, so what it needs besides is here too.
@@ -191,3 +199,26 @@ def prepare(plan: Plan, states: States, root: Path | None = None) -> list[str]:
         retry_failed(plan, states)
     plan.write()
     return said
+
+
+def settle_times(plan: Plan) -> list[str]:
+    """Redate files from the future; return a warning if there were any.
+
+    Statuses and the database count as written now. Tables and figures, and copies of statuses, which are taken over if
+    they are recent, count as written long ago: whether they are older than the rest cannot be known.
+    """
+    results, reports, stages = plan.settings.results, plan.settings.reports, plan.selected()
+    drawn = [
+        *(results / name for name in ("gate.txt", "certificate.json")),
+        *(stage.dir / KEPT_STATUS for stage in stages),
+    ]
+    for folder in (reports, *(reports / study for study in plan.studies)):
+        drawn += [path for path in folder.glob("*") if path.is_file()]
+    young = from_the_future([*(stage.status for stage in stages), results / DATABASE])
+    old = from_the_future(drawn)
+    date(young)  # the database last
+    date(old, LONG_AGO)
+    if not (found := [*young, *old]):
+        return []
+    more = f" and {len(found) - 1} more files are" if len(found) > 1 else " is"
+    return [f"{found[0]}{more} dated in the future, by a clock that was wrong; they count as written now"]

@@ -15,10 +15,10 @@ from ablation.config.lineage import compared
 from ablation.config.published_schema import PublishedFile
 from ablation.contract.atomic import replacing
 from ablation.contract.clock import date, from_the_future
+from ablation.contract.lock import alone
 from ablation.contract.rows import SHARDS
 from ablation.contract.stage_folder import DATABASE
 from ablation.contract.status import STATUS, StageState, altered, read_state
-from ablation.plan.alone import alone
 from ablation.plan.collected import PLAN_FILE, note_collected, sources_of
 from ablation.plan.plan_file import PlanFile, PlannedVariant, StudyRecord, digest_of_plan, read_plan
 from ablation.store.analysis_history import record_analysis

@@ -8,7 +8,7 @@ import pytest
 from ablation.config.settings import load_settings
 from ablation.contract.status import KEPT_STATUS
 from ablation.plan.build import build_plan
-from ablation.plan.clock import settle_times
+from ablation.plan.start import settle_times
 from tests.ablation.toy_study import Toy
 
 

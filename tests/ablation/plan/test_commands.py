@@ -11,8 +11,7 @@ import yaml
 
 from ablation.contract.errors import ConfigError
 from ablation.contract.stage_folder import CHECKS
-from ablation.plan.first import waits_of
-from ablation.plan.retry import pending, release, reread, states_of
+from ablation.plan.retry import pending, release, reread, states_of, waits_of
 from tests.ablation.plan.commands import BASE, STAGES, changed
 from tests.ablation.plan.test_plan import build
 

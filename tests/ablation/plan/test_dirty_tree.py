@@ -8,8 +8,8 @@ import pytest
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
+from ablation.plan.checks import check_trees, dirty_files
 from ablation.plan.collected import COLLECTED
-from ablation.plan.dirty_tree import check_trees, dirty_files
 from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
 from tests.ablation.toy_study import Toy

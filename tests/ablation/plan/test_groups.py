@@ -6,7 +6,7 @@ import pytest
 
 from ablation.config.settings import load_settings
 from ablation.plan.build import build_plan
-from ablation.plan.groups import groups_of, request_of
+from ablation.plan.order import groups_of, request_of
 from tests.ablation.toy_study import STUDY, Toy
 
 CHAIN = ("first", "second", "third", "fourth")

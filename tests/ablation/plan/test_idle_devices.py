@@ -4,7 +4,7 @@ import pytest
 
 from ablation.config.settings import load_settings
 from ablation.plan.build import PROJECT, build_plan
-from ablation.plan.idle_devices import idle_devices
+from ablation.plan.checks import idle_devices
 from ablation.plan.retry import states_of
 from ablation.plan.start import prepare
 from tests.ablation.toy_study import STUDY

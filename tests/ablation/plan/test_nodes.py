@@ -5,8 +5,8 @@ import pytest
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
-from ablation.plan.groups import groups_of
-from ablation.plan.nodes import check_nodes
+from ablation.plan.checks import check_nodes
+from ablation.plan.order import groups_of
 from ablation.plan.retry import states_of
 from tests.ablation.toy_study import STUDY
 

@@ -10,7 +10,7 @@ import yaml
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.contract.status import StageState
-from ablation.plan import packages
+from ablation.plan import checks
 from ablation.plan.build import build_plan
 from ablation.plan.retry import states_of
 
@@ -41,9 +41,9 @@ def plan(tmp_path):
 
 
 def test_the_key_that_asks_and_the_remedy_are_named(plan, monkeypatch):
-    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "peft" else object())
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "peft" else object())
     with pytest.raises(ConfigError) as error:
-        packages.check_packages(plan, states_of(plan))
+        checks.check_packages(plan, states_of(plan))
     assert str(error.value).endswith(
         "lora.yaml: memory.lora = {'rank': 4, 'alpha': 32.0, 'targets': None}: gspo.reinforce needs peft: it is not "
         "installed; pip install 'ablation-tracker[lora]', or set it to null"
@@ -51,26 +51,26 @@ def test_the_key_that_asks_and_the_remedy_are_named(plan, monkeypatch):
 
 
 def test_the_trainers_need_their_extra(plan, monkeypatch):
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"torch is not installed; pip install -e '.\[trainers\]'"):
-        packages.check_packages(plan, states_of(plan))
+        checks.check_packages(plan, states_of(plan))
 
 
 def test_nothing_is_said_where_it_is_installed_or_the_stage_has_ended(plan, monkeypatch):
     asked = []
-    monkeypatch.setattr(packages, "find_spec", lambda name: asked.append(name) or object())
-    packages.check_packages(plan, states_of(plan))
+    monkeypatch.setattr(checks, "find_spec", lambda name: asked.append(name) or object())
+    checks.check_packages(plan, states_of(plan))
     assert set(asked) == {"peft", "torch"}
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
-    monkeypatch.setattr(packages, "pending", lambda *_: [])
-    packages.check_packages(plan, states_of(plan))
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks, "pending", lambda *_: [])
+    checks.check_packages(plan, states_of(plan))
 
 
 @pytest.fixture
 def pretend(monkeypatch):
     original = util.find_spec
     return lambda present: monkeypatch.setattr(
-        packages, "find_spec", lambda name: (object() if present else None) if name == "vllm" else original(name)
+        checks, "find_spec", lambda name: (object() if present else None) if name == "vllm" else original(name)
     )
 
 
@@ -88,7 +88,7 @@ def test_without_vllm_a_stage_that_samples_with_it_is_refused_in_one_line(study,
     with pytest.raises(
         ConfigError, match=r"sampled.yaml: rollout.engine = 'vllm': .* needs vllm: it is not installed"
     ) as caught:
-        packages.check_packages(plan, states_of(plan))
+        checks.check_packages(plan, states_of(plan))
     assert "make vllm" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -97,16 +97,16 @@ def test_without_vllm_a_stage_that_samples_with_it_is_refused_in_one_line(study,
 def test_with_vllm_or_where_nothing_of_it_is_to_run_it_is_not_needed(study, tmp_path, pretend):
     plan = plan_of(study, tmp_path, "sampled")
     pretend(False)
-    packages.check_packages(plan, {address: StageState("ok") for address in states_of(plan)})
+    checks.check_packages(plan, {address: StageState("ok") for address in states_of(plan)})
     pretend(True)
-    packages.check_packages(plan, states_of(plan))
+    checks.check_packages(plan, states_of(plan))
 
 
 @pytest.mark.parametrize(("study", "variant"), [("gspo", "gspo"), ("gad", "d-final")])
 def test_others_do_without(study, variant, tmp_path, pretend):
     pretend(False)
     plan = plan_of(study, tmp_path, variant)
-    packages.check_packages(plan, states_of(plan))
+    checks.check_packages(plan, states_of(plan))
     sampled = {stage.key for stage in plan.content.stages if "sampled" in stage.variants}
     shared = {stage.key for stage in plan.content.stages if {"sampled", variant} <= set(stage.variants)}
     assert sampled > shared  # the stages that sample are others, all before them the same

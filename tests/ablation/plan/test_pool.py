@@ -9,7 +9,7 @@ from ablation.cli.main import main
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
 from ablation.plan.build import build_plan
-from ablation.plan.pool import check_pool
+from ablation.plan.checks import check_pool
 from ablation.plan.retry import states_of
 
 

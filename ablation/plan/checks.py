@@ -1,0 +1,189 @@
+"""What is checked before the first job: devices, machines, packages, and the state of the working tree."""
+
+import ast
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from ablation.config import dotted
+from ablation.config.scale import load_scale
+from ablation.config.study_schema import COMMAND_ENTRY
+from ablation.contract.errors import ConfigError
+from ablation.contract.fingerprint import read_source
+from ablation.plan.build import PROJECT
+from ablation.plan.plan import Plan
+from ablation.plan.plan_file import PlannedStage
+from ablation.plan.retry import States, pending
+
+
+def check_pool(plan: Plan, states: States) -> None:
+    """Raise ConfigError for the first stage that is to run and asks for more than the pool has.
+
+    Snakemake itself would clamp the number.
+    """
+    for problem in pool_problems(plan, pending(plan, states)):
+        raise problem
+
+
+def pool_problems(plan: Plan, stages: Iterable[PlannedStage]) -> Iterator[ConfigError]:
+    """Yield, once for each kind of stage, that it asks for more than the pool: where it does, and the remedies."""
+    pool, seen = plan.settings.gpus, set()
+    for stage in stages:
+        gpu = stage.resources.gpu
+        if gpu <= pool or (stage.id, gpu) in seen:
+            continue
+        seen.add((stage.id, gpu))
+        problem = f"{stage.id} asks for more devices than the pool of {pool}"
+        others = "leave the study out (--config studies=...)"
+        yield ConfigError(*source_of(plan, stage, "gpu"), gpu, problem, f"run with --resources gpu={gpu}, or {others}")
+
+
+def source_of(plan: Plan, stage: PlannedStage, resource: str) -> tuple[Path, str]:
+    """Return the file and the key that ask for a stage's resource: a variant's (`gpu`), the scale's or the study's."""
+    study = plan.studies[stage.study]
+    for variant in (study.variants[name] for name in stage.variants):
+        if resource == "gpu" and variant.gpu == stage.resources.gpu:
+            return variant.file, "gpu"
+    scale = load_scale(plan.settings).study(study.name)
+    override = scale.definition.resources.get(stage.stage)
+    if override is not None and getattr(override, resource) is not None:
+        return scale.file, f"{scale.prefix}resources.{stage.stage}.{resource}"
+    return study.file, f"stages.{stage.stage}.resources.{resource}"
+
+
+def check_packages(plan: Plan, states: States) -> None:
+    """Raise ConfigError where a stage that is to run needs a package that is not here.
+
+    A config model names them per stage: `needed_packages(stage)` -> {package: (dotted key that asks for it, remedy)}.
+    """
+    for stage in pending(plan, states):
+        if stage.entry.startswith("trainers.") and find_spec("torch") is None:
+            problem = f"{stage.id} is a stage of the repository's trainers, and torch is not installed"
+            raise ConfigError(Path("pyproject.toml"), "trainers", None, problem, "pip install -e '.[trainers]'")
+        study = plan.studies.get(stage.study)
+        variants = [] if study is None else [study.variants[name] for name in stage.variants]
+        for variant in variants:
+            needed = getattr(variant.resolved, "needed_packages", None)
+            for package, (key, remedy) in ({} if needed is None else needed(stage.stage)).items():
+                if find_spec(package) is None:
+                    value, problem = dotted.get(variant.values, key), f"{stage.id} needs {package}: it is not installed"
+                    raise ConfigError(variant.file, key, value, problem, remedy)
+
+
+def names_of(entry: str, folders: Iterable[Path]) -> set[str] | None:
+    """Return the names that a module binds at its top level, by assignment or from another; None: no such file.
+
+    folders: that may hold its package, in the order in which they are searched.
+    """
+    stems = [folder.joinpath(*entry.split(".")) for folder in folders]
+    paths = (path for stem in stems for path in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")))
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        return None
+    found: set[str] = set()
+    for node in ast.parse(read_source(path)).body:
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def check_nodes(plan: Plan, states: States, *, on_slurm: bool) -> None:
+    """Refuse `nodes` where a stage cannot run in several processes, or these jobs run without Slurm.
+
+    Raises ConfigError for the first such stage that is to run, and for devices that do not divide evenly over machines.
+    """
+    for stage in pending(plan, states):
+        gpu, nodes = stage.resources.gpu, stage.resources.nodes
+        if nodes == 1:
+            continue
+        where = source_of(plan, stage, "nodes")
+        if "RANKS" not in (names_of(stage.entry, (PROJECT, plan.settings.configs.parent)) or ()):
+            what = "a command" if stage.entry == COMMAND_ENTRY else stage.entry
+            raise ConfigError(*where, nodes, f"{stage.id} ({what}) runs on one machine only", "take it away, or set 1")
+        if gpu < nodes or gpu % nodes:
+            problem = f"{stage.id} has devices on {nodes} machines (nodes), the same number on each; this is the total"
+            remedy = f"set a multiple of {nodes}, such as {nodes * -(-gpu // nodes) or nodes}, or other nodes"
+            raise ConfigError(*source_of(plan, stage, "gpu"), gpu, problem, remedy)
+        if not on_slurm:
+            problem = f"several machines are one job of Slurm, and {stage.id} would run without it"
+            remedy = "start snakemake with --workflow-profile workflow/profiles/slurm (docs/clusters.md), or set 1"
+            raise ConfigError(*where, nodes, problem, remedy)
+
+
+_USES_SEVERAL = {"RANKS", "USES_ALL_DEVICES"}  # names that an entry module binds, see docs/add-a-trainer.md
+
+
+def idle_devices(stages: Iterable[PlannedStage], folders: Sequence[Path]) -> list[str]:
+    """Return a line for each kind of stage, except commands, that asks for several devices and uses only the first.
+
+    folders: those that hold the packages of the entry modules.
+    """
+    most: dict[str, PlannedStage] = {}
+    for stage in stages:
+        known = most.get(stage.id)
+        if stage.resources.gpu > (1 if known is None else known.resources.gpu) and stage.entry != COMMAND_ENTRY:
+            most[stage.id] = stage
+    uses_one = cache(lambda entry: (names := names_of(entry, folders)) is not None and not names & _USES_SEVERAL)
+    return [
+        f"{stage.id} is given {stage.resources.gpu} devices and uses one, the others idle: set gpu: 1 in "
+        f"studies.{stage.study}.resources.{stage.stage} of the scale, not in a variant (docs/several-devices.md)"
+        for stage in most.values()
+        if uses_one(stage.entry)
+    ]
+
+
+_SHOWN = 3
+
+
+def check_trees(plan: Plan, root: Path, states: States) -> list[str]:
+    """Return a warning for each study that wants one (`warn`) and has stages to run from the files below `root`.
+
+    Stages that have ended and that `snakemake -F` or `-R` runs again are not known yet and do not count.
+    Raises ConfigError for a study that wants clean trees only (`refuse`).
+    """
+    asked = {name: study.written.dirty_tree for name, study in plan.studies.items()}
+    starting = {name: len(pending(plan, states, name)) for name, policy in asked.items() if policy != "allow"}
+    if not any(starting.values()):
+        return []
+    problem, remedy = _problem(root, outside=(plan.settings.results, plan.settings.reports))
+    warnings = []
+    for name, count in starting.items():
+        if not (problem and count):
+            continue
+        study = plan.studies[name]
+        if asked[name] == "refuse":
+            refused = f"{problem}, so the study {name} does not start its {count} stage{'s' if count > 1 else ''}"
+            raise ConfigError(study.file, "dirty_tree", "refuse", refused, f"{remedy}, or set `dirty_tree: warn`")
+        warnings.append(f"{name}: {problem}; no commit will hold what made these results ({study.file}: dirty_tree)")
+    return warnings
+
+
+def dirty_files(root: Path, outside: Iterable[Path] = ()) -> list[str] | None:
+    """Return changed and untracked files below `root`, sorted; None where it is not in a git repository.
+
+    Files that git ignores do not count, nor those in the folders `outside`.
+    """
+    base = root.resolve()
+    folders = [folder.resolve() for folder in outside]
+    excluded = [f":(exclude,literal){f.relative_to(base)}" for f in folders if f.is_relative_to(base) and f != base]
+    command = ["git", "-C", str(base), "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"]
+    try:
+        done = subprocess.run(
+            [*command, "--", ".", *excluded], capture_output=True, text=True, errors="replace", check=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return sorted(entry[3:] for entry in done.stdout.split("\0") if entry)
+
+
+def _problem(root: Path, outside: Iterable[Path]) -> tuple[str, str]:
+    """Return how the tree differs from a commit, and what to do; nothing if it does not."""
+    files = dirty_files(root, outside)
+    if files is None:
+        return f"{root} is not in a git repository", "put it into one"
+    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+    return (f"uncommitted files ({', '.join(files[:_SHOWN])}{more})" if files else ""), "commit or remove them"
