@@ -52,7 +52,7 @@ def _audit_table(arguments: argparse.Namespace) -> int:
 
 
 def _published(study: str) -> tuple[Path, PublishedFile]:
-    from ablation.config.published_file import load_published
+    from ablation.config.published_schema import load_published
     from ablation.config.yaml_io import load_yaml
 
     configs = Path("configs")

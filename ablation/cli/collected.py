@@ -32,8 +32,7 @@ import pyarrow.parquet as pq
 from ablation.contract.atomic import replacing
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_json
-from ablation.readers.formats import load_reader
-from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, metric_table
+from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, ImportedRun, ItemsLost, load_reader, metric_table
 
 _OWN = ("items", "metrics")  # readers for which a stage may have several files
 _STEP = re.compile(r"step (\d+)")

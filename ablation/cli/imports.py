@@ -10,7 +10,7 @@ from ablation.cli.common import direction
 from ablation.cli.folders import results_folder
 from ablation.config.settings import load_settings
 from ablation.contract.errors import ConfigError
-from ablation.readers.formats import load_reader
+from ablation.readers.run import load_reader
 from ablation.store.imports.importing import Outcome, Request, import_runs
 from ablation.store.imports.stored import FOLDER, MANIFEST, PlacedRun, read_study
 from ablation.store.imports.study_file import ImportFile, checked_name, read_import_file, with_options

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from ablation.config.variant_files import RESERVED_KEYS
+from ablation.config.names import RESERVED_KEYS
 from ablation.contract.errors import ConfigError
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 _Each = TypeVar("_Each", bound=Hashable)
+RESERVED_KEYS = ("extends", "why", "gpu")  # of a variant file; no config model may have them
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 

@@ -4,12 +4,15 @@ Numbers keep the text that the source prints (`ablation.config.printed`): its di
 """
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ablation.config.names import StageName, Strict, Text
 from ablation.config.printed import Cell, Printed
+from ablation.config.validation import validate
+from ablation.config.yaml_io import load_yaml
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -191,3 +194,8 @@ class PublishedFile(Strict):
                         "themselves leave `target` out"
                     )
                 raise ValueError(f"{what} rate between 0 and 1; write percentages with their sign, as 51.7%")
+
+
+def load_published(file: Path) -> PublishedFile:
+    """Read what a source reports. Raises ConfigError, one line that names file, key and value."""
+    return validate(PublishedFile, load_yaml(file, as_printed=True), file)

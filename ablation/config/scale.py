@@ -1,21 +1,82 @@
-"""A scale sizes every study at once: it replaces what no variant changes and multiplies numbers."""
+"""A scale sizes every study at once: it replaces what no variant changes and multiplies numbers.
+
+The form of `configs/scales/<scale>.yaml`; unknown keys are errors everywhere.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from ablation.config import dotted
-from ablation.config.names import suggest
-from ablation.config.scale_schema import ScaleFile, ScaleStudy
-from ablation.config.settings import Settings
+from ablation.config.names import StageName, Strict, distinct, suggest
 from ablation.config.validation import check_key, check_known, validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ablation.config.settings import Settings
+
+_MAX_SEEDS = 10_000
+
+
+def _counted(seeds: Any) -> Any:
+    """Return the seeds 0 to n-1 for a number n, and others as they are, to be checked."""
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        if not 1 <= seeds <= _MAX_SEEDS:
+            raise ValueError(f"is not a sensible number of seeds; 1 to {_MAX_SEEDS}, or a list of seeds")
+        return tuple(range(seeds))
+    if not isinstance(seeds, list | tuple):
+        raise ValueError("is neither a whole number nor a list; 3, or [0, 1, 2]")
+    return tuple(seeds)
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # numpy's generators take no larger one
+Seeds = Annotated[
+    tuple[Seed, ...],
+    Field(min_length=1),
+    BeforeValidator(_counted, json_schema_input_type=int | list[int]),
+    AfterValidator(distinct),
+]
+
+
+class ResourceOverride(Strict):
+    """Resources that a scale replaces."""
+
+    threads: int | None = Field(default=None, ge=1)
+    mem_mb: int | None = Field(default=None, ge=1)
+    runtime: int | None = Field(default=None, ge=1)
+    gpu: int | None = Field(default=None, ge=0)
+    nodes: int | None = Field(default=None, ge=1)
+
+
+class ScaleStudy(Strict):
+    """How a scale sizes one study."""
+
+    seeds: Seeds | None = Field(
+        default=None, description="How many seeds this study has, or which; absent: the scale's seeds."
+    )
+    set: dict[str, Any] = Field(default={}, description="Values that replace every variant's own.")
+    multiply: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="Dotted key: factor.")
+    resources: dict[StageName, ResourceOverride] = Field(default={})
+
+
+class ScaleFile(Strict):
+    """`configs/scales/<scale>.yaml`."""
+
+    seeds: Seeds = Field(
+        description="How many seeds, or which, unless the settings or a study's own `seeds` say otherwise."
+    )
+    device_memory: float | None = Field(
+        default=None,
+        gt=0,
+        description="GiB of one accelerator, as in its name; absent: memory is not checked.",
+    )
+    studies: dict[str, ScaleStudy] = Field(default={})
 
 
 @dataclass(frozen=True)
@@ -78,7 +139,7 @@ def multiply(value: float, factor: float) -> float:
     return math.ceil(product) if isinstance(value, int) else float(product)
 
 
-def load_scale(settings: Settings) -> "_Scales":
+def load_scale(settings: "Settings") -> "_Scales":
     """Read the settings' scale file. Raises ConfigError, also for a study that does not exist."""
     file = settings.scale_file
     written = validate(ScaleFile, load_yaml(file), file)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ablation.config.scale_schema import ScaleFile
+from ablation.config.scale import ScaleFile
 from ablation.config.study import Study
 from ablation.config.study_schema import StudyFile
 

@@ -12,12 +12,10 @@ from pydantic import BaseModel
 
 from ablation.config.base_model import model_of_base
 from ablation.config.dotted import covers, get, leaves
-from ablation.config.names import is_safe_name, suggest
-from ablation.config.published_file import load_published
-from ablation.config.published_schema import PublishedFile
+from ablation.config.names import RESERVED_KEYS, is_safe_name, suggest
+from ablation.config.published_schema import PublishedFile, load_published
 from ablation.config.study_schema import ASSET_MODEL, ASSET_PREFIX, StudyFile
 from ablation.config.validation import check_key, known_keys, validate
-from ablation.config.variant_files import RESERVED_KEYS
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.command import placeholders
 from ablation.contract.errors import ConfigError, Mistakes

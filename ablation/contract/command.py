@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablation.contract.definitions import imported_names
-from ablation.contract.nested import leaves
 
 OUTPUT = "output"  # the command's subfolder of its stage's folder, whose other files are the tracker's
 KINDS = {
@@ -240,3 +239,12 @@ def _quoted(text: str) -> str:
     text = re.sub(r"(\\*)\$\{", lambda match: 2 * match[1] + "\\${", text)
     text = re.sub(r"(\\*)('|\Z)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{text}'"
+
+
+def leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of every leaf; an empty mapping is a leaf."""
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from leaves(item, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", item

@@ -20,3 +20,9 @@ SHARDS = {"metrics": METRICS, "items": ITEMS}
 
 OPTIONAL: dict[str, dict[str, str]] = {"metrics": {}, "items": CLUSTER}
 """Stem of the file, and table of the database: the columns that a file may lack; the table then holds nulls."""
+
+LOGGED, LOGGED_VALUE = "logged", "value"
+"""Protocol and name of a final metric as an evaluation item, for runs without items: the only item of its subset.
+
+The judge then knows the noise between seeds alone, and says so.
+"""

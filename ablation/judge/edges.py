@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ablation.config.lineage import ancestors, compared
-from ablation.config.logged import LOGGED
 from ablation.config.study_schema import Analysis
+from ablation.contract.rows import LOGGED
 from ablation.judge import no_effect
 from ablation.judge.environments import differing
 from ablation.judge.family import Family, Member, covariances

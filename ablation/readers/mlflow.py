@@ -1,4 +1,4 @@
-"""Reader of MLflow's tracking stores: a SQLite database (`mlflow.db`) or files (`mlruns/`).
+"""Reader of MLflow's tracking stores: a SQLite database (`mlflow.db`) or files (`mlruns/<experiment>/<run>/`).
 
 Parameters are the configuration: MLflow keeps them as text, which is converted back to numbers, booleans and lists. A
 tag `seed` is the seed. A nested run is a run; its name begins with the names of the runs above it. Deleted runs, and
@@ -11,17 +11,20 @@ numbered in the order of logging; of any other metric, a step that was logged tw
 
 import ast
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
+from ablation.config.yaml_io import parse_foreign
 from ablation.contract.errors import ConfigError
-from ablation.readers import mlflow_stores as stores
-from ablation.readers.mlflow_stores import RawRun
+from ablation.contract.reading import one_line, read_text
 from ablation.readers.run import ImportedRun, Problem, State, iso_time, metric_table, shortened
-from ablation.readers.sqlite import is_sqlite, open_database
+from ablation.readers.sqlite import columns, is_sqlite, open_database, rows
 
 _REMEDY = "name mlflow.db, mlruns/ or a folder that holds one of them"
 _LONGEST = 10_000  # longest parameter that is converted from text; MLflow allows 8,000 characters
@@ -33,6 +36,36 @@ _STATES: dict[str, State] = {
     "FAILED": "failed",
     "KILLED": "failed",
 }
+_META = "meta.yaml"
+_TRASH = ".trash"  # deleted experiments
+_STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+_NO_RUNS = ("tags", "datasets", "traces", "models")  # folders next to the runs of an experiment
+_MAX_BYTES = 1 << 20  # of a file that holds one text
+_TABLES = ("experiments", "runs", "params", "tags", "metrics")
+_LARGEST = 1.7976931348623157e308  # what the database holds for infinity
+
+
+@dataclass(frozen=True)
+class RawRun:
+    """A run, in the same form for both stores.
+
+    Attributes:
+        place: the database, or the folder of the run.
+        key: MLflow's id of it.
+        status: MLflow's word, such as `FINISHED`; "" where it cannot be read.
+        started: milliseconds since the epoch.
+        params, tags: as text, as MLflow keeps them.
+    """
+
+    place: Path
+    key: str
+    name: str
+    status: str
+    started: int | None
+    deleted: bool
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+
 
 _Points = Callable[[RawRun, Problem], Iterable[tuple[int, str, float]]]
 """Returns what a run logged, in the order of logging."""
@@ -49,11 +82,11 @@ def read(path: Path, problem: Problem) -> Iterator[ImportedRun]:
         raise ConfigError(path, "", None, "holds no store of MLflow's", _REMEDY)
     for file in databases:
         with open_database(file) as connection:
-            runs = stores.database_runs(connection, file, problem)
-            yield from _imported(file, runs, partial(stores.database_points, connection), problem)
+            runs = database_runs(connection, file, problem)
+            yield from _imported(file, runs, partial(database_points, connection), problem)
     for folder in folders:
-        runs = list(stores.folder_runs(folder, problem))
-        yield from _imported(folder, runs, stores.folder_points, problem)
+        runs = list(folder_runs(folder, problem))
+        yield from _imported(folder, runs, folder_points, problem)
 
 
 def _stores(path: Path, problem: Problem) -> tuple[list[Path], list[Path]]:
@@ -61,7 +94,7 @@ def _stores(path: Path, problem: Problem) -> tuple[list[Path], list[Path]]:
     try:
         if not path.is_dir():
             return ([path] if is_sqlite(path) else []), []
-        folders = [folder for folder in (path, path / "mlruns") if stores.is_folder(folder)]
+        folders = [folder for folder in (path, path / "mlruns") if is_folder(folder)]
         return [file for file in sorted(path.glob("*.db")) if _is_database(file, problem)], folders
     except OSError as error:
         raise ConfigError(path, "", None, f"cannot be read: {error}", _REMEDY) from None
@@ -69,7 +102,7 @@ def _stores(path: Path, problem: Problem) -> tuple[list[Path], list[Path]]:
 
 def _is_database(file: Path, problem: Problem) -> bool:
     try:
-        return is_sqlite(file) and stores.is_database(file)
+        return is_sqlite(file) and is_database(file)
     except ConfigError as error:
         problem(str(error))
         return False
@@ -152,3 +185,189 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def is_folder(folder: Path) -> bool:
+    """Whether a folder is a store, an experiment or a run."""
+    return _is_run(folder) or _is_experiment(folder) or any(map(_is_experiment, _folders(folder)))
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / _META).is_file() and (folder / "metrics").is_dir() and (folder / "params").is_dir()
+
+
+def _is_experiment(folder: Path) -> bool:
+    if (folder / "metrics").is_dir() or not (folder / _META).is_file():
+        return any(map(_is_run, _folders(folder)))
+    try:
+        return "experiment_id" in read_text(folder / _META, _MAX_BYTES)
+    except (OSError, ValueError):
+        return any(map(_is_run, _folders(folder)))
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(child for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
+
+
+def folder_runs(folder: Path, problem: Problem) -> Iterator[RawRun]:
+    """Yield all runs, deleted ones too, experiment by experiment in the order of their start."""
+    if _is_run(folder):
+        yield _raw_run(folder, problem, deleted=False)
+        return
+    store = not _is_experiment(folder)
+    experiments = [child for child in _folders(folder) if child.name != _TRASH] if store else [folder]
+    trash = _folders(folder / _TRASH) if store else []
+    for experiment in [*experiments, *trash]:
+        deleted = experiment in trash or (_meta(experiment / _META, problem) or {}).get("lifecycle_stage") == "deleted"
+        children = [child for child in _folders(experiment) if child.name not in _NO_RUNS]
+        runs = [_raw_run(child, problem, deleted=deleted) for child in children if (child / "metrics").is_dir()]
+        yield from sorted(runs, key=lambda run: (run.started or 0, run.key))
+
+
+def _raw_run(folder: Path, problem: Problem, *, deleted: bool) -> RawRun:
+    meta = _meta(folder / _META, problem) or {}
+    tags = _texts(folder / "tags", problem)
+    started, status = meta.get("start_time"), meta.get("status")
+    return RawRun(
+        place=folder,
+        key=folder.name,
+        name=str(meta.get("run_name") or tags.get("mlflow.runName") or folder.name),
+        status=_STATUS.get(status, "") if isinstance(status, int) else str(status or ""),
+        started=started if isinstance(started, int) else None,
+        deleted=deleted or meta.get("lifecycle_stage") == "deleted",
+        params=_texts(folder / "params", problem),
+        tags=tags,
+    )
+
+
+def _meta(file: Path, problem: Problem) -> dict[str, Any] | None:
+    try:
+        found = parse_foreign(read_text(file, _MAX_BYTES))
+        if not isinstance(found, dict):
+            raise ValueError("it is not a map")
+        return found
+    except FileNotFoundError:
+        problem(f"{file}: is not there, so name, start and state are not known")
+    except (OSError, ValueError) as error:
+        problem(f"{file}: cannot be read, so name, start and state are not known: {one_line(error, 200)}")
+    return None
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield (name, file) below a folder: slashes in names of metrics, parameters and tags are folders."""
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            path = Path(place, name)
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _texts(folder: Path, problem: Problem) -> dict[str, str]:
+    texts = {}
+    for name, file in _files(folder):
+        try:
+            texts[name] = read_text(file, _MAX_BYTES)
+        except (OSError, ValueError) as error:
+            problem(f"{file}: cannot be read: {one_line(error, 200)}")
+    return texts
+
+
+def folder_points(run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:
+    """Yield (step, name, value) of a run, metric by metric in the order of logging."""
+    for name, file in _files(run.place / "metrics"):
+        try:
+            if not file.is_file():
+                raise OSError("it is not a regular file")
+            yield from _lines(name, file, problem)
+        except OSError as error:
+            problem(f"{file}: cannot be read: {one_line(error, 200)}")
+
+
+def _lines(name: str, file: Path, problem: Problem) -> Iterator[tuple[int, str, float]]:
+    """Yield the lines `time value`, `time value step` or `time value step dataset digest` of a metric's file.
+
+    Without its end, a line may be the start of another number, so it is not read.
+    """
+    damaged = first = 0
+    with file.open("rb") as lines:
+        for number, line in enumerate(iter(partial(lines.readline, 1 << 24), b""), start=1):
+            words = line.split(b" ")
+            try:
+                if not line.endswith(b"\n") or len(words) not in (2, 3, 5) or b"_" in b"".join(words[:3]):
+                    raise ValueError
+                int(words[0])
+                step, value = int(words[2]) if len(words) > 2 else 0, float(words[1])
+                if abs(step) >= 2**63:
+                    raise ValueError
+            except ValueError:
+                damaged, first = damaged + 1, first or number
+                continue
+            yield step, name, value
+    if damaged:
+        problem(f"{file}: lines that are cut off or make no sense are left out: {damaged}, the first is line {first}")
+
+
+def is_database(file: Path) -> bool:
+    """Whether a SQLite file is MLflow's."""
+    with open_database(file) as connection:
+        return not _missing(connection)
+
+
+def _missing(connection: Connection) -> list[str]:
+    return [table for table in _TABLES if not columns(connection, table)]
+
+
+def database_runs(connection: Connection, file: Path, problem: Problem) -> list[RawRun]:
+    """Return all runs, deleted ones too, in the order of their start.
+
+    Raises:
+        ConfigError: the database is not MLflow's.
+    """
+    for table in _missing(connection)[:1]:
+        raise ConfigError(file, "", None, f"is not an MLflow database: it has no table {table}", _REMEDY)
+    query = """
+        SELECT run_uuid, runs.name, status, start_time, runs.lifecycle_stage, experiments.lifecycle_stage
+        FROM runs LEFT JOIN experiments USING (experiment_id) ORDER BY start_time, run_uuid"""
+    found: list[RawRun] = []
+    seen: set[str] = set()
+    for key, name, status, started, stage, experiment in list(rows(connection, query, [], str(file), problem)):
+        if not isinstance(key, str) or key in seen:
+            continue  # of a damaged page
+        seen.add(key)
+        texts: dict[str, dict[str, str]] = {}
+        for table in ("params", "tags"):
+            select = f"SELECT key, value FROM {table} WHERE run_uuid = ? ORDER BY key"
+            where = f"{file}: {table} of run {one_line(name or key, 80)}"
+            texts[table] = {
+                str(word): "" if text is None else str(text)
+                for word, text in rows(connection, select, [key], where, problem)
+            }
+        found.append(
+            RawRun(
+                place=file,
+                key=key,
+                name=str(name or texts["tags"].get("mlflow.runName") or key),
+                status=str(status or ""),
+                started=started if isinstance(started, int) else None,
+                deleted="deleted" in (stage, experiment),
+                params=texts["params"],
+                tags=texts["tags"],
+            )
+        )
+    return found
+
+
+def database_points(connection: Connection, run: RawRun, problem: Problem) -> Iterator[tuple[int, str, float]]:
+    """Yield (step, name, value) of a run in the order of logging.
+
+    NaN has a flag, because its value is stored as 0; infinities are stored as the largest finite numbers.
+    """
+    query = "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid"
+    where = f"{run.place}: metrics of run {one_line(run.name, 80)}"
+    for step, name, value, is_nan in rows(connection, query, [run.key], where, problem):
+        if not isinstance(step, int) or not isinstance(name, str):
+            continue  # of a damaged page
+        if is_nan:
+            yield step, name, math.nan
+        elif isinstance(value, int | float):
+            yield step, name, math.copysign(math.inf, value) if abs(value) >= _LARGEST else float(value)

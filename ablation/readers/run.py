@@ -8,13 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from ablation.config.formats import formats_of
+from ablation.config.names import suggest
 from ablation.config.yaml_io import parse_foreign
+from ablation.contract.errors import ConfigError
 from ablation.contract.reading import one_line, printable, read_text
 from ablation.contract.rows import CLUSTER, ITEMS, METRICS
 
@@ -203,3 +207,11 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set):
         return [as_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def load_reader(name: str, use: str = "import") -> Reader:
+    """Return the reader of a format. Raises ConfigError if the command does not read it."""
+    if name not in formats_of(use):
+        raise ConfigError(use, "FORMAT", name, "is not a format", suggest(name, formats_of(use)))
+    read: Reader = import_module(f"ablation.readers.{name}").read
+    return read

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import duckdb
 
-from ablation.config.logged import LOGGED
 from ablation.contract.errors import ConfigError, TrackerError
-from ablation.contract.rows import OPTIONAL, SHARDS
+from ablation.contract.rows import LOGGED, OPTIONAL, SHARDS
 from ablation.contract.stage_folder import DATABASE
 
 if TYPE_CHECKING:  # DuckDB imports it where a frame is asked for: half a second that `sql` and `collect` do without

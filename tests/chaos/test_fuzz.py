@@ -36,8 +36,7 @@ from ablation.contract.reading import printable, read_json, read_text
 from ablation.contract.status import left_files
 from ablation.judge.compare.arms import Options, expand, read_arm
 from ablation.plan.build import build_plan
-from ablation.readers.formats import load_reader
-from ablation.readers.run import Reader, as_text, read_settings
+from ablation.readers.run import Reader, as_text, load_reader, read_settings
 from ablation.serve.now import Watcher
 from ablation.store.collect import collect
 from ablation.store.database import DATABASE, Store

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from ablation.config.display_schema import ColumnDefinition, CurveDefinition, TableDefinition
-from ablation.config.logged import LOGGED
 from ablation.config.names import suggest
 from ablation.config.study_schema import Analysis
 from ablation.contract.errors import ConfigError
+from ablation.contract.rows import LOGGED
 from ablation.plan.keys import key_of
 from ablation.plan.plan_file import StudyRecord
 from ablation.store.imports import stored

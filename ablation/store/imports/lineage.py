@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablation.config.constraints import factor_of
+from ablation.config.changes import factor_of
 from ablation.config.lineage import ancestors, natural, walk
 from ablation.config.names import suggest
 from ablation.config.study import Change

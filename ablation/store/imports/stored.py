@@ -28,11 +28,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field, ValidationError
 
-from ablation.config.logged import LOGGED, LOGGED_VALUE
 from ablation.config.names import Strict
 from ablation.contract.atomic import write_json, write_text
 from ablation.contract.errors import ConfigError, TrackerError
 from ablation.contract.reading import read_text, sha256
+from ablation.contract.rows import LOGGED, LOGGED_VALUE
 from ablation.plan.keys import KEY_LENGTH
 from ablation.plan.plan_file import PlannedVariant, StudyRecord
 from ablation.readers.run import ITEM_ROWS, METRIC_ROWS, State

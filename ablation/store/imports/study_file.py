@@ -10,12 +10,12 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from ablation.config.display_schema import CurveDefinition, TableDefinition
-from ablation.config.logged import LOGGED, LOGGED_VALUE
 from ablation.config.names import Strict, Text, is_safe_name, suggest
 from ablation.config.study_schema import Analysis
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
+from ablation.contract.rows import LOGGED, LOGGED_VALUE
 
 _LISTS = ("ignore", "leave_out", "allow")
 _MAPS = ("metrics", "parents")

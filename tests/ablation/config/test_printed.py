@@ -5,8 +5,7 @@ from fractions import Fraction
 import pytest
 
 from ablation.config.printed import Cell, Printed
-from ablation.config.published_file import load_published
-from ablation.config.published_schema import PublishedFile
+from ablation.config.published_schema import PublishedFile, load_published
 from ablation.config.published_table import TableOptions, read_table
 from ablation.contract.errors import ConfigError
 

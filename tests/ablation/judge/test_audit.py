@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from ablation.audit import KINDS, audit
 from ablation.audit.counts import attainable
 from ablation.audit.noise import best_case_p, noise_of_difference
-from ablation.config.published_file import load_published
+from ablation.config.published_schema import load_published
 from ablation.contract.errors import ConfigError
 from tests.ablation.judge.published import claim, of_kind, published
 

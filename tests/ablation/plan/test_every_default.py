@@ -19,7 +19,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ablation.config import study_file, variant_files, variants
+from ablation.config import study_file, variants
 from ablation.config.settings import load_settings
 from ablation.config.yaml_io import load_yaml
 from ablation.contract import fingerprint
@@ -220,7 +220,7 @@ def must_differ(before, after):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     read = cache(load_yaml)
-    for module in (study_file, variant_files):
+    for module in (study_file, variants):
         monkeypatch.setattr(module, "load_yaml", lambda path: deepcopy(read(path)))
     whole = variants.read_variants  # of each study the first eight, which are closed under parents, to save time
     monkeypatch.setattr(variants, "read_variants", lambda *words: whole(*words)[:8])

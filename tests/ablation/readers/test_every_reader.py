@@ -12,8 +12,7 @@ from ablation.config.formats import FORMATS, formats_of
 from ablation.contract.errors import ConfigError
 from ablation.readers import sqlite
 from ablation.readers.evaluation import READERS
-from ablation.readers.formats import load_reader
-from ablation.readers.run import METRIC_ROWS, metric_table
+from ablation.readers.run import METRIC_ROWS, load_reader, metric_table
 from tests.ablation.readers.stored import make, points, read_all
 
 PLACES = {"mlflow": ("mlflow.db", "mlruns"), "trackio": ("grid.db", "study.db"), "wandb": ("study", "wandb")}
