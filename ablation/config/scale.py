@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
@@ -17,9 +17,6 @@ from ablation.config.names import StageName, Strict, distinct, suggest
 from ablation.config.validation import check_key, check_known, validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ablation.config.settings import Settings
 
 _MAX_SEEDS = 10_000
 
@@ -139,11 +136,11 @@ def multiply(value: float, factor: float) -> float:
     return math.ceil(product) if isinstance(value, int) else float(product)
 
 
-def load_scale(settings: "Settings") -> "_Scales":
-    """Read the settings' scale file. Raises ConfigError, also for a study that does not exist."""
-    file = settings.scale_file
+def load_scale(configs: Path, scale: str) -> "_Scales":
+    """Read the file of a scale. Raises ConfigError, also for a study that does not exist."""
+    file = configs / "scales" / f"{scale}.yaml"
     written = validate(ScaleFile, load_yaml(file), file)
-    known = sorted(path.parent.name for path in (settings.configs / "studies").glob("*/_study.yaml"))
+    known = sorted(path.parent.name for path in (configs / "studies").glob("*/_study.yaml"))
     for name in written.studies:
         if name not in known:
             raise ConfigError(file, f"studies.{name}", None, "there is no such study", suggest(name, known))

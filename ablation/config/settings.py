@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from ablation.config.names import Strict, distinct, suggest
-from ablation.config.scale import ScaleFile, Seed, Seeds
+from ablation.config.scale import Seed, Seeds, load_scale
 from ablation.config.validation import validate
 from ablation.config.yaml_io import load_yaml
 from ablation.contract.errors import ConfigError
@@ -98,16 +98,6 @@ class Settings(SettingsFile):
         """Return the seeds of one study."""
         return self.study_seeds.get(study, self.seeds)
 
-    @property
-    def scale_file(self) -> Path:
-        """Return the file that sizes the studies."""
-        return scale_file(self.configs, self.scale)
-
-
-def scale_file(configs: Path, scale: str) -> Path:
-    """Return the file that sizes the studies at a scale."""
-    return configs / "scales" / f"{scale}.yaml"
-
 
 def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path = Path("configs")) -> Settings:
     """Read config.yaml, override it, and check every value.
@@ -149,8 +139,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None, *, configs: Path =
     folders = {key: folder_of(key, *value, configs.parent) for key, value in asked.items()}
     check_apart(folders["results"], folders["reports"], asked)
 
-    sized_by = scale_file(configs, written.scale)
-    scale = validate(ScaleFile, load_yaml(sized_by), sized_by)
+    scale = load_scale(configs, written.scale).written
     own_seeds = {name: part.seeds for name, part in scale.studies.items() if part.seeds is not None}
     completed = {
         "configs": configs,

@@ -23,8 +23,12 @@ from ablation.contract.parts import PartsOf
 
 
 def read_study_file(file: Path) -> StudyFile:
-    """Read `_study.yaml`. Raises ConfigError."""
+    """Read `_study.yaml`, and the file of stages that it may name. Raises ConfigError."""
     data = load_yaml(file)
+    if isinstance(shared := data.get("stages"), str):
+        if not is_safe_name(shared):
+            raise ConfigError(file, "stages", shared, "is not a file name", "write the name without .yaml")
+        data["stages"] = load_yaml(file.parents[1] / f"{shared}.yaml")
     known = {info.alias or key for key, info in StudyFile.model_fields.items()}
     mistakes = Mistakes()
     for key in (key for key in data if key not in known):

@@ -351,7 +351,11 @@ class StudyFile(StudyDefinition):
     base: dict[str, Any] = Field(default={}, description="Values of every root variant, over the model's defaults.")
     factors: dict[str, list[Text]] = Field(default={}, description="Keys that count as one factor.")
     exclusions: list[Exclusion] = Field(default=[])
-    stages: dict[StageName, StageDefinition] = Field(min_length=1, description="In order; the last gives the results.")
+    stages: Annotated[
+        dict[StageName, StageDefinition],
+        Field(min_length=1),
+        BeforeValidator(lambda stages: stages, json_schema_input_type=dict[StageName, StageDefinition] | str),
+    ] = Field(description="In order; the last gives the results. A name: those in configs/studies/<name>.yaml.")
     published: str | None = Field(default=None, description="configs/published/<name>.yaml.")
     dirty_tree: Literal["allow", "warn", "refuse"] = Field(
         default="warn", description="When files differ from their commit: start stages, warn and start, or refuse."

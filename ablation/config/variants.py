@@ -52,7 +52,7 @@ def load_studies(settings: Settings) -> dict[str, Study]:
     Raises:
         ConfigError: the first thing that is wrong, with file, key, value and remedy, and with it the others.
     """
-    scale = load_scale(settings)
+    scale = load_scale(settings.configs, settings.scale)
     mistakes, studies = Mistakes(), {}
     for name in settings.studies:
         with mistakes:

@@ -46,7 +46,7 @@ def source_of(plan: Plan, stage: PlannedStage, resource: str) -> tuple[Path, str
     for variant in (study.variants[name] for name in stage.variants):
         if resource == "gpu" and variant.gpu == stage.resources.gpu:
             return variant.file, "gpu"
-    scale = load_scale(plan.settings).study(study.name)
+    scale = load_scale(plan.settings.configs, plan.settings.scale).study(study.name)
     override = scale.definition.resources.get(stage.stage)
     if override is not None and getattr(override, resource) is not None:
         return scale.file, f"{scale.prefix}resources.{stage.stage}.{resource}"

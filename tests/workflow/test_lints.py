@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ablation.config.study_file import read_study_file
+
 ROOT = Path(__file__).resolve().parents[2]
 RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 
@@ -40,7 +42,7 @@ def test_every_stage_of_every_study_has_a_rule():
     assert "Using workflow specific profile profiles/default" in done.stderr
     named = done.stdout.split()
     for path in ROOT.glob("configs/studies/*/_study.yaml"):
-        stages = yaml.safe_load(path.read_text())["stages"]
+        stages = read_study_file(path).stages
         assert {f"{path.parent.name}_{stage}" for stage in stages} <= set(named)
 
 

@@ -36,6 +36,16 @@ def test_base_lies_between_defaults_and_roots(toy):
     assert study.variants["v2"].resolved.reward.weight == 0.5
 
 
+def test_studies_may_share_a_file_of_stages(toy):
+    own = load(toy).stages
+    toy.study(stages="shared")
+    refused(toy, "shared.yaml: the file does not exist")
+    toy.yaml("studies/shared.yaml", STUDY["stages"])
+    assert load(toy).stages == own
+    toy.study(stages="../shared")
+    refused(toy, "stages = '../shared': is not a file name")
+
+
 def test_changes_are_leaves_against_the_parent_with_factors(toy):
     study = load(toy)
     changes = {(c.key, repr(c.old), repr(c.new), c.factor) for c in study.variants["v10"].changes}

@@ -32,8 +32,8 @@ def plan(tmp_path):
     (configs / "scales" / "small.yaml").write_text("seeds: 1\nstudies: {}\n")
     study = configs / "studies" / "gspo"
     study.mkdir(parents=True)
-    for name in ("_study.yaml", "gspo.yaml"):
-        (study / name).symlink_to(ROOT / "configs" / "studies" / "gspo" / name)
+    for name in ("policy.yaml", "gspo/_study.yaml", "gspo/gspo.yaml"):
+        (study.parent / name).symlink_to(ROOT / "configs" / "studies" / name)
     asked = {"extends": "gspo", "why": "less memory", "memory": {"lora": {"rank": 4}}}
     (study / "lora.yaml").write_text(yaml.safe_dump(asked))
     settings = load_settings({"scale": "small", "results": str(tmp_path / "results")}, configs=configs)
